@@ -1,0 +1,17 @@
+# syntax=docker/dockerfile:1
+# The command line with a Java runtime for Spark, as an ordinary user. The steps are in bin/image.
+
+FROM python:3.11-slim AS build
+ENV STREAMVAULT_CACHE=/var/cache/streamvault UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
+WORKDIR /src
+COPY . .
+RUN bin/image /opt/streamvault
+
+FROM python:3.11-slim
+COPY --from=build /opt/streamvault /opt/streamvault
+RUN useradd --create-home --uid 10001 streamvault
+ENV PATH=/opt/streamvault/bin:$PATH
+USER 10001:10001
+WORKDIR /home/streamvault
+ENTRYPOINT ["streamvault"]
+CMD ["--help"]

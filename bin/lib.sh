@@ -1,0 +1,84 @@
+# What the scripts of this folder share. Read with `.` by a POSIX shell; sets `root` and goes there.
+# shellcheck shell=sh
+
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+
+# Where things are kept that a clone doesn't hold: outside the tree, so that a fresh clone needs them only once.
+cache=${STREAMVAULT_CACHE:-${XDG_CACHE_HOME:-${HOME:-$root}/.cache}/streamvault}
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+fail() {
+    say "$(basename -- "$0"): $*"
+    exit 1
+}
+
+# A Python that can run the project (3.11 to 3.13), 3.11 first.
+find_python() {
+    for python in python3.11 python3 python python3.12 python3.13; do
+        if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' >/dev/null 2>&1; then
+            command -v "$python"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Makes `uv` callable: the one on PATH, or one of our own that is installed from PyPI into the cache once.
+find_uv() {
+    if uv --version >/dev/null 2>&1; then
+        return 0
+    fi
+    folder=$cache/uv
+    PATH=$folder/bin:$PATH
+    export PATH
+    if uv --version >/dev/null 2>&1; then
+        return 0
+    fi
+    python=$(find_python) || fail "no Python 3.11 to 3.13 was found. Install one, or uv."
+    say "installing uv into $folder"
+    mkdir -p "$cache"
+    rm -rf "$folder"
+    if "$python" -m venv "$folder" >/dev/null 2>&1; then
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check uv >&2
+    elif "$python" -m pip --version >/dev/null 2>&1; then
+        # a Python without the venv module (some distributions pack it apart)
+        "$python" -m pip install --quiet --disable-pip-version-check --target "$folder" uv >&2
+    else
+        fail "$python has neither venv nor pip. Install one of them (python3-venv), or uv."
+    fi
+    uv --version >/dev/null 2>&1 || fail "uv could not be installed into $folder."
+}
+
+# Whether a Java of version 17 or later is at hand, where Spark would look for it.
+have_java() {
+    for java in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} java; do
+        version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+        if [ "${version:-0}" -ge 17 ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Brings the environment .venv to the lock file: `install demo` to run the product, `install dev` to work on it.
+install() {
+    find_uv
+    set -- "$1" --locked --inexact --quiet --extra demo
+    if [ "$1" = demo ]; then
+        set -- "$@" --no-dev
+    fi
+    shift
+    if ! have_java; then
+        set -- "$@" --extra java
+    fi
+    [ -d .venv ] || say "installing into $root/.venv (a few minutes the first time: Spark alone is 450 MB)"
+    # a virtual environment that happens to be active is somebody else's
+    env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT="$root/.venv" uv sync "$@"
+    PATH=$root/.venv/bin:$PATH
+    export PATH
+}
