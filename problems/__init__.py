@@ -1,0 +1,71 @@
+"""Errors that a user can act on, and the exit code each one ends the command with.
+
+Every error that this project raises on purpose is a `Problem`: what happened, where, and what to do about it, in one
+line. Each package names its own kinds below one of the four here. Anything else that is raised is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+__all__ = ["Conflict", "Damaged", "Failed", "Problem", "Usage"]
+
+
+class Problem(Exception):
+    """What went wrong, where, and what to do: three short texts, shown as one line.
+
+    Args:
+        what: the fact, e.g. ``"no such stream"``.
+        where: the URI, key, segment or file it is about; empty if ``what`` says it.
+        todo: the next step for the user; empty if there is none.
+
+    Problems are sent between Spark's processes, so a subclass takes the same arguments or defines ``__reduce__``.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", todo: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.todo = todo
+
+    def __str__(self) -> str:
+        text = self.what if not self.where else f"{self.what}: {self.where}"
+        return " ".join((text if not self.todo else f"{text}. {self.todo}").split())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.todo)
+
+    @classmethod
+    def rebuild(cls, what: str, where: str, todo: str) -> Self:
+        """Make the problem again from its three texts (used by pickle)."""
+        return cls(what, where=where, todo=todo)
+
+
+def _rebuild(kind: type[Problem], what: str, where: str, todo: str) -> Problem:
+    return kind.rebuild(what, where, todo)
+
+
+class Failed(Problem):
+    """The work could not be done (a server is down, a disk is full, access is denied). Exit code 1."""
+
+    exit_code = 1
+
+
+class Usage(Problem):
+    """What the user asked for cannot be meant (a bad URI, a cut from another stream). Exit code 2."""
+
+    exit_code = 2
+
+
+class Damaged(Problem):
+    """The archive is incomplete or its bytes are not what the manifest says. Exit code 3."""
+
+    exit_code = 3
+
+
+class Conflict(Problem):
+    """Something else is already where the result should go. Exit code 4."""
+
+    exit_code = 4

@@ -1,0 +1,156 @@
+"""Appending to one segment: bytes first, then how far they go."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from io import FileIO
+
+from problems import Problem
+from streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
+from streamstore.framing import MAX_BLOCK_BYTES
+from streamstore.local.files import sync_folder, system_errors, write_all
+from streamstore.local.folder import StreamFolder, check_live
+from streamstore.local.record import StreamRecord
+from streamstore.local.state import create_state, read_state, write_state
+from streamstore.model import SegmentId
+from streamstore.store import SegmentAppender
+
+__all__ = ["LocalAppender"]
+
+
+class LocalAppender(SegmentAppender):
+    """Holds the segment's lock from opening to `close`.
+
+    Blocks go to the file as they come. They are acknowledged together, after ``in_flight`` blocks or at `flush`: the
+    file is synced, then the segment's state says that it goes further, under a lock that keeps the stream from being
+    scaled, sealed or deleted meanwhile. What lies in the file beyond that was never acknowledged; the next appender
+    cuts it off.
+    """
+
+    def __init__(self, folder: StreamFolder, segment: SegmentId, in_flight: int) -> None:
+        self._folder = folder
+        self._segment = segment
+        self._where = segment.in_stream(folder.stream)
+        self._path = folder.data(segment)
+        self._in_flight = max(in_flight, 1)
+        self._unsynced = 0
+        self._broken: Problem | None = None
+        with folder.locked(shared=True) as record:
+            self._check_open(record)
+            self._file = self._open()
+            try:
+                self._acknowledged = self._offset = self._cut_torn_tail()
+            except BaseException:
+                self._file.close()
+                raise
+
+    @property
+    def offset(self) -> int:
+        """Where the next block will go."""
+        return self._offset
+
+    @property
+    def acknowledged(self) -> int:
+        """Up to which offset the data is on disk."""
+        return self._acknowledged
+
+    def append(self, block: bytes | bytearray | memoryview) -> None:
+        """Write one block.
+
+        Raises:
+            StoreFull: there is no room for the block; those before it stand, and can be flushed.
+            SegmentSealed, NoSuchStream, OffsetConflict, StreamStoreError: as named.
+        """
+        block = memoryview(block).cast("B")
+        if not 0 < len(block) <= MAX_BLOCK_BYTES:
+            raise ValueError(f"a block has 1 byte to {MAX_BLOCK_BYTES} bytes, not {len(block)}")
+        self._check_usable()
+        if self._unsynced >= self._in_flight:
+            self._acknowledge()
+        try:
+            with system_errors(self._path):
+                write_all(self._file.fileno(), block, self._offset)
+        except StreamStoreError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._offset)
+            raise
+        self._offset += len(block)
+        self._unsynced += 1
+
+    def flush(self) -> int:
+        """Wait until all is on disk."""
+        self._check_usable()
+        if self._unsynced:
+            self._acknowledge()
+        return self._acknowledged
+
+    def close(self) -> None:
+        """Drop what is not acknowledged and free the lock."""
+        if self._file.closed:
+            return
+        with contextlib.suppress(OSError):
+            self._file.truncate(self._acknowledged)
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # also for copies of the file in processes forked off
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _check_open(self, record: StreamRecord) -> None:
+        check_live(record, self._segment)
+        if not record.is_open(self._segment):
+            raise SegmentSealed("the segment is sealed", where=self._where)
+
+    def _open(self) -> FileIO:
+        """Open the segment's file, alone; it is made if this is the segment's first append."""
+        file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise StoreBusy(
+                "another process appends to the segment", where=self._where, todo="Wait for it to end, or stop it."
+            ) from None
+        return file
+
+    def _cut_torn_tail(self) -> int:
+        """Drop what was written and never acknowledged; returns how far the segment goes."""
+        path = self._folder.state(self._segment)
+        if not path.exists():
+            create_state(path)
+        sync_folder(path.parent)
+        write = read_state(path).write
+        size = os.fstat(self._file.fileno()).st_size
+        if size < write:
+            raise StreamStoreError(f"the segment's file ends at {size}, it should at {write}", where=str(self._path))
+        self._file.truncate(write)
+        return write
+
+    def _acknowledge(self) -> None:
+        """Sync the bytes, then say how far they go."""
+        try:
+            with system_errors(self._path):
+                os.fdatasync(self._file.fileno())
+            with self._folder.locked(shared=True) as record:
+                self._check_open(record)
+                path = self._folder.state(self._segment)
+                state = read_state(path)
+                if state.write != self._acknowledged:
+                    raise OffsetConflict(
+                        f"somebody else wrote to the segment: it goes to {state.write}, not to {self._acknowledged}",
+                        where=self._where,
+                        write_offset=state.write,
+                    )
+                write_state(path, start=state.start, write=self._offset)
+        except Problem as problem:
+            self._broken = problem
+            raise
+        self._acknowledged = self._offset
+        self._unsynced = 0
+
+    def _check_usable(self) -> None:
+        if self._file.closed:
+            raise ValueError("the appender is closed")
+        if self._broken is not None:
+            raise self._broken

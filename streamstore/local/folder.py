@@ -1,0 +1,122 @@
+"""A stream's folder: its lock, its record, and the errors for when it is not there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamStoreError
+from streamstore.local.files import locked, system_errors
+from streamstore.local.paths import data_path, state_path, stream_folder
+from streamstore.local.record import StreamRecord, load_record, read_revision
+from streamstore.model import SegmentId, StreamName
+
+__all__ = ["StreamFolder", "check_live", "scope_errors"]
+
+
+@contextlib.contextmanager
+def scope_errors(root: Path, scope: str) -> Iterator[None]:
+    """System errors as the store's; what is missing is the scope.
+
+    Raises:
+        NoSuchScope: something is not there.
+    """
+    try:
+        with system_errors(root / scope):
+            yield
+    except FileNotFoundError:
+        raise NoSuchScope("no such scope", where=f"local://{root}/{scope}") from None
+
+
+class StreamFolder:
+    """Where one stream lies. The record it read last is kept, and read again when it has changed.
+
+    Args:
+        root: the store's folder.
+        stream: the stream; it need not exist.
+    """
+
+    def __init__(self, root: Path, stream: StreamName) -> None:
+        self.root = root
+        self.stream = stream
+        self.path = stream_folder(root, stream)
+        self._last: StreamRecord | None = None
+
+    def data(self, segment: SegmentId) -> Path:
+        """The file with a segment's bytes."""
+        return data_path(self.path, segment)
+
+    def state(self, segment: SegmentId) -> Path:
+        """The file that says how far a segment goes."""
+        return state_path(self.path, segment)
+
+    def exists(self) -> bool:
+        """Whether the stream is there."""
+        try:
+            self.revision()
+        except (NoSuchScope, NoSuchStream):
+            return False
+        return True
+
+    def revision(self) -> bytes:
+        """Another value after each change of the record.
+
+        Raises:
+            NoSuchScope, NoSuchStream: as named.
+        """
+        with self._errors():
+            return read_revision(self.path)
+
+    def record(self) -> StreamRecord:
+        """The stream's record now.
+
+        Raises:
+            NoSuchScope, NoSuchStream: as named.
+        """
+        last = self._last
+        if last is not None and last.revision == self.revision():
+            return last
+        with self._errors():
+            self._last = load_record(self.path, self.stream)
+            return self._last
+
+    @contextlib.contextmanager
+    def locked(self, *, shared: bool = False) -> Iterator[StreamRecord]:
+        """Hold the stream's lock: shared to acknowledge bytes, alone to change the record.
+
+        Raises:
+            NoSuchScope, NoSuchStream: as named.
+        """
+        with contextlib.ExitStack() as stack:
+            with self._errors():
+                stack.enter_context(locked(self.path, shared=shared))
+            record = self.record()
+            try:
+                with system_errors(self.path):
+                    yield record
+            except FileNotFoundError as error:
+                raise StreamStoreError("a file of the stream was removed", where=str(error.filename)) from None
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with system_errors(self.path):
+                yield
+        except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                raise NoSuchScope("no such scope", where=f"local://{self.root}/{self.stream.scope}") from None
+            raise NoSuchStream("no such stream", where=f"local://{self.root}/{self.stream}") from None
+
+
+def check_live(record: StreamRecord, segment: SegmentId) -> None:
+    """Refuse a segment that never was, or that the head has passed.
+
+    Raises:
+        NoSuchSegment: says which of the two.
+    """
+    where = segment.in_stream(record.stream)
+    if segment not in record.ranges:
+        raise NoSuchSegment("the stream never had this segment", where=where)
+    if segment not in record.live:
+        raise NoSuchSegment("the segment is truncated away", where=where)

@@ -1,0 +1,389 @@
+"""The values of a stream: segment, key range, epoch, stream cut, event pointer.
+
+Terms and numbers are Pravega's. All values are immutable, hashable where it makes sense, and small: they travel in
+Spark's task specifications and in manifests. Nothing here speaks to a store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from streamstore.errors import InvalidCut, InvalidName
+
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_EVENT_BYTES",
+    "Epoch",
+    "EventPointer",
+    "KeyRange",
+    "Retention",
+    "RetentionKind",
+    "ScaleKind",
+    "Scaling",
+    "SegmentId",
+    "SegmentInfo",
+    "StreamConfiguration",
+    "StreamCut",
+    "StreamDescription",
+    "StreamName",
+]
+
+HEADER_BYTES = 8
+"""An event in a segment starts with int32 type = 0 and int32 payload length, big-endian."""
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""The largest payload (bytes) a Pravega client writes as one event."""
+
+_INT31 = 0x7FFFFFFF
+_INT63 = 0x7FFFFFFFFFFFFFFF
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
+_SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StreamName:
+    """A stream in its scope, text form ``scope/stream``.
+
+    Raises:
+        InvalidName: a part is empty, too long (255 characters), or has characters other than letters, digits, ``.``
+            and ``-`` (Pravega's rule for users' names).
+    """
+
+    scope: str
+    stream: str
+
+    def __post_init__(self) -> None:
+        for kind, part in (("scope", self.scope), ("stream", self.stream)):
+            if not _NAME.match(part):
+                raise InvalidName(
+                    f"not a {kind}'s name", where=repr(part), todo="Use letters, digits, '.' and '-', at most 255."
+                )
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.stream}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``scope/stream``."""
+        scope, slash, stream = text.partition("/")
+        if not slash:
+            raise InvalidName("not SCOPE/STREAM", where=repr(text))
+        return cls(scope, stream)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentId:
+    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
+
+    Sorting by (epoch, number) never puts a successor before its predecessor.
+    """
+
+    epoch: int
+    number: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.epoch <= _INT31 and 0 <= self.number <= _INT31):
+            raise InvalidName(
+                "a segment's epoch and number are from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
+            )
+
+    @property
+    def value(self) -> int:
+        """The int64 id that Pravega's controller uses: ``epoch << 32 | number``."""
+        return self.epoch << 32 | self.number
+
+    @classmethod
+    def of(cls, value: int) -> Self:
+        """The segment of an int64 id."""
+        return cls(value >> 32, value & 0xFFFFFFFF)
+
+    def __str__(self) -> str:
+        return f"{self.number}.#epoch.{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``N.#epoch.E`` (decimal, not padded)."""
+        match = _SEGMENT.match(text)
+        if not match:
+            raise InvalidName("not a segment's name (N.#epoch.E)", where=repr(text))
+        return cls(int(match[2]), int(match[1]))
+
+    def in_stream(self, stream: StreamName) -> str:
+        """The full name ``scope/stream/N.#epoch.E``."""
+        return f"{stream}/{self}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRange:
+    """A half-open range ``[low, high)`` of the key space [0, 1)."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.low < self.high <= 1.0:
+            raise InvalidName("not a range of the key space [0, 1)", where=f"[{self.low!r}, {self.high!r})")
+
+    def overlaps(self, other: KeyRange) -> bool:
+        """Whether a routing key can fall into both."""
+        return self.low < other.high and other.low < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The segments that were open together between two scales; they cover the key space once.
+
+    Attributes:
+        number: 0 for the stream's first.
+        segments: id → key range, iterated in order of the key range.
+    """
+
+    number: int
+    segments: Mapping[SegmentId, KeyRange]
+
+    def __post_init__(self) -> None:
+        ordered = dict(sorted(self.segments.items(), key=lambda item: item[1].low))
+        object.__setattr__(self, "segments", ordered)
+
+
+class ScaleKind(StrEnum):
+    """How a stream scales."""
+
+    FIXED = "fixed"
+    BY_EVENTS = "events"
+    BY_KBYTES = "kbytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The scaling policy.
+
+    Attributes:
+        kind: fixed, by events a second, or by kilobytes a second.
+        target: events or KB per second and segment; 0 if fixed.
+        factor: how many segments one is split into; 0 if fixed.
+        min_segments: the number of segments the stream starts with and keeps at least, >= 1.
+    """
+
+    kind: ScaleKind = ScaleKind.FIXED
+    target: int = 0
+    factor: int = 0
+    min_segments: int = 1
+
+
+class RetentionKind(StrEnum):
+    """What a retention policy counts."""
+
+    NONE = "none"
+    TIME = "time"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The retention policy.
+
+    Attributes:
+        kind: none, by time or by size.
+        minimum: milliseconds or bytes that are kept at least.
+        maximum: milliseconds or bytes that are kept at most; 0 means no maximum (as the controller sends it).
+    """
+
+    kind: RetentionKind = RetentionKind.NONE
+    minimum: int = 0
+    maximum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfiguration:
+    """What a user sets on a stream.
+
+    Attributes:
+        scaling: the scaling policy.
+        retention: the retention policy.
+        tags: sorted, without duplicates; each at most 256 characters.
+        rollover_bytes: size at which a segment's stored chunks roll over; 0 for the store's default.
+        timestamp_aggregation_timeout: milliseconds; 0 for the store's default.
+    """
+
+    scaling: Scaling = field(default_factory=Scaling)
+    retention: Retention = field(default_factory=Retention)
+    tags: tuple[str, ...] = ()
+    rollover_bytes: int = 0
+    timestamp_aggregation_timeout: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", tuple(sorted(set(self.tags))))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCut:
+    """Segments that together cover the key space, each with an offset (bytes).
+
+    Attributes:
+        stream: the stream it belongs to.
+        offsets: segment → offset; iterated in order of the segment.
+    """
+
+    stream: StreamName
+    offsets: Mapping[SegmentId, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", dict(sorted(self.offsets.items())))
+
+    def __hash__(self) -> int:
+        return hash((self.stream, tuple(self.offsets.items())))
+
+    def to_json(self) -> dict[str, int]:
+        """``{"scope/stream/N.#epoch.E": offset}``."""
+        return {segment.in_stream(self.stream): offset for segment, offset in self.offsets.items()}
+
+    @classmethod
+    def from_json(cls, value: object, stream: StreamName | None = None) -> Self:
+        """Read what `to_json` makes.
+
+        Args:
+            value: a mapping of full segment names to offsets, or the same as JSON text.
+            stream: the stream it has to belong to; None takes the one that the names say.
+
+        Raises:
+            InvalidCut: not such a mapping, a negative offset, or a segment of another stream.
+        """
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise InvalidCut("a stream cut is not JSON", where=str(error)) from None
+        if not isinstance(value, dict) or not value:
+            raise InvalidCut(
+                'a stream cut is a JSON object {"scope/stream/N.#epoch.E": offset, …} with an entry at least'
+            )
+        offsets: dict[SegmentId, int] = {}
+        for name, offset in value.items():
+            owner, _, segment = str(name).rpartition("/")
+            try:
+                found, segment_id = StreamName.parse(owner), SegmentId.parse(segment)
+            except InvalidName as error:
+                raise InvalidCut("a stream cut names no segment", where=str(error)) from None
+            stream = stream or found
+            if found != stream:
+                raise InvalidCut(f"a stream cut of {stream} names a foreign segment", where=str(name))
+            if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= _INT63:
+                raise InvalidCut(
+                    "an offset in a stream cut is not a whole number of bytes >= 0", where=f"{name}: {offset!r}"
+                )
+            offsets[segment_id] = offset
+        assert stream is not None  # noqa: S101  (there is an entry)
+        return cls(stream, offsets)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EventPointer:
+    """Where an event lies, and its identity.
+
+    Sorting is the stream's order: creation epoch, number, offset.
+
+    Attributes:
+        stream: the stream.
+        segment: the segment.
+        offset: of the event's header in the segment (bytes).
+        length: header and payload (bytes), >= 8.
+    """
+
+    stream: StreamName
+    segment: SegmentId
+    offset: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.offset <= _INT63 and HEADER_BYTES <= self.length <= _INT31):
+            raise InvalidName("not an event pointer", where=f"{self.segment}:{self.offset}-{self.length}")
+
+    def __str__(self) -> str:
+        """The text form of the Java client: ``scope/stream/N.#epoch.E:offset-length``."""
+        return f"{self.stream}/{self.segment}:{self.offset}-{self.length}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text form.
+
+        Raises:
+            InvalidName: the text is not an event pointer; says why.
+        """
+        path, colon, rest = text.rpartition(":")
+        offset, dash, length = rest.partition("-")
+        owner, slash, segment = path.rpartition("/")
+        if not (colon and dash and slash and _digits(offset) and _digits(length)):
+            raise InvalidName("not an event pointer (scope/stream/N.#epoch.E:offset-length)", where=repr(text))
+        return cls(StreamName.parse(owner), SegmentId.parse(segment), int(offset), int(length))
+
+
+def _digits(text: str) -> bool:
+    return bool(re.fullmatch(r"0|[1-9][0-9]{0,18}", text))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What a store says of one segment now.
+
+    Attributes:
+        segment: which.
+        start_offset: first readable offset (bytes).
+        write_offset: where the next event goes (bytes).
+        sealed: whether appends are refused for ever.
+    """
+
+    segment: SegmentId
+    start_offset: int
+    write_offset: int
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """A stream at one moment.
+
+    Attributes:
+        name: which stream.
+        configuration: policies and tags.
+        epochs: every epoch from 0 to the current one, also those whose segments are truncated away.
+        head: the first readable cut.
+        tail: the end of the current epoch's segments at that moment (for a sealed stream: the end for ever).
+        sealed: whether the whole stream is sealed.
+    """
+
+    name: StreamName
+    configuration: StreamConfiguration
+    epochs: tuple[Epoch, ...]
+    head: StreamCut
+    tail: StreamCut
+    sealed: bool
+
+    def ranges(self) -> dict[SegmentId, KeyRange]:
+        """Every segment that ever was, in order of (epoch, number), with its key range."""
+        found: dict[SegmentId, KeyRange] = {}
+        for epoch in self.epochs:
+            found.update(epoch.segments)
+        return dict(sorted(found.items()))
+
+    def created_in(self) -> dict[SegmentId, int]:
+        """Segment → number of the first epoch that has it."""
+        first: dict[SegmentId, int] = {}
+        for epoch in self.epochs:
+            for segment in epoch.segments:
+                first.setdefault(segment, epoch.number)
+        return first
+
+
+def pairwise_epochs(epochs: Iterable[Epoch]) -> Iterator[tuple[Epoch, Epoch]]:
+    """Each epoch with the one after it."""
+    before: Epoch | None = None
+    for epoch in epochs:
+        if before is not None:
+            yield before, epoch
+        before = epoch

@@ -1,0 +1,140 @@
+"""Which numbers a store gives to the segments that a scale opens, and how to get the numbers that are wanted.
+
+Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them as the
+map iterates; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of the
+request. A boundary that is moved by a few ulps (from one double to a neighbour) changes bucket, but not the keys on its
+two sides: the hash of a routing key has 52 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamstore.errors import InvalidName
+from streamstore.hashmap import first_capacity, iteration_order
+from streamstore.model import KeyRange
+
+__all__ = ["nudge", "predict_order"]
+
+_CROWDED = (8, 4)
+"""How many starts may share a bucket: with more than 8 the map grows or reorders, at times with more than 4 (while it
+was smaller)."""
+
+_NEVER = np.int64(1) << 40
+
+_Costs = npt.NDArray[np.int64]
+
+
+def predict_order(ranges: Sequence[KeyRange]) -> list[int]:
+    """The order in which a scale's new segments are numbered.
+
+    Args:
+        ranges: as they are requested, with distinct starts.
+
+    Returns:
+        Indices of ``ranges``: the first of them gets the lowest number.
+    """
+    return iteration_order([held.low for held in ranges])
+
+
+def nudge(ranges: Sequence[KeyRange], fixed: Mapping[float, float] | None = None) -> list[KeyRange] | None:
+    """Ranges near the given ones that are numbered in the order given.
+
+    Inner boundaries (where one of the ranges ends and another one starts) move, by the fewest ulps in total.
+
+    Args:
+        ranges: in the wanted order of their numbers; to be requested in this order.
+        fixed: boundary that must not move → where it lies. None: the ends that no two of the ranges share stay as they
+            are. All that are not named may move.
+
+    Returns:
+        The ranges in the same order; None if no small moves give this order.
+    """
+    if fixed is None:
+        shared = {held.low for held in ranges} & {held.high for held in ranges}
+        fixed = {end: end for held in ranges for end in (held.low, held.high) if end not in shared}
+    starts = [fixed.get(held.low, held.low) for held in ranges]
+    if _in_order(starts):
+        return _rebuild(ranges, starts, fixed)
+    movable = [held.low not in fixed for held in ranges]
+    for crowd in _CROWDED:
+        moved = _move(starts, movable, first_capacity(len(ranges)), crowd)
+        if moved is not None and _in_order(moved):
+            return _rebuild(ranges, moved, fixed)
+    return None
+
+
+def _in_order(starts: Sequence[float]) -> bool:
+    return iteration_order(starts) == list(range(len(starts)))
+
+
+def _rebuild(
+    ranges: Sequence[KeyRange], starts: Sequence[float], fixed: Mapping[float, float]
+) -> list[KeyRange] | None:
+    """Let each range end where its neighbour now starts; None if one would be empty."""
+    lies = dict(zip((held.low for held in ranges), starts, strict=True)) | dict(fixed)
+    try:
+        return [KeyRange(lies[held.low], lies.get(held.high, held.high)) for held in ranges]
+    except InvalidName:
+        return None
+
+
+def _move(starts: Sequence[float], movable: Sequence[bool], capacity: int, crowd: int) -> list[float] | None:
+    """Starts whose buckets rise (or stay) from one to the next, at most ``crowd`` in one: the cheapest moves in total.
+
+    The cheapest way to have put the first i starts, the last of them as the c-th into bucket b, follows from that for
+    i - 1: either that one is the (c - 1)-th in the same bucket, or it lies in any lower one and c is 1.
+    """
+    costs, moves = zip(*(_reach(start, may, capacity) for start, may in zip(starts, movable, strict=True)), strict=True)
+    best = np.full((capacity, crowd), _NEVER)
+    best[:, 0] = costs[0]
+    came_from: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = []
+    for cost in costs[1:]:
+        cheapest, count = best.min(axis=1), best.argmin(axis=1)
+        lower = np.concatenate(([_NEVER], np.minimum.accumulate(cheapest)[:-1]))
+        falls = np.concatenate(([True], cheapest[1:] < np.minimum.accumulate(cheapest)[:-1]))
+        where = np.maximum.accumulate(np.where(falls, np.arange(capacity), 0))
+        where = np.concatenate(([0], where[:-1]))
+        came_from.append((where, count[where]))
+        best = np.concatenate((lower[:, None], best[:, :-1]), axis=1) + cost[:, None]
+        np.minimum(best, _NEVER, out=best)
+    if best.min() >= _NEVER:
+        return None
+    bucket, place = (int(i) for i in np.unravel_index(best.argmin(), best.shape))
+    chosen = [bucket]
+    for where, count in reversed(came_from):
+        bucket, place = (bucket, place - 1) if place else (int(where[bucket]), int(count[bucket]))
+        chosen.append(bucket)
+    return [_ulps_from(start, int(move[b])) for start, move, b in zip(starts, moves, reversed(chosen), strict=True)]
+
+
+def _reach(start: float, movable: bool, capacity: int) -> tuple[_Costs, _Costs]:
+    """For each bucket the fewest ulps that bring a start there, and the same with its sign.
+
+    The lowest bits of a double choose the bucket, so ``capacity`` neighbours in either direction reach all of them.
+    """
+    reach = capacity if movable else 0
+    steps = np.array(sorted(range(-reach, reach + 1), key=abs, reverse=True), dtype=np.int64)
+    bits = _bits(start) + steps
+    possible = (bits > 0) & (bits < _bits(1.0)) | (steps == 0)
+    steps, bits = steps[possible], bits[possible]
+    code = (bits ^ bits >> 32) & 0xFFFFFFFF
+    buckets = (code ^ code >> 16) & capacity - 1
+    cost, move = np.full(capacity, _NEVER), np.zeros(capacity, dtype=np.int64)
+    cost[buckets] = np.abs(steps)  # of several the last one stays, which is the nearest
+    move[buckets] = steps
+    return cost, move
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack(">q", struct.pack(">d", value))[0]
+    return bits
+
+
+def _ulps_from(value: float, ulps: int) -> float:
+    moved: float = struct.unpack(">d", struct.pack(">q", _bits(value) + ulps))[0]
+    return moved

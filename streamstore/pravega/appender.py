@@ -1,0 +1,210 @@
+"""Appends blocks to a segment, each at a known offset, a few in flight; goes on after a lost connection.
+
+How it knows its own blocks: every block's event number is the offset at which it ends, and the segment stores the
+writer's last event number together with the block. So after a lost connection the segment's write offset is either
+this writer's last event number, and all up to there is its own, or somebody else wrote.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
+from streamstore.model import SegmentId, StreamName
+from streamstore.pravega import wire
+from streamstore.pravega.codec import Command, encode
+from streamstore.pravega.connection import Connection
+from streamstore.pravega.reader import SegmentReader
+from streamstore.pravega.refusals import InDoubt
+from streamstore.pravega.segments import SegmentStores
+from streamstore.pravega.session import SegmentSession
+from streamstore.store import SegmentAppender
+
+__all__ = ["MAX_BLOCK_BYTES", "PravegaAppender"]
+
+MAX_BLOCK_BYTES = 4 * 1024 * 1024
+"""Larger ones, a few in flight, can overfill a segment store's cache."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Block:
+    start: int
+    data: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.start + self.data.nbytes
+
+
+class PravegaAppender(SegmentSession, SegmentAppender):
+    """See `SegmentAppender`. Used by one thread at a time.
+
+    Args:
+        stores: the cluster's segment stores.
+        stream: the stream.
+        segment: the segment, open.
+        in_flight: unacknowledged blocks at most.
+
+    Raises:
+        NoSuchSegment, SegmentSealed: as named.
+    """
+
+    def __init__(self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> None:
+        if in_flight < 1:
+            raise ValueError("an appender needs one block in flight at least")
+        super().__init__(stores, stream, segment, write=True)
+        self._in_flight = in_flight
+        self._writer = uuid4()
+        self._blocks: deque[_Block] = deque()
+        self._failure: StreamStoreError | None = None
+        self._closed = False
+        self._began: int | None = None
+        self._offset = self._acknowledged = self._sent = 0
+        self._persist(self._send_rest)
+
+    @property
+    def offset(self) -> int:
+        """Where the next block will go."""
+        return self._offset
+
+    @property
+    def acknowledged(self) -> int:
+        """Up to where the segment store holds the data."""
+        return self._acknowledged
+
+    def append(self, block: bytes | bytearray | memoryview) -> None:
+        """Send one block; waits for an acknowledgement first while too many are in flight."""
+        data = memoryview(block).cast("B")
+        if not 0 < data.nbytes <= MAX_BLOCK_BYTES:
+            raise ValueError(f"a block of {data.nbytes} bytes; it has to have 1 to {MAX_BLOCK_BYTES}")
+        self._check_usable()
+        self._until(lambda: len(self._blocks) < self._in_flight)
+        self._blocks.append(_Block(self._offset, data))
+        self._offset += data.nbytes
+        self._guarded(lambda: self._persist(self._send_rest))
+
+    def flush(self) -> int:
+        """Wait until all is acknowledged."""
+        self._check_usable()
+        self._until(lambda: not self._blocks)
+        return self._acknowledged
+
+    def close(self) -> None:
+        """Give up what is not acknowledged and close the connection."""
+        self._closed = True
+        self._drop()
+        self._blocks.clear()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise StreamStoreError("the appender is closed", where=self._where)
+
+    def _until(self, enough: Callable[[], bool]) -> None:
+        while not enough():
+            self._guarded(lambda: self._persist(self._receive))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """After an error no further block may be sent: it would leave a gap in what the caller thinks is written."""
+        try:
+            action()
+        except BaseException as error:
+            self._drop()
+            if isinstance(error, StreamStoreError):
+                self._failure = error
+            raise
+
+    def _resume(self, connection: Connection) -> None:
+        """Find out what the segment holds, and send again what it lacks."""
+        token = self._new_token()
+        info = self._ask(connection, wire.GetStreamSegmentInfo(connection.request_id(), self._name, token))
+        if not isinstance(info, wire.StreamSegmentInfo):
+            raise self._refused(info)
+        if not info.exists or info.deleted:
+            raise self._stores.gone(self._stream, self._segment)
+        setup = self._ask(connection, wire.SetupAppend(connection.request_id(), self._writer, self._name, token))
+        if not isinstance(setup, wire.AppendSetup):
+            raise self._refused(setup)
+        self._token_was_refused = False
+        if self._began is None:
+            if info.sealed:
+                raise SegmentSealed("the segment is sealed", where=self._where)
+            self._began = self._offset = self._acknowledged = info.write_offset
+        mine = max(setup.last_event_number, self._began)
+        # it may be beyond: blocks of the lost connection went on landing between the two questions
+        if mine < info.write_offset:
+            raise self._conflict(info.write_offset)
+        self._landed(mine)
+        self._sent = mine
+        self._send_rest(connection)
+
+    def _landed(self, end: int) -> None:
+        """All up to here is the segment's, by the last event number; prove it by the bytes themselves."""
+        held = [block for block in self._blocks if block.end <= end]
+        if end > self._acknowledged:
+            if not held or held[-1].end != end:
+                raise WireError(f"this writer never sent a block that ends at {end}", where=self._where)
+            self._compare(held)
+        self._acknowledge(end)
+
+    def _compare(self, blocks: list[_Block]) -> None:
+        """A block of somebody else in the place of one of ours, of the same length, is possible; so look."""
+        start, end = blocks[0].start, blocks[-1].end
+        at, wanted = start, iter(blocks)
+        left = memoryview(b"")
+        for read in SegmentReader(self._stores, self._stream, self._segment, start, end).blocks():
+            found = read
+            while found.nbytes:
+                if not left.nbytes:
+                    left = next(wanted).data
+                size = min(found.nbytes, left.nbytes)
+                if found[:size] != left[:size]:
+                    raise self._conflict(end, f" between {at} and {at + size}")
+                found, left, at = found[size:], left[size:], at + size
+
+    def _send_rest(self, connection: Connection) -> None:
+        """Send what this connection was not given yet."""
+        for block in self._blocks:
+            if block.start >= self._sent:
+                request = connection.request_id()
+                prefix, suffix = wire.encode_block(self._writer, block.end, block.start, block.data.nbytes, request)
+                connection.send(prefix, block.data, suffix)
+                self._sent = block.end
+
+    def _receive(self, connection: Connection) -> None:
+        """Take one acknowledgement; it stands for all blocks up to its number."""
+        if not self._blocks:
+            # a lost connection's blocks had all landed
+            return
+        answer = connection.receive()
+        if isinstance(answer, wire.DataAppended):
+            if not any(block.end == answer.event_number for block in self._blocks):
+                raise WireError(f"an acknowledgement of {answer.event_number}, which was not sent", where=self._where)
+            self._acknowledge(answer.event_number)
+        elif isinstance(answer, wire.ConditionalCheckFailed | wire.InvalidEventNumber):
+            raise InDoubt("a segment store of Pravega refuses a block at the segment's write offset")
+        else:
+            raise self._refused(answer)
+
+    def _acknowledge(self, end: int) -> None:
+        if end > self._acknowledged:
+            self._progress()
+        while self._blocks and self._blocks[0].end <= end:
+            self._blocks.popleft()
+        self._acknowledged = max(self._acknowledged, end)
+
+    def _ask(self, connection: Connection, question: wire.GetStreamSegmentInfo | wire.SetupAppend) -> Command:
+        connection.send(encode(question))
+        return connection.receive()
+
+    def _conflict(self, write_offset: int, at: str = "") -> OffsetConflict:
+        return OffsetConflict(
+            f"somebody else wrote to the segment{at}; its write offset is {write_offset} now",
+            where=self._where,
+            todo="Let nothing else write to the stream while it is filled.",
+            write_offset=write_offset,
+        )

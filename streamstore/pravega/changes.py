@@ -1,0 +1,124 @@
+"""Changes to a stream that take a while or can meet another one under way: scale, truncate, update, seal, delete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from streamstore.cuts import is_before, validate_cut
+from streamstore.errors import InvalidCut, RequestFailed, ScaleRefused, StreamNotSealed, StreamSealed
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamName
+from streamstore.pravega.controller import Controller
+from streamstore.pravega.history import current_epoch, describe
+from streamstore.pravega.segments import SegmentStores
+from streamstore.ranges import check_replaces
+
+__all__ = ["delete", "insist", "scale", "truncate"]
+
+CHANGE_SECONDS = 60.0
+"""For how long a change is tried again that the controller could not do, and a scale is waited for."""
+
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.5
+
+
+def insist(change: Callable[[], None], *again: type[Exception]) -> None:
+    """Do it, and again while the controller says FAILURE: as a rule another change is under way.
+
+    Args:
+        change: one attempt.
+        again: further errors that ask for another attempt.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type((RequestFailed, *again)),
+        stop=stop_after_delay(CHANGE_SECONDS),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )
+    attempts(change)
+
+
+def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
+    """Scale and wait until it is finished; see `StreamStore.scale`."""
+    before = _open(controller, stream)
+    number: int | None = None
+
+    def attempt() -> None:
+        nonlocal number
+        epoch = _open(controller, stream)
+        if epoch.number > before.number and _made_by(epoch, before, seal, ranges):
+            # an attempt whose answer was lost
+            number = epoch.number
+            return
+        check_replaces(seal, ranges, epoch.segments)
+        number = controller.start_scale(stream, seal, ranges) + 1
+
+    try:
+        insist(attempt)
+    except ScaleRefused:
+        epoch = _open(controller, stream)
+        if not _made_by(epoch, before, seal, ranges):
+            raise
+        number = epoch.number
+    assert number is not None  # noqa: S101  (an attempt without an error sets it)
+    _wait(controller, stream, number - 1)
+    found = controller.epochs(stream, [number])
+    if not found:
+        raise RequestFailed("the scale is finished and its epoch is not there", where=str(stream))
+    return found[0]
+
+
+def truncate(controller: Controller, stores: SegmentStores, cut: StreamCut) -> None:
+    """Move the head; see `StreamStore.truncate`.
+
+    The controller itself takes offsets beyond the tail and moves the head there, so they are refused here.
+    """
+    description = describe(controller, stores, cut.stream)
+    if is_before(description, cut, description.head):
+        return
+    validate_cut(description, cut)
+    for segment, info in stores.infos_if_there(cut.stream, list(cut.offsets)).items():
+        if info is None or cut.offsets[segment] > info.write_offset:
+            end = "is gone" if info is None else f"ends at {info.write_offset}"
+            raise InvalidCut(
+                f"the cut's offset {cut.offsets[segment]} lies beyond the segment, which {end}",
+                where=segment.in_stream(cut.stream),
+            )
+    insist(lambda: controller.truncate_stream(cut))
+
+
+def delete(controller: Controller, stream: StreamName) -> None:
+    """Seal and delete."""
+
+    def attempt() -> None:
+        controller.seal_stream(stream)
+        controller.delete_stream(stream)
+
+    insist(attempt, StreamNotSealed)
+
+
+def _open(controller: Controller, stream: StreamName) -> Epoch:
+    epoch = current_epoch(controller, stream)
+    if epoch is None:
+        raise StreamSealed("the stream is sealed and can't be scaled", where=str(stream))
+    return epoch
+
+
+def _made_by(epoch: Epoch, before: Epoch, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> bool:
+    """Whether the epoch is what this scale makes of the one before."""
+    new = sorted(held for segment, held in epoch.segments.items() if segment not in before.segments)
+    kept = {segment for segment in before.segments if segment not in seal}
+    return epoch.number == before.number + 1 and new == sorted(ranges) and kept <= set(epoch.segments)
+
+
+def _wait(controller: Controller, stream: StreamName, epoch: int) -> None:
+    pause, until = FIRST_LOOK, time.monotonic() + CHANGE_SECONDS
+    while not controller.is_scaled(stream, epoch):
+        if time.monotonic() > until:
+            raise RequestFailed(
+                f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Look later."
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_LOOK)

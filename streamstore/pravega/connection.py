@@ -1,0 +1,208 @@
+"""One connection to a segment store: frames in and out, and telling a slow server from a lost one."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streamstore.errors import WireError
+from streamstore.pravega import wire
+from streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, Command, decode, encode
+from streamstore.pravega.settings import not_trusted
+
+__all__ = ["Connection", "ConnectionLost", "Endpoint"]
+
+PROBES = 3
+"""A silent server is asked for a sign of life this many times before it counts as lost."""
+
+ANSWER_LIMIT = 4.0
+"""A server that lives but doesn't answer a request counts as lost after this many times the timeout."""
+
+
+class ConnectionLost(Exception):
+    """The connection broke, was refused, or the server fell silent."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """A segment store's address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Connection:
+    """A connection on which both sides have said hello. Used by one thread at a time.
+
+    Args:
+        endpoint: the segment store.
+        tls: what secures the connection; None for plain TCP.
+        timeout: seconds of silence after which the server counts as lost.
+
+    Raises:
+        ConnectionLost: it can't be had now.
+        AccessDenied: the server's certificate is not trusted.
+        WireError: what answers there is no segment store of a version that is known here.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
+        self.endpoint = endpoint
+        self._timeout = timeout
+        self._header = memoryview(bytearray(HEADER.size))
+        self._last_request = 0
+        self._asked_at = time.monotonic()
+        self._socket = _connect(endpoint, tls, timeout)
+        try:
+            self._socket.settimeout(timeout / PROBES)
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def request_id(self) -> int:
+        """A number that no other request on this connection has."""
+        self._last_request += 1
+        return self._last_request
+
+    def send(self, *buffers: bytes | bytearray | memoryview) -> None:
+        """Send buffers one after the other, without joining them.
+
+        Raises:
+            ConnectionLost: it broke, or the server stopped taking data.
+        """
+        self._asked_at = time.monotonic()
+        left = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
+        refused = 0
+        while left:
+            try:
+                sent = self._send_some(left)
+            except TimeoutError:
+                refused += 1
+                if refused >= PROBES:
+                    raise ConnectionLost(f"the server took no data for {self._timeout:.0f} s") from None
+                continue
+            except OSError as error:
+                raise ConnectionLost(_reason(error)) from None
+            refused = 0
+            while left and sent >= left[0].nbytes:
+                sent -= left.pop(0).nbytes
+            if sent:
+                left[0] = left[0][sent:]
+
+    def receive(self) -> Command:
+        """The next command, whole. Signs of life are left out.
+
+        Raises:
+            ConnectionLost: it broke, or the server fell silent.
+            WireError: a frame that is not known here.
+        """
+        return self.receive_payload(*self.receive_header())
+
+    def receive_header(self) -> tuple[int, int]:
+        """Code and payload length (bytes) of the next command; its payload must be received next."""
+        while True:
+            self.receive_into(self._header)
+            code, length = HEADER.unpack(self._header)
+            if not 0 <= length <= MAX_PAYLOAD_BYTES:
+                raise WireError(f"a frame of {length} bytes (type {code})", where=str(self.endpoint))
+            if code != wire.KeepAlive.code:
+                return code, length
+            self.receive_bytes(length)
+
+    def receive_payload(self, code: int, length: int) -> Command:
+        """The command whose header was received."""
+        return decode(code, self.receive_bytes(length))
+
+    def receive_bytes(self, length: int) -> bytearray:
+        """The next bytes of the payload."""
+        payload = bytearray(length)
+        self.receive_into(memoryview(payload))
+        return payload
+
+    def receive_into(self, view: memoryview) -> None:
+        """Fill a buffer with the next bytes of the payload."""
+        at, size, silent = 0, view.nbytes, 0
+        while at < size:
+            try:
+                count = self._socket.recv_into(view[at:])
+            except TimeoutError:
+                silent += 1
+                self._bear(silent)
+                continue
+            except OSError as error:
+                raise ConnectionLost(_reason(error)) from None
+            if count == 0:
+                raise ConnectionLost("the server closed the connection")
+            at += count
+            silent = 0
+
+    def is_idle(self) -> bool:
+        """Whether it is open with nothing to read, so that the next answer will be to the next request."""
+        try:
+            readable, _, _ = select.select([self._socket], [], [], 0)
+        except (OSError, ValueError):
+            return False
+        return not readable
+
+    def close(self) -> None:
+        """Close it. Does not raise; may be called twice, and from another thread to end a wait."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._socket.close()
+
+    def _greet(self) -> None:
+        self.send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
+        hello = self.receive()
+        if not isinstance(hello, wire.Hello) or hello.low > wire.WIRE_VERSION:
+            raise WireError(
+                "what answers there is no segment store that this client can talk to", where=str(self.endpoint)
+            )
+
+    def _send_some(self, views: list[memoryview]) -> int:
+        if isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.send(views[0])
+        return self._socket.sendmsg(views)
+
+    def _bear(self, silent: int) -> None:
+        """Ask a silent server for a sign of life, or give it up."""
+        if silent >= PROBES:
+            raise ConnectionLost(f"no sign of life for {self._timeout:.0f} s")
+        waited = time.monotonic() - self._asked_at
+        if waited > ANSWER_LIMIT * self._timeout:
+            raise ConnectionLost(f"no answer for {waited:.0f} s")
+        try:
+            self._socket.send(encode(wire.KeepAlive()))
+        except OSError as error:
+            raise ConnectionLost(_reason(error)) from None
+
+
+def _connect(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: float) -> socket.socket:
+    plain: socket.socket | None = None
+    try:
+        plain = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout / PROBES)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
+    except ssl.SSLCertVerificationError as error:
+        _close(plain)
+        raise not_trusted("a segment store's", error.verify_message, str(endpoint)) from None
+    except OSError as error:
+        _close(plain)
+        raise ConnectionLost(_reason(error)) from None
+
+
+def _close(opened: socket.socket | None) -> None:
+    if opened is not None:
+        opened.close()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

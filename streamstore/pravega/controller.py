@@ -1,0 +1,241 @@
+"""Pravega's controller: its calls with our types, and every status it answers by its own error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from problems import Problem
+from streamstore.errors import (
+    InvalidName,
+    NoSuchScope,
+    NoSuchStream,
+    RequestFailed,
+    ScaleRefused,
+    ScopeNotEmpty,
+    StreamExists,
+    StreamNotSealed,
+    StreamSealed,
+    StreamStoreError,
+    WireError,
+)
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.pravega import controller_pb2 as pb
+from streamstore.pravega.calls import ControllerCalls, NotFound
+from streamstore.pravega.connection import Endpoint
+from streamstore.pravega.convert import (
+    configuration_from,
+    configuration_message,
+    cut_from,
+    cut_message,
+    epoch_from,
+    ranges_from,
+    scale_message,
+    stream_message,
+    token_message,
+)
+from streamstore.pravega.settings import PravegaSettings
+
+__all__ = ["Controller"]
+
+WORKFLOW_SECONDS = 150.0
+"""Sealing, truncating and deleting are answered when they are done; the controller itself gives up after 120 s."""
+
+_MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
+    "FAILURE": (RequestFailed, "the controller could not do it (it gives no reason)", "Try again; its log says why."),
+    "SCOPE_NOT_FOUND": (NoSuchScope, "no such scope", ""),
+    "SCOPE_NOT_EMPTY": (ScopeNotEmpty, "the scope has streams", "Delete them first."),
+    "INVALID_SCOPE_NAME": (InvalidName, "Pravega refuses the scope's name", ""),
+    "STREAM_NOT_FOUND": (NoSuchStream, "no such stream", ""),
+    "STREAM_EXISTS": (StreamExists, "the stream exists", "Choose another name."),
+    "STREAM_SEALED": (StreamSealed, "the stream is sealed", ""),
+    "STREAM_NOT_SEALED": (StreamNotSealed, "the stream is not sealed", "Seal it first."),
+    "INVALID_STREAM_NAME": (InvalidName, "Pravega refuses the stream's name", ""),
+    "PRECONDITION_FAILED": (
+        ScaleRefused,
+        "the controller refuses to scale",
+        "A segment to seal is not open, or fewer segments would be left than the stream's policy asks for.",
+    ),
+    "INVALID_INPUT": (RequestFailed, "the controller does not know that epoch", ""),
+    "INTERNAL_ERROR": (RequestFailed, "the controller could not say how the scale goes", "Try again."),
+}
+
+
+class Controller:
+    """A typed view of the controller. Usable from all threads.
+
+    Every method raises `StreamStoreUnavailable`, `AccessDenied` and `RequestFailed`; those that name a stream raise
+    `NoSuchStream` or `NoSuchScope`.
+
+    Args:
+        settings: where it is and how to log in.
+    """
+
+    def __init__(self, settings: PravegaSettings) -> None:
+        self._uri = settings.uri
+        self._calls = ControllerCalls(settings)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._calls.close()
+
+    # scopes
+
+    def scopes(self) -> Iterator[str]:
+        """Every scope, internal ones too, in the controller's order."""
+        return self._pages(
+            "listScopes", lambda token: pb.ScopesRequest(continuationToken=token), lambda page: page.scopes
+        )
+
+    def scope_exists(self, scope: str) -> bool:
+        """Whether the scope exists."""
+        return bool(self._calls.call("checkScopeExists", pb.ScopeInfo(scope=scope)).exists)
+
+    def create_scope(self, scope: str) -> bool:
+        """Make a scope; False if it was there."""
+        answer = self._calls.call("createScope", pb.ScopeInfo(scope=scope))
+        return self._status(pb.CreateScopeStatus.Status, answer.status, scope, "SUCCESS", "SCOPE_EXISTS") == "SUCCESS"
+
+    def delete_scope(self, scope: str) -> None:
+        """Delete an empty scope."""
+        answer = self._calls.call("deleteScope", pb.ScopeInfo(scope=scope), seconds=WORKFLOW_SECONDS)
+        self._status(pb.DeleteScopeStatus.Status, answer.status, scope)
+
+    # streams
+
+    def streams(self, scope: str) -> Iterator[str]:
+        """Every stream of a scope, internal ones too, in the controller's order."""
+
+        def names(page: Any) -> list[str]:
+            self._status(pb.StreamsInScopeResponse.Status, page.status, scope)
+            return [one.stream for one in page.streams]
+
+        info = pb.ScopeInfo(scope=scope)
+        return self._pages(
+            "listStreamsInScope", lambda token: pb.StreamsInScopeRequest(scope=info, continuationToken=token), names
+        )
+
+    def stream_exists(self, stream: StreamName) -> bool:
+        """Whether the stream exists; False too if its scope does not."""
+        return bool(self._calls.call("checkStreamExists", stream_message(stream)).exists)
+
+    def configuration(self, stream: StreamName) -> StreamConfiguration:
+        """Policies and tags."""
+        return configuration_from(self._ask(stream, "getStreamConfiguration", stream_message(stream)))
+
+    def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Make a stream; of several callers one succeeds, the others get `StreamExists`."""
+        answer = self._calls.call(
+            "createStream", configuration_message(stream, configuration), seconds=WORKFLOW_SECONDS
+        )
+        self._status(pb.CreateStreamStatus.Status, answer.status, str(stream))
+
+    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Replace policies and tags."""
+        self._update(stream, "updateStream", configuration_message(stream, configuration))
+
+    def truncate_stream(self, cut: StreamCut) -> None:
+        """Move the stream's head."""
+        self._update(cut.stream, "truncateStream", cut_message(cut))
+
+    def seal_stream(self, stream: StreamName) -> None:
+        """Seal for ever; a sealed one stays so."""
+        self._update(stream, "sealStream", stream_message(stream))
+
+    def delete_stream(self, stream: StreamName) -> None:
+        """Delete a sealed stream; raises `StreamNotSealed` for another."""
+        answer = self._calls.call("deleteStream", stream_message(stream), seconds=WORKFLOW_SECONDS)
+        self._status(pb.DeleteStreamStatus.Status, answer.status, stream)
+
+    # segments
+
+    def current_segments(self, stream: StreamName) -> dict[SegmentId, KeyRange]:
+        """The open segments; none if the stream is sealed."""
+        return ranges_from(self._ask(stream, "getCurrentSegments", stream_message(stream)))
+
+    def head(self, stream: StreamName) -> StreamCut:
+        """The first readable cut."""
+        request = pb.GetSegmentsRequest(streamInfo=stream_message(stream), timestamp=0)
+        return cut_from(stream, self._ask(stream, "getSegments", request))
+
+    def epochs(self, stream: StreamName, numbers: Sequence[int]) -> list[Epoch]:
+        """The epochs of these numbers, in their order, up to the first that does not exist."""
+        info = stream_message(stream)
+        requests = [pb.GetEpochSegmentsRequest(streamInfo=info, epoch=number) for number in numbers]
+        found = []
+        for number, answer in zip(numbers, self._calls.call_each("getEpochSegments", requests), strict=True):
+            if answer is None:
+                break
+            found.append(epoch_from(number, answer))
+        return found
+
+    def start_scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> int:
+        """Begin to scale; returns the number of the epoch that is open till then.
+
+        Raises:
+            ScaleRefused: a segment to seal is not open, or too few would be left.
+            RequestFailed: another scale is under way, the ranges do not fit, or the stream is sealed: the controller
+                does not say which.
+        """
+        request = scale_message(stream, seal, ranges, int(time.time() * 1000))
+        answer = self._calls.call("scale", request)
+        self._status(pb.ScaleResponse.ScaleStreamStatus, answer.status, stream, "STARTED")
+        return int(answer.epoch)
+
+    def is_scaled(self, stream: StreamName, epoch: int) -> bool:
+        """Whether the scale that ends this epoch is finished."""
+        request = pb.ScaleStatusRequest(streamInfo=stream_message(stream), epoch=epoch)
+        answer = self._calls.call("checkScale", request)
+        status = self._status(pb.ScaleStatusResponse.ScaleStatus, answer.status, stream, "SUCCESS", "IN_PROGRESS")
+        return status == "SUCCESS"
+
+    def endpoint(self, stream: StreamName, segment: SegmentId) -> Endpoint:
+        """The segment store that holds the segment now; answered for segments that never were, too."""
+        request = pb.SegmentId(streamInfo=stream_message(stream), segmentId=segment.value)
+        answer = self._calls.call("getURI", request)
+        return Endpoint(answer.endpoint, answer.port)
+
+    def delegation_token(self, stream: StreamName, *, write: bool) -> str:
+        """What the segment stores ask for; empty if the cluster asks for no login."""
+        return str(self._ask(stream, "getDelegationToken", token_message(stream, write=write)).delegationToken)
+
+    def missing(self, stream: StreamName) -> StreamStoreError:
+        """The error for a stream that is not there: the stream's or its scope's."""
+        if self.scope_exists(stream.scope):
+            return NoSuchStream("no such stream", where=f"{self._uri}/{stream}")
+        return NoSuchScope("no such scope", where=f"{self._uri}/{stream.scope}")
+
+    def _ask(self, stream: StreamName, method: str, request: Any) -> Any:
+        try:
+            return self._calls.call(method, request)
+        except NotFound:
+            raise self.missing(stream) from None
+
+    def _update(self, stream: StreamName, method: str, request: Any) -> None:
+        answer = self._calls.call(method, request, seconds=WORKFLOW_SECONDS)
+        self._status(pb.UpdateStreamStatus.Status, answer.status, stream)
+
+    def _pages(self, method: str, request: Callable[[Any], Any], names: Callable[[Any], Any]) -> Iterator[str]:
+        token = pb.ContinuationToken()
+        while True:
+            page = self._calls.call(method, request(token))
+            found = names(page)
+            if not found:
+                return
+            yield from found
+            token = page.continuationToken
+
+    def _status(self, kinds: Any, number: int, about: StreamName | str, *good: str) -> str:
+        """The status's name if it is a good one (SUCCESS if none is given), or its error."""
+        name = kinds.Name(number) if number in kinds.values() else str(number)
+        if name in (good or ("SUCCESS",)):
+            return name
+        if name in {"STREAM_NOT_FOUND", "SCOPE_NOT_FOUND"} and isinstance(about, StreamName):
+            raise self.missing(about)
+        if name not in _MEANINGS:
+            raise WireError(f"the controller answers a status that this client does not know ({name})", where=self._uri)
+        kind, what, todo = _MEANINGS[name]
+        if kind is NoSuchScope:
+            about = str(about).partition("/")[0]
+        raise kind(what, where=f"{self._uri}/{about}", todo=todo)

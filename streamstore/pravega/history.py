@@ -1,0 +1,76 @@
+"""A stream's epochs, head and tail, put together from the controller's answers and the segments' offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamstore.errors import NoSuchSegment, RequestFailed
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.pravega.controller import Controller
+from streamstore.pravega.segments import SegmentStores
+
+__all__ = ["current_epoch", "describe"]
+
+BATCH = 32
+"""Epochs that are asked for at once."""
+
+ATTEMPTS = 5
+"""A scale that is finished between two questions makes the answers disagree; then all is asked again."""
+
+
+def describe(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription:
+    """The stream at one moment; see `StreamStore.describe`."""
+    for _ in range(ATTEMPTS):
+        configuration = controller.configuration(stream)
+        epochs = _epochs(controller, stream)
+        head = controller.head(stream)
+        current = controller.current_segments(stream)
+        last = _open_epoch(epochs, current)
+        if last is None:
+            continue
+        try:
+            infos = stores.infos(stream, list(epochs[last].segments))
+        except NoSuchSegment:
+            # truncated away meanwhile
+            continue
+        tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
+        return StreamDescription(stream, configuration, tuple(epochs[: last + 1]), head, tail, sealed=not current)
+    raise RequestFailed(
+        "the stream changes faster than it can be described", where=f"{stores.settings.uri}/{stream}", todo="Try again."
+    )
+
+
+def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
+    """The epoch whose segments are open; None if the stream is sealed."""
+    for _ in range(ATTEMPTS):
+        current = controller.current_segments(stream)
+        if not current:
+            return None
+        # every epoch has a segment that was made for it
+        number = max(segment.epoch for segment in current)
+        for epoch in controller.epochs(stream, [number]):
+            if epoch.segments == current:
+                return epoch
+    raise RequestFailed("the current epoch has not the segments that are open", where=str(stream), todo="Try again.")
+
+
+def _epochs(controller: Controller, stream: StreamName) -> list[Epoch]:
+    """Every epoch, also those that were truncated away, and perhaps one that a running scale has only prepared."""
+    found: list[Epoch] = []
+    size = 4
+    while True:
+        batch = controller.epochs(stream, range(len(found), len(found) + size))
+        found += batch
+        if len(batch) < size:
+            break
+        size = BATCH
+    if not found:
+        raise controller.missing(stream)
+    return found
+
+
+def _open_epoch(epochs: list[Epoch], current: Mapping[SegmentId, KeyRange]) -> int | None:
+    """The index of the epoch that is open, or the last one of a sealed stream; None if the answers disagree."""
+    if not current:
+        return len(epochs) - 1
+    return next((epoch.number for epoch in reversed(epochs) if epoch.segments == current), None)

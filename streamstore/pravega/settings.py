@@ -1,0 +1,139 @@
+"""Where a Pravega is and how to log in: plain values that travel to other processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from streamstore.errors import AccessDenied, InvalidName, StreamStoreError
+
+__all__ = ["DEFAULT_PORT", "PravegaSettings", "not_trusted"]
+
+DEFAULT_PORT = 9090
+
+_URI = re.compile(
+    r"(?P<scheme>pravega|pravega\+tls)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+)(:(?P<port>[0-9]{1,5}))?/?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PravegaSettings:
+    """A Pravega cluster's controller and how to log in.
+
+    Attributes:
+        host: the controller's name or address.
+        port: the controller's gRPC port.
+        tls: whether controller and segment stores speak TLS.
+        username: empty if the cluster asks for no login.
+        password: its password; never shown.
+        ca_file: PEM file of the authorities that sign the servers' certificates; empty for the system's own.
+        verify_hostname: whether a certificate has to name the host that was called. Its signature is checked always.
+        timeout: for how long (seconds) a server may be silent, and for how long a lost one is tried again without any
+            progress in between.
+    """
+
+    host: str
+    port: int = DEFAULT_PORT
+    tls: bool = False
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    verify_hostname: bool = True
+    timeout: float = 30.0
+
+    @property
+    def uri(self) -> str:
+        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
+        return f"pravega{'+tls' if self.tls else ''}://{self.address}"
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` of the controller."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def from_environment(cls, uri: str, environment: Mapping[str, str] | None = None) -> Self:
+        """The settings for a URI, with the login from the environment.
+
+        Args:
+            uri: ``pravega://HOST[:PORT]`` or ``pravega+tls://HOST[:PORT]``; the port is 9090 if it is left out.
+            environment: None takes this process's. ``PRAVEGA_USERNAME``, ``PRAVEGA_PASSWORD``, ``PRAVEGA_CA_FILE`` and
+                ``PRAVEGA_TLS_VERIFY_HOSTNAME`` (true unless it is 0, no, off or false) are read.
+
+        Raises:
+            InvalidName: not such a URI.
+        """
+        match = _URI.match(uri)
+        port = int(match["port"] or DEFAULT_PORT) if match else 0
+        if not match or not 0 < port < 65536:
+            raise InvalidName(
+                "not a Pravega's URI", where=repr(uri), todo="Write pravega://HOST:PORT or pravega+tls://HOST:PORT."
+            )
+        values = os.environ if environment is None else environment
+        verify = values.get("PRAVEGA_TLS_VERIFY_HOSTNAME", "true").strip().lower()
+        return cls(
+            host=match["host"],
+            port=port,
+            tls=match["scheme"] == "pravega+tls",
+            username=values.get("PRAVEGA_USERNAME", ""),
+            password=values.get("PRAVEGA_PASSWORD", ""),
+            ca_file=values.get("PRAVEGA_CA_FILE", ""),
+            verify_hostname=verify not in {"0", "no", "off", "false"},
+        )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What secures a connection to a segment store; None without TLS.
+
+        Raises:
+            StreamStoreError: the CA file can't be read or holds no certificate.
+        """
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise self._bad_ca_file(error) from None
+        context.check_hostname = self.verify_hostname
+        return context
+
+    def ca_certificates(self) -> bytes | None:
+        """The bytes of the CA file; None for the system's own authorities.
+
+        Raises:
+            StreamStoreError: the CA file can't be read.
+        """
+        if not self.ca_file:
+            return None
+        try:
+            return Path(self.ca_file).read_bytes()
+        except OSError as error:
+            raise self._bad_ca_file(error) from None
+
+    def _bad_ca_file(self, error: Exception) -> StreamStoreError:
+        why = getattr(error, "strerror", None) or str(error)
+        return StreamStoreError(
+            f"the file of certificate authorities can't be used ({why})",
+            where=self.ca_file,
+            todo="Set PRAVEGA_CA_FILE to a PEM file that can be read.",
+        )
+
+
+def not_trusted(whose: str, why: str, where: str) -> AccessDenied:
+    """The error for a server whose certificate does not pass.
+
+    Args:
+        whose: ``"the controller's"`` or ``"a segment store's"``.
+        why: what is wrong with it.
+        where: the server.
+    """
+    return AccessDenied(
+        f"{whose} certificate is not trusted ({why})",
+        where=where,
+        todo="Set PRAVEGA_CA_FILE to the authority that signed it; "
+        "if it only names another host, PRAVEGA_TLS_VERIFY_HOSTNAME=false accepts that.",
+    )

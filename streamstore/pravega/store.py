@@ -1,0 +1,137 @@
+"""A real Pravega cluster as a `StreamStore`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from streamstore.errors import InvalidName, RequestFailed, StreamExists
+from streamstore.model import (
+    Epoch,
+    KeyRange,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamstore.pravega import changes, history
+from streamstore.pravega.appender import PravegaAppender
+from streamstore.pravega.controller import Controller
+from streamstore.pravega.reader import SegmentReader
+from streamstore.pravega.segments import SegmentStores
+from streamstore.pravega.settings import PravegaSettings
+from streamstore.store import SegmentAppender, StreamStore
+
+__all__ = ["PravegaStore"]
+
+_log = logging.getLogger(__name__)
+
+
+class PravegaStore(StreamStore):
+    """Streams on a Pravega cluster. Connects when it is used first.
+
+    Args:
+        settings: where the controller is and how to log in.
+    """
+
+    def __init__(self, settings: PravegaSettings) -> None:
+        self._settings = settings
+        self._controller = Controller(settings)
+        self._stores = SegmentStores(settings, self._controller)
+
+    @property
+    def settings(self) -> PravegaSettings:
+        """What another process needs to open the same store."""
+        return self._settings
+
+    @property
+    def uri(self) -> str:
+        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``."""
+        return self._settings.uri
+
+    def list_scopes(self) -> Iterator[str]:
+        """Every user's scope, sorted."""
+        yield from sorted(scope for scope in self._controller.scopes() if not scope.startswith("_"))
+
+    def list_streams(self, scope: str) -> Iterator[StreamName]:
+        """Every user's stream of a scope, sorted."""
+        names = sorted(name for name in self._controller.streams(scope) if not name.startswith("_"))
+        for name in names:
+            try:
+                yield StreamName(scope, name)
+            except InvalidName as error:
+                # Pravega allows names such as ".." that are no good as folders and keys
+                _log.warning("a stream is left out: %s", error)
+
+    def describe(self, stream: StreamName) -> StreamDescription:
+        """Configuration, epochs, head, tail and whether it is sealed."""
+        return history.describe(self._controller, self._stores, stream)
+
+    def exists(self, stream: StreamName) -> bool:
+        """Whether the stream exists."""
+        return self._controller.stream_exists(stream)
+
+    def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
+        """The segments' offsets, in the order asked."""
+        return self._stores.infos(stream, segments)
+
+    def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
+        """The bytes of a segment's range as blocks of 1 MiB at most; see `StreamStore.read`."""
+        return SegmentReader(self._stores, stream, segment, start, end).blocks()
+
+    def create_scope(self, scope: str) -> bool:
+        """Make a scope; False if it was there."""
+        StreamName(scope, "any")  # says what a name has to be
+        return self._controller.create_scope(scope)
+
+    def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Make a stream of equal segments."""
+        try:
+            self._controller.create_stream(stream, configuration)
+        except RequestFailed:
+            # several at once: one makes it, to some of the others the controller says no more than FAILURE
+            if self.exists(stream):
+                raise StreamExists("the stream exists", where=f"{self.uri}/{stream}") from None
+            raise
+
+    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Replace policies and tags.
+
+        A fixed number of segments other than the open ones makes the controller scale the stream to that number.
+        """
+        changes.insist(lambda: self._controller.update_stream(stream, configuration))
+
+    def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
+        """Seal segments and open others in their place; see `StreamStore.scale`."""
+        return changes.scale(self._controller, stream, seal, ranges)
+
+    def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        """Open a segment for appending at its write offset."""
+        return PravegaAppender(self._stores, stream, segment, in_flight=in_flight)
+
+    def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
+        """Drop a segment's bytes below an offset without moving the stream's head."""
+        self._stores.truncate(stream, segment, offset)
+
+    def truncate(self, cut: StreamCut) -> None:
+        """Move the stream's head to a cut."""
+        changes.truncate(self._controller, self._stores, cut)
+
+    def seal(self, stream: StreamName) -> None:
+        """Seal the stream for ever."""
+        changes.insist(lambda: self._controller.seal_stream(stream))
+
+    def delete(self, stream: StreamName) -> None:
+        """Seal and delete the stream."""
+        changes.delete(self._controller, stream)
+
+    def delete_scope(self, scope: str) -> None:
+        """Delete an empty scope."""
+        changes.insist(lambda: self._controller.delete_scope(scope))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._stores.close()
+        self._controller.close()

@@ -1,0 +1,41 @@
+"""Whether a scale's new key ranges take the place of what it seals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamstore.errors import ScaleRefused
+from streamstore.model import KeyRange, SegmentId
+
+__all__ = ["check_replaces"]
+
+
+def check_replaces(
+    seal: Sequence[SegmentId], ranges: Sequence[KeyRange], current: Mapping[SegmentId, KeyRange]
+) -> None:
+    """Check that a scale's new ranges cover exactly what its sealed segments cover, once.
+
+    Raises:
+        ScaleRefused: they do not, or a segment is not open.
+    """
+    if not seal or len(set(seal)) != len(seal):
+        raise ScaleRefused("a scale seals one segment at least, and each once")
+    for segment in seal:
+        if segment not in current:
+            raise ScaleRefused("a scale seals a segment that is not open in the current epoch", where=str(segment))
+    if _joined(sorted(ranges)) != _joined(sorted(current[segment] for segment in seal)):
+        raise ScaleRefused(
+            "a scale's new ranges do not cover what its sealed segments cover",
+            where=", ".join(f"[{one.low!r}, {one.high!r})" for one in sorted(ranges)),
+        )
+
+
+def _joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Sorted ranges with neighbours put together; an overlap leaves two where one would do."""
+    joined: list[KeyRange] = []
+    for one in ranges:
+        if joined and joined[-1].high == one.low:
+            joined[-1] = KeyRange(joined[-1].low, one.high)
+        else:
+            joined.append(one)
+    return joined

@@ -1,0 +1,140 @@
+"""URIs of streams, and opening the store that one names.
+
+``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://HOST:PORT/SCOPE/STREAM``, ``local:///FOLDER/SCOPE/STREAM``. A URI
+holds no login; that comes from the environment, is taken when the URI is read, and travels inside the address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from streamstore.errors import InvalidName
+from streamstore.model import StreamName
+from streamstore.store import StreamStore
+
+__all__ = ["StoreAddress", "parse_stream"]
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+):(?P<port>[0-9]{1,5})\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where a store is and how to open it: small, made to travel to other processes.
+
+    Attributes:
+        scheme: ``local``, ``pravega`` or ``pravega+tls``.
+        location: ``HOST:PORT``, or the folder's absolute path.
+        settings: what the implementation is opened with; may hold a login, so it is never shown.
+    """
+
+    scheme: str
+    location: str
+    settings: Any = field(default=None, repr=False)
+
+    @property
+    def uri(self) -> str:
+        """The store's URI without a stream."""
+        return f"{self.scheme}://{self.location}"
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def open(self) -> StreamStore:
+        """Open the store; close it after use."""
+        scheme = _SCHEMES[self.scheme]
+        store: StreamStore = getattr(import_module(scheme.module), scheme.store)(self.settings)
+        return store
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """What a scheme stands for.
+
+    Attributes:
+        form: how such a URI is written.
+        check: says what is wrong with a location; empty if nothing is.
+        settings: makes of the store's URI what the implementation is opened with.
+        module, store: where the implementation is; imported when a store is opened.
+    """
+
+    form: str
+    check: Callable[[str], str]
+    settings: Callable[[str], Any]
+    module: str
+    store: str
+
+
+def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
+    """The store and the stream that a URI names. Nothing is connected to.
+
+    Raises:
+        InvalidName: not such a URI; says what is wrong and the right form.
+    """
+    name, separator, rest = uri.partition("://")
+    if not separator or name not in _SCHEMES:
+        forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
+        raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
+    scheme = _SCHEMES[name]
+    location, stream = _split(rest)
+    wrong = scheme.check(location) if stream else "it names no SCOPE/STREAM"
+    if wrong:
+        raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
+    address = f"{name}://{location}"
+    return StoreAddress(name, location, scheme.settings(address)), StreamName.parse(stream)
+
+
+def _split(rest: str) -> tuple[str, str]:
+    """What lies before the last two parts of a path, and these; the latter empty if there are not two."""
+    location, *last = rest.rsplit("/", 2)
+    return (location, "/".join(last)) if len(last) == 2 and all(last) else (location, "")
+
+
+def _shown(uri: str) -> str:
+    """A URI for a message, without what may be a password."""
+    scheme, separator, rest = uri.partition("://")
+    return repr(f"{scheme}{separator}…@{rest.rpartition('@')[2]}" if "@" in rest else uri)
+
+
+def _check_host(location: str) -> str:
+    match = _HOST_AND_PORT.match(location)
+    if "@" in location:
+        return "a login does not belong there; set PRAVEGA_USERNAME and PRAVEGA_PASSWORD"
+    if not match:
+        return "HOST:PORT is missing or malformed"
+    return "" if 0 < int(match["port"]) < 65536 else "there is no such port"
+
+
+def _check_folder(location: str) -> str:
+    if not location.startswith("/"):
+        return "it names no folder" if not location else "the folder is not absolute"
+    if any(part in {"", ".", ".."} for part in location.split("/")[1:]) or _CONTROL.search(location):
+        return "the folder has an empty, '.' or '..' part, or a control character"
+    return ""
+
+
+def _pravega_settings(uri: str) -> Any:
+    return import_module("streamstore.pravega.settings").PravegaSettings.from_environment(uri)
+
+
+def _folder(uri: str) -> str:
+    return uri.removeprefix("local://")
+
+
+_SCHEMES = {
+    "pravega": _Scheme(
+        "pravega://HOST:PORT/SCOPE/STREAM", _check_host, _pravega_settings, "streamstore.pravega.store", "PravegaStore"
+    ),
+    "pravega+tls": _Scheme(
+        "pravega+tls://HOST:PORT/SCOPE/STREAM",
+        _check_host,
+        _pravega_settings,
+        "streamstore.pravega.store",
+        "PravegaStore",
+    ),
+    "local": _Scheme("local:///FOLDER/SCOPE/STREAM", _check_folder, _folder, "streamstore.local", "LocalStore"),
+}
