@@ -1,0 +1,1 @@
+"""Where archives go: keys, the object store (S3, a folder, memory), and layouts."""

@@ -1,0 +1,68 @@
+"""What an object store can refuse, by name."""
+
+from __future__ import annotations
+
+from problems import Conflict, Failed, Usage
+
+__all__ = [
+    "AccessDenied",
+    "AlreadyExists",
+    "InvalidKey",
+    "InvalidRoot",
+    "NoSuchBucket",
+    "NoSuchObject",
+    "ObjectStoreError",
+    "ObjectStoreUnavailable",
+    "OutOfSpace",
+    "ServerBusy",
+    "UnorderedListing",
+    "WrongSize",
+]
+
+
+class ObjectStoreError(Failed):
+    """Base of what goes wrong at an object store."""
+
+
+class ObjectStoreUnavailable(ObjectStoreError):
+    """The store does not answer, throttles or fails for longer than the retries last. Trying again may help."""
+
+
+class ServerBusy(ObjectStoreUnavailable):
+    """The server is there, but throttles or fails."""
+
+
+class AccessDenied(ObjectStoreError):
+    """The credentials are wrong or do not allow this (a read-only bucket)."""
+
+
+class NoSuchBucket(ObjectStoreError):
+    """The bucket, or the root folder, does not exist."""
+
+
+class NoSuchObject(ObjectStoreError):
+    """No object has this key."""
+
+
+class OutOfSpace(ObjectStoreError):
+    """The store has no room left."""
+
+
+class UnorderedListing(ObjectStoreError):
+    """The server lists keys in another order than that of their bytes; it cannot hold an archive."""
+
+
+class WrongSize(ObjectStoreError):
+    """An object is shorter than what was asked for, or has another size than its listing said."""
+
+
+class AlreadyExists(Conflict):
+    """An object has this key already."""
+
+
+class InvalidRoot(Usage):
+    """A ROOT that is neither ``s3://BUCKET/PREFIX`` nor ``file:///FOLDER``."""
+
+
+class InvalidKey(Usage):
+    """A key that is not below the root (absolute, ``..``, control characters, an empty part)."""

@@ -1,0 +1,245 @@
+"""The names of an archive's objects: numbers to keys and back.
+
+The format is fixed, see `docs/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and are made of
+plain numbers: ``epoch`` and ``number`` of a segment's id, ``offset`` of an event's header in the segment, ``length`` in
+bytes *including* the 8-byte header, ``generation`` of an export. Every field has a fixed width, so that the byte order
+of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
+
+Parsers take what a listing yields. They answer None for anything that is not exactly a key of their kind: a bucket may
+hold foreign objects.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from objectstore.errors import InvalidKey
+
+__all__ = [
+    "CHUNKS",
+    "EVENTS",
+    "HEADER_BYTES",
+    "MANIFESTS",
+    "MAX_INT31",
+    "MAX_INT63",
+    "WORK",
+    "RangeKey",
+    "RowKey",
+    "archive_prefix",
+    "chunk_key",
+    "chunks_after",
+    "chunks_folder",
+    "event_key",
+    "events_after",
+    "events_folder",
+    "manifest_key",
+    "parse_chunk",
+    "parse_event",
+    "parse_manifest",
+    "parse_ranges",
+    "parse_row",
+    "parse_segment",
+    "plan_key",
+    "ranges_key",
+    "row_key",
+    "segment_name",
+    "work_folder",
+]
+
+EVENTS = "events/"
+CHUNKS = "chunks/"
+MANIFESTS = "_manifest/"
+WORK = "_work/"
+
+HEADER_BYTES = 8
+"""Bytes of an event's header, counted in ``length`` but not part of an event's object."""
+
+MAX_INT31 = 0x7FFFFFFF
+MAX_INT63 = 0x7FFFFFFFFFFFFFFF
+
+_SEGMENT = r"([0-9]{10})\.([0-9]{10})"
+_SEGMENT_NAME = re.compile(_SEGMENT)
+_EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
+_CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
+_MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
+_RANGES = re.compile(r"_manifest/([0-9]{10})\.ranges\.parquet")
+_ROW = re.compile(rf"_work/([0-9]{{10}})/{_SEGMENT}/([0-9]{{19}})\.json")
+
+
+class RangeKey(NamedTuple):
+    """What the key of an event or of a chunk says: ``length`` bytes at ``offset`` of a segment."""
+
+    epoch: int
+    number: int
+    offset: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """The offset after the last byte."""
+        return self.offset + self.length
+
+
+class RowKey(NamedTuple):
+    """What the key of a finished range's row says: the range of this generation that starts at ``offset``."""
+
+    generation: int
+    epoch: int
+    number: int
+    offset: int
+
+
+def archive_prefix(scope: str, stream: str) -> str:
+    """Where the archive of a stream lies below its root: ``SCOPE/STREAM/``."""
+    return f"{scope}/{stream}/"
+
+
+def segment_name(epoch: int, number: int) -> str:
+    """A segment's folder name ``EEEEEEEEEE.NNNNNNNNNN``.
+
+    Raises:
+        InvalidKey: a number is outside of 0 to 2^31 - 1.
+    """
+    if not (0 <= epoch <= MAX_INT31 and 0 <= number <= MAX_INT31):
+        raise InvalidKey("a segment's epoch and number are from 0 to 2^31 - 1", where=f"{number}.#epoch.{epoch}")
+    return f"{epoch:010d}.{number:010d}"
+
+
+def events_folder(epoch: int, number: int) -> str:
+    """The folder of a segment's events, with its trailing slash."""
+    return f"{EVENTS}{segment_name(epoch, number)}/"
+
+
+def chunks_folder(epoch: int, number: int) -> str:
+    """The folder of a segment's chunks, with its trailing slash."""
+    return f"{CHUNKS}{segment_name(epoch, number)}/"
+
+
+def work_folder(generation: int) -> str:
+    """The folder of a generation's unfinished work, with its trailing slash."""
+    return f"{WORK}{_generation(generation)}/"
+
+
+def event_key(epoch: int, number: int, offset: int, length: int) -> str:
+    """The key of the event whose header is at ``offset``; ``length`` (bytes) includes the 8-byte header.
+
+    Raises:
+        InvalidKey: no event can have these numbers.
+    """
+    _check_range(offset, length, HEADER_BYTES, MAX_INT31)
+    return f"{EVENTS}{segment_name(epoch, number)}/{offset:019d}-{length:010d}"
+
+
+def chunk_key(epoch: int, number: int, offset: int, length: int) -> str:
+    """The key of the chunk that holds ``length`` raw bytes of the segment from ``offset`` on.
+
+    Raises:
+        InvalidKey: no chunk can have these numbers.
+    """
+    _check_range(offset, length, 1, MAX_INT63)
+    return f"{CHUNKS}{segment_name(epoch, number)}/{offset:019d}-{length:019d}"
+
+
+def events_after(epoch: int, number: int, offset: int) -> str:
+    """Where a listing has to start ``after`` to begin with the segment's event at ``offset``, or the next one.
+
+    It sorts after every key of a lower offset and before each key of this one.
+    """
+    return events_folder(epoch, number) + _bound(offset)
+
+
+def chunks_after(epoch: int, number: int, offset: int) -> str:
+    """As `events_after`, for chunks."""
+    return chunks_folder(epoch, number) + _bound(offset)
+
+
+def manifest_key(generation: int) -> str:
+    """The key of a generation's manifest."""
+    return f"{MANIFESTS}{_generation(generation)}.json"
+
+
+def ranges_key(generation: int) -> str:
+    """The key of a generation's index of ranges."""
+    return f"{MANIFESTS}{_generation(generation)}.ranges.parquet"
+
+
+def plan_key(generation: int) -> str:
+    """The key of the plan that all runs of a generation work on."""
+    return f"{work_folder(generation)}plan.json"
+
+
+def row_key(generation: int, epoch: int, number: int, offset: int) -> str:
+    """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
+    return f"{work_folder(generation)}{segment_name(epoch, number)}/{_bound(offset)}.json"
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """(epoch, number) of a segment's folder name, or None."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None:
+        return None
+    epoch, number = int(match[1]), int(match[2])
+    return (epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
+
+
+def parse_event(key: str) -> RangeKey | None:
+    """The numbers in an event's key, or None."""
+    return _parse_range(_EVENT.fullmatch(key), HEADER_BYTES, MAX_INT31)
+
+
+def parse_chunk(key: str) -> RangeKey | None:
+    """The numbers in a chunk's key, or None."""
+    return _parse_range(_CHUNK.fullmatch(key), 1, MAX_INT63)
+
+
+def parse_manifest(key: str) -> int | None:
+    """The generation in a manifest's key, or None."""
+    return _parse_generation(_MANIFEST.fullmatch(key))
+
+
+def parse_ranges(key: str) -> int | None:
+    """The generation in the key of an index of ranges, or None."""
+    return _parse_generation(_RANGES.fullmatch(key))
+
+
+def parse_row(key: str) -> RowKey | None:
+    """The numbers in the key of a finished range's row, or None."""
+    match = _ROW.fullmatch(key)
+    if match is None:
+        return None
+    row = RowKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
+    return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
+
+
+def _parse_range(match: re.Match[str] | None, shortest: int, longest: int) -> RangeKey | None:
+    if match is None:
+        return None
+    key = RangeKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
+    if key.epoch > MAX_INT31 or key.number > MAX_INT31:
+        return None
+    return key if shortest <= key.length <= longest and key.end <= MAX_INT63 else None
+
+
+def _parse_generation(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    generation = int(match[1])
+    return generation if generation <= MAX_INT31 else None
+
+
+def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:
+    if not (0 <= offset <= MAX_INT63 - length and shortest <= length <= longest):
+        raise InvalidKey("no offset and length in a segment", where=f"{offset}-{length}")
+
+
+def _bound(offset: int) -> str:
+    if not 0 <= offset <= MAX_INT63:
+        raise InvalidKey("an offset is from 0 to 2^63 - 1", where=str(offset))
+    return f"{offset:019d}"
+
+
+def _generation(generation: int) -> str:
+    if not 0 <= generation <= MAX_INT31:
+        raise InvalidKey("a generation is from 0 to 2^31 - 1", where=str(generation))
+    return f"{generation:010d}"

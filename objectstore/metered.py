@@ -1,0 +1,96 @@
+"""An object store that counts what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from objectstore.obstore_store import PAGE
+from objectstore.store import ObjectInfo, ObjectStore
+
+__all__ = ["Meter", "MeteredStore"]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Requests by kind, and bytes of objects. Each thousand keys of a listing or a deletion are one request."""
+
+    puts: int = 0
+    gets: int = 0
+    sizes: int = 0
+    lists: int = 0
+    deletes: int = 0
+    bytes_put: int = 0
+    bytes_got: int = 0
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return self.puts + self.gets + self.sizes + self.lists + self.deletes
+
+
+class MeteredStore(ObjectStore):
+    """Counts, in any number of threads, what goes to the store below it; refused requests count too."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._meter = Meter()
+        self._lock = Lock()
+
+    @property
+    def meter(self) -> Meter:
+        """The counts up to now (a copy)."""
+        with self._lock:
+            return replace(self._meter)
+
+    @property
+    def uri(self) -> str:
+        """See `ObjectStore.uri`."""
+        return self._store.uri
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`."""
+        with self._lock:
+            self._meter.puts += 1
+        self._store.put(key, data)
+        with self._lock:
+            self._meter.bytes_put += len(data)
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        with self._lock:
+            self._meter.gets += 1
+        data = self._store.get(key, start, end)
+        with self._lock:
+            self._meter.bytes_got += len(data)
+        return data
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        with self._lock:
+            self._meter.sizes += 1
+        return self._store.size(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        self._listed()
+        for seen, entry in enumerate(self._store.list(prefix, after)):
+            if seen and seen % PAGE == 0:
+                self._listed()
+            yield entry
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        self._listed()
+        return self._store.folders(prefix)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`."""
+        with self._lock:
+            self._meter.deletes += -(-len(keys) // PAGE)
+        self._store.delete(keys)
+
+    def _listed(self) -> None:
+        with self._lock:
+            self._meter.lists += 1

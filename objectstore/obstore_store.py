@@ -1,0 +1,172 @@
+"""The object store over obstore: an S3 bucket, or memory for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import NoReturn
+
+from obstore.store import MemoryStore, S3Store
+
+from objectstore.errors import NoSuchObject, ObjectStoreUnavailable, UnorderedListing, WrongSize
+from objectstore.paths import check_key, check_prefix
+from objectstore.s3_errors import BACKEND_ERRORS, beyond_the_end, translate
+from objectstore.store import ObjectInfo, ObjectStore
+
+__all__ = ["ObstoreStore"]
+
+LARGE = 1024 * 1024
+"""Objects of more bytes than this are given more time: sending them over a slow line is no sign of a dead server."""
+
+PAGE = 1000
+"""Entries of a listing that are held at once; also the size of S3's pages."""
+
+
+class ObstoreStore(ObjectStore):
+    """Objects below a prefix of an obstore store. It does not retry, and obstore must be told not to.
+
+    Args:
+        backend: the bucket, or memory.
+        bucket: its URI, ``s3://bucket``.
+        prefix: where the root is in the bucket: a path without slashes at its ends, or empty.
+        endpoint: the server's URL, for messages.
+        patient: opens the same bucket with more time for a request; used to put large objects.
+    """
+
+    def __init__(
+        self,
+        backend: S3Store | MemoryStore,
+        *,
+        bucket: str,
+        prefix: str = "",
+        endpoint: str = "",
+        patient: Callable[[], S3Store] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._open_patient = patient
+        self._lock = Lock()
+        self._large_backend = backend
+        self._bucket = bucket
+        self._endpoint = endpoint
+        self._base = f"{prefix}/" if prefix else ""
+
+    @property
+    def uri(self) -> str:
+        """See `ObjectStore.uri`."""
+        return f"{self._bucket}/{self._base}".rstrip("/")
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`."""
+        check_key(key)
+        backend = self._patient if len(data) > LARGE else self._backend
+        try:
+            # One request per object whatever its size: a multipart upload cannot be create-only.
+            backend.put(self._base + key, data, mode="create", use_multipart=False)
+        except BACKEND_ERRORS as error:
+            self._raise(error, "put", key)
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        check_key(key)
+        try:
+            if start == 0 and end is None:
+                return bytes(self._backend.get(self._base + key).bytes())
+        except BACKEND_ERRORS as error:
+            self._raise(error, "get", key)
+        if end is None or end <= start:
+            # An empty range is an error to the server, and an open one would not say that it starts behind the end.
+            length = self.size(key)
+            end = length if end is None else start
+            if start > length:
+                raise _wrong_size(self.uri, key, start, end)
+            if start == end:
+                return b""
+        try:
+            data = bytes(self._backend.get_range(self._base + key, start=start, end=end))
+        except BACKEND_ERRORS as error:
+            if beyond_the_end(error):
+                raise _wrong_size(self.uri, key, start, end) from None
+            self._raise(error, "get", key)
+        if len(data) != end - start:
+            raise _wrong_size(self.uri, key, start, end)
+        return data
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        check_key(key)
+        try:
+            return int(self._backend.head(self._base + key)["size"])
+        except BACKEND_ERRORS as error:
+            problem = translate(error, **self._place("get", key))
+        if isinstance(problem, ObjectStoreUnavailable):
+            raise problem
+        # The answer to HEAD has no body: a missing object, a missing bucket, wrong credentials. A GET says which.
+        return len(self.get(key))
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        check_prefix(prefix)
+        offset = self._base + after if after else None
+        skip, last = len(self._base), after
+        try:
+            pages = self._backend.list(self._base + prefix or None, offset=offset, chunk_size=PAGE)
+            for page in pages:
+                for entry in page:
+                    key, size = entry["path"][skip:], entry["size"]
+                    if key <= last:
+                        if key <= after or (size == 0 and key + "/" > last):
+                            continue  # a server that ignores the start, or a "folder" object, listed without its slash
+                        raise UnorderedListing(
+                            "the server does not list keys in the order of their bytes",
+                            where=self.uri,
+                            todo="It cannot hold an archive; use another server.",
+                        )
+                    last = key
+                    if key.startswith(prefix):
+                        yield ObjectInfo(key, size)
+        except BACKEND_ERRORS as error:
+            self._raise(error, "list", prefix)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        check_prefix(prefix)
+        full = self._base + prefix
+        try:
+            found = self._backend.list_with_delimiter(full or None)["common_prefixes"]
+        except BACKEND_ERRORS as error:
+            self._raise(error, "list", prefix)
+        return sorted(folder[len(full) :].rstrip("/") for folder in found)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`."""
+        for key in keys:
+            check_key(key)
+        if not keys:
+            return
+        try:
+            self._backend.delete([self._base + key for key in keys])
+        except FileNotFoundError as error:
+            problem = translate(error, **self._place("delete", keys[0]))
+            if not isinstance(problem, NoSuchObject):
+                raise problem from None
+        except BACKEND_ERRORS as error:
+            self._raise(error, "delete", keys[0])
+
+    @property
+    def _patient(self) -> S3Store | MemoryStore:
+        """Opened when the first large object is put: many runs have none."""
+        with self._lock:
+            if self._open_patient is not None:
+                self._large_backend, self._open_patient = self._open_patient(), None
+        return self._large_backend
+
+    def _raise(self, error: BaseException, action: str, key: str) -> NoReturn:
+        raise translate(error, **self._place(action, key)) from None
+
+    def _place(self, action: str, key: str) -> dict[str, str]:
+        where = f"{self._bucket}/{self._base}{key}"
+        return {"action": action, "bucket": self._bucket, "endpoint": self._endpoint, "key": where}
+
+
+def _wrong_size(uri: str, key: str, start: int, end: int) -> WrongSize:
+    return WrongSize(f"the object does not reach from byte {start} to {end}", where=f"{uri}/{key}")

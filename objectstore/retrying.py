@@ -1,0 +1,133 @@
+"""An object store that tries again: the one place for that policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+
+from objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from objectstore.store import ObjectInfo, ObjectStore
+from problems import Problem
+
+__all__ = ["RetryingStore"]
+
+T = TypeVar("T")
+
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 5.0
+FIRST_CONTACT = 10.0
+"""Seconds after which a server that has never answered is taken to be the wrong one."""
+
+
+class RetryingStore(ObjectStore):
+    """Tries again what failed with `ObjectStoreUnavailable` (throttling, 5xx, lost connections), with full jitter.
+
+    Args:
+        store: the store itself.
+        total_seconds: after how long it gives up; the last attempt may take as long as the store lets it. A server
+            that has never answered this store is given 10 seconds at most.
+    """
+
+    def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0) -> None:
+        self._store = store
+        self._total = total_seconds
+        self._answered = False
+
+    @property
+    def uri(self) -> str:
+        """See `ObjectStore.uri`."""
+        return self._store.uri
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded: an equal object is a success."""
+        self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        return self._call(partial(self._store.get, key, start, end))
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        return self._call(partial(self._store.size, key))
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`. A listing that breaks goes on after the last key that arrived."""
+        entries = self._store.list(prefix, after)
+        last = after
+        while True:
+            try:
+                entry = next(entries, None)
+            except ObjectStoreUnavailable as error:
+                entries, entry = self._again(error, partial(self._resume, prefix, last))
+            self._answered = True
+            if entry is None:
+                return
+            yield entry
+            last = entry.key
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        return self._call(partial(self._store.folders, prefix))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`."""
+        self._call(partial(self._store.delete, keys))
+
+    def _call(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """The first attempt, without the machinery that nearly no request needs."""
+        try:
+            result = attempt()
+        except ObjectStoreUnavailable as error:
+            return self._again(error, again or attempt)
+        except Problem:
+            self._answered = True
+            raise
+        self._answered = True
+        return result
+
+    def _put_again(self, key: str, data: bytes | memoryview) -> None:
+        try:
+            self._put_if_absent(key, data)
+        except AlreadyExists:
+            if self._store.get(key) != data:
+                raise
+
+    def _put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        """Look first: some servers refuse a taken key by cutting the connection while a large object is being sent."""
+        try:
+            self._store.size(key)
+        except NoSuchObject:
+            self._store.put(key, data)
+        else:
+            raise AlreadyExists("the object exists", where=f"{self.uri}/{key}")
+
+    def _resume(self, prefix: str, last: str) -> tuple[Iterator[ObjectInfo], ObjectInfo | None]:
+        entries = self._store.list(prefix, last)
+        return entries, next(entries, None)
+
+    def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
+        """Wait and try, until it works or the time is up. The first failure has happened: it counts as an attempt."""
+        began = time.monotonic()
+        known = self._answered or isinstance(first, ServerBusy)
+        failed: list[ObjectStoreUnavailable] = [first]
+
+        def tried() -> T:
+            if failed:
+                raise failed.pop()
+            return attempt()
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(ObjectStoreUnavailable),
+            stop=stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT)),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
+            reraise=True,
+        )
+        try:
+            return retrying(tried)
+        except ObjectStoreUnavailable as error:
+            took = time.monotonic() - began
+            raise type(error)(f"{error.what}, tried for {took:.0f} s", where=error.where, todo=error.todo) from None

@@ -1,0 +1,116 @@
+"""How a bucket is reached, as plain values that travel to the tasks, and opening it with obstore.
+
+Nothing here imports botocore, which takes as long to load as a task takes for some hundred objects: `objectstore.aws`
+does, on the driver, and where credentials have to be renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from obstore.store import S3Store
+
+from objectstore.errors import ObjectStoreError
+from objectstore.s3_errors import BACKEND_ERRORS, translate
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential  # not there at run time
+
+__all__ = ["S3Access", "StaticKeys", "open_bucket"]
+
+CONNECT_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StaticKeys:
+    """An access key, its secret, and a session token if there is one. Never shown."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+    def __call__(self) -> S3Credential:
+        """What obstore asks for."""
+        return {
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "token": self.token,
+            "expires_at": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """What the driver found out about reaching S3, and what an executor needs to do the same.
+
+    Attributes:
+        endpoint: the server's URL, without the bucket.
+        region: as signed into requests.
+        virtual_host: whether the bucket is named in the host instead of the path.
+        authorities: certificates to trust beside the system's (PEM), from ``AWS_CA_BUNDLE``; may be empty.
+        keys: static credentials; None if they are of a kind that is renewed (SSO, roles, instance), which each
+            process then resolves by itself.
+        profile: the AWS profile in force, or None.
+    """
+
+    endpoint: str
+    region: str
+    virtual_host: bool
+    authorities: str = field(default="", repr=False)
+    keys: StaticKeys | None = None
+    profile: str | None = None
+
+
+def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool = False) -> S3Store:
+    """Open a bucket with obstore; nothing is sent yet. obstore does not retry, see `objectstore.retrying`.
+
+    Args:
+        bucket: its name.
+        access: how to reach it.
+        timeout: seconds without a byte after which a request has failed. While an object is sent no byte arrives,
+            so sending it has to be done in this time too.
+        patient: for large objects: a request has failed only after ten times as long, from its beginning.
+    """
+    scheme, _, host = access.endpoint.partition("://")
+    encrypted = scheme == "https"
+    client: dict[str, Any] = {
+        "allow_http": not encrypted,
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "timeout": timedelta(seconds=timeout * 10),
+        "user_agent": "streamvault",
+    }
+    if not patient:
+        client["read_timeout"] = timedelta(seconds=timeout)
+    if access.authorities:
+        client["root_certificate"] = access.authorities
+    provider = access.keys or _renewed(access.profile)
+    try:
+        return S3Store(
+            bucket,
+            # All that obstore would take from the environment by itself is said here: boto3's answer holds.
+            config={
+                "endpoint": f"{scheme}://{bucket}.{host}" if access.virtual_host else access.endpoint,
+                "region": access.region,
+                "virtual_hosted_style_request": access.virtual_host,
+                # Over TLS the transport protects the payload; without it, the signature does, as with AWS's clients.
+                "unsigned_payload": encrypted,
+                "skip_signature": False,
+                "conditional_put": "etag",
+            },
+            client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=timeout)},
+            credential_provider=provider,
+        )
+    except BACKEND_ERRORS as error:
+        if "InvalidCertificate" in str(error):
+            raise ObjectStoreError("AWS_CA_BUNDLE holds a certificate that cannot be used") from None
+        raise translate(error, action="get", bucket=f"s3://{bucket}", endpoint=access.endpoint, key=bucket) from None
+
+
+def _renewed(profile: str | None) -> Callable[[], S3Credential]:
+    from objectstore.aws import renewed_credentials  # noqa: PLC0415  (it imports botocore, see above)
+
+    return renewed_credentials(profile)

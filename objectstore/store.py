@@ -1,0 +1,81 @@
+"""The narrow interface to a place that holds objects, and its contract.
+
+One implementation over obstore serves S3, a folder and memory; retry, metrics and the like are wrappers with this same
+interface. `tests/contract/object_store.py` is the contract as tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["ObjectInfo", "ObjectStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One entry of a listing: the key below the root, and the object's size in bytes."""
+
+    key: str
+    size: int
+
+
+class ObjectStore(ABC):
+    """A flat space of keys below one root. Keys are ``/``-separated, relative, plain ASCII.
+
+    Every method raises `ObjectStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if it
+    refuses, `NoSuchBucket` if the root is not there, `InvalidKey` for a key that could leave the root, and otherwise
+    what its docstring says. Methods may be called from several threads at once.
+    """
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The root's URI, e.g. ``s3://bucket/prefix`` (no trailing slash)."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """Create an object; it becomes visible whole or not at all.
+
+        Raises:
+            AlreadyExists: the key is taken; nothing was changed.
+        """
+
+    @abstractmethod
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """An object's bytes ``[start, end)``; ``None`` is its end. A short answer is an error, never a short result.
+
+        Raises:
+            NoSuchObject: no object has the key.
+        """
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """An object's size in bytes.
+
+        Raises:
+            NoSuchObject: no object has the key.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose key starts with ``prefix`` (empty, or ending in ``/``), in byte order of the keys.
+
+        Pages are fetched as the caller goes on; memory does not grow with their number.
+
+        Args:
+            prefix: a whole folder.
+            after: only keys that sort after this full key.
+
+        Raises:
+            UnorderedListing: the server's order is another.
+        """
+
+    @abstractmethod
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The names directly below ``prefix`` that have objects below them, sorted, without slashes."""
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects, in bulk requests where the store has them; keys that do not exist are fine."""
