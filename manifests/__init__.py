@@ -1,0 +1,1 @@
+"""What an archive says of itself: manifests, ranges, plans, rows of finished ranges, and the check against them."""

@@ -1,0 +1,264 @@
+"""What manifests and plans are made of: checked names and numbers, configuration, epochs, segments, gaps, cuts.
+
+A manifest comes from a bucket that others can write to. So names are parsed, numbers are bounded, and nothing is
+converted: a number in quotes is not a number.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from streamstore.errors import InvalidCut, InvalidName
+from streamstore.model import (
+    Epoch,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
+
+__all__ = [
+    "Configuration",
+    "Count",
+    "Cut",
+    "Digest",
+    "EpochEntry",
+    "EpochSegment",
+    "GapEntry",
+    "Layout",
+    "Model",
+    "Moment",
+    "Offset",
+    "RetentionEntry",
+    "ScalingEntry",
+    "SegmentEntry",
+    "SegmentName",
+    "now_utc",
+    "one_line",
+    "segment_key",
+]
+
+Layout = Literal["events", "chunks"]
+Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
+Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
+
+
+def _segment_name(value: str) -> str:
+    owner, _, segment = value.rpartition("/")
+    try:
+        StreamName.parse(owner)
+        SegmentId.parse(segment)
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+SegmentName = Annotated[
+    str, AfterValidator(_segment_name), Field(description="full name of a segment: scope/stream/N.#epoch.E")
+]
+
+Moment = Annotated[
+    datetime,
+    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
+    PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z"), return_type=str),
+]
+
+
+class Model(BaseModel):
+    """Base: frozen; fields that this version does not know are ignored, and not written again."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="ignore", populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+    def encode(self) -> builtins.bytes:
+        """The JSON file: the same value makes the same bytes, and a number read back is the same number."""
+        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+
+    def document(self) -> Mapping[str, object]:
+        """As plain JSON values, keys in their order."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class ScalingEntry(Model):
+    """The scaling policy; `target` per second and segment, in events or kilobytes."""
+
+    kind: ScaleKind
+    target: Count
+    factor: Count
+    min_segments: Annotated[int, Field(ge=1)]
+
+    def value(self) -> Scaling:
+        """As the stream store's value."""
+        return Scaling(self.kind, self.target, self.factor, self.min_segments)
+
+
+class RetentionEntry(Model):
+    """The retention policy; milliseconds or bytes."""
+
+    kind: RetentionKind
+    minimum: Count
+    maximum: Count
+
+    def value(self) -> Retention:
+        """As the stream store's value."""
+        return Retention(self.kind, self.minimum, self.maximum)
+
+
+class Configuration(Model):
+    """What a user sets on a stream."""
+
+    scaling: ScalingEntry
+    retention: RetentionEntry
+    tags: tuple[str, ...]
+    rollover_bytes: Count = 0
+    timestamp_aggregation_timeout: Count = 0
+
+    @classmethod
+    def of(cls, value: StreamConfiguration) -> Self:
+        """From the stream store's value."""
+        scaling, retention = value.scaling, value.retention
+        return cls(
+            scaling=ScalingEntry(
+                kind=scaling.kind, target=scaling.target, factor=scaling.factor, min_segments=scaling.min_segments
+            ),
+            retention=RetentionEntry(kind=retention.kind, minimum=retention.minimum, maximum=retention.maximum),
+            tags=value.tags,
+            rollover_bytes=value.rollover_bytes,
+            timestamp_aggregation_timeout=value.timestamp_aggregation_timeout,
+        )
+
+    def value(self) -> StreamConfiguration:
+        """As the stream store's value."""
+        return StreamConfiguration(
+            scaling=self.scaling.value(),
+            retention=self.retention.value(),
+            tags=self.tags,
+            rollover_bytes=self.rollover_bytes,
+            timestamp_aggregation_timeout=self.timestamp_aggregation_timeout,
+        )
+
+
+def _segment_id(value: int) -> int:
+    try:
+        SegmentId.of(value)
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+class EpochSegment(Model):
+    """A segment of an epoch: its int64 id (epoch << 32 | number) and key range [low, high)."""
+
+    id: Annotated[Offset, AfterValidator(_segment_id)]
+    low: Annotated[float, Field(ge=0, le=1)]
+    high: Annotated[float, Field(ge=0, le=1)]
+
+
+FLOAT_SLACK = 1e-12
+"""How far below 1.0 the key space may end: Pravega's default ranges for 49 segments end an ulp below it."""
+
+
+class EpochEntry(Model):
+    """The segments open together between two scales; their key ranges cover [0, 1) once."""
+
+    epoch: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    segments: tuple[EpochSegment, ...]
+
+    @model_validator(mode="after")
+    def _covers(self) -> Self:
+        at = 0.0
+        for segment in sorted(self.segments, key=lambda s: s.low):
+            if segment.low != at or segment.high <= at:
+                raise ValueError(f"epoch {self.epoch} does not cover the key space once")
+            at = segment.high
+        if not 1.0 - FLOAT_SLACK < at <= 1.0:
+            raise ValueError(f"epoch {self.epoch} does not cover the key space once")
+        if len({segment.id for segment in self.segments}) != len(self.segments):
+            raise ValueError(f"epoch {self.epoch} has a segment twice")
+        if any(SegmentId.of(segment.id).epoch > self.epoch for segment in self.segments):
+            raise ValueError(f"epoch {self.epoch} has a segment of a later one")
+        return self
+
+    @classmethod
+    def of(cls, value: Epoch) -> Self:
+        """From the stream store's value."""
+        segments = tuple(EpochSegment(id=s.value, low=r.low, high=r.high) for s, r in value.segments.items())
+        return cls(epoch=value.number, segments=segments)
+
+    def value(self) -> Epoch:
+        """As the stream store's value."""
+        return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
+
+
+class SegmentEntry(Model):
+    """What a generation holds of one segment: its bytes from `start` to `end`, gaps left out.
+
+    `bytes` counts event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
+    """
+
+    name: SegmentName
+    start: Offset
+    end: Offset
+    sealed: bool
+    events: Count
+    bytes: Count
+    digest: Digest
+
+
+class GapEntry(Model):
+    """A stretch of a segment that was truncated away before it could be archived."""
+
+    segment: SegmentName
+    start: Offset
+    end: Offset
+    reason: Annotated[str, Field(max_length=1000)]
+
+
+def _as_cut(value: object) -> object:
+    if isinstance(value, StreamCut):
+        return value
+    try:
+        return StreamCut.from_json(value)
+    except InvalidCut as error:
+        raise ValueError(str(error)) from None
+
+
+Cut = Annotated[
+    StreamCut,
+    BeforeValidator(_as_cut, json_schema_input_type=dict[SegmentName, Offset]),
+    PlainSerializer(lambda value: value.to_json(), return_type=dict[SegmentName, Offset]),
+]
+
+
+def segment_key(name: str) -> SegmentId:
+    """The id in a full segment name that was validated."""
+    return SegmentId.parse(name.rpartition("/")[2])
+
+
+def now_utc() -> datetime:
+    """This moment in UTC, to the millisecond."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction of writing."""
+
+
+def one_line(error: object) -> str:
+    """An error text of a file's content on one line without control characters, short enough for a terminal."""
+    return _CONTROL.sub(" ", str(error))[:300]

@@ -1,0 +1,143 @@
+"""The manifest of a generation; `docs/format.md` describes the fields, `schema.json` is made from here.
+
+What is read is held against itself: cuts against epochs, segments and gaps against cuts, totals against segments. No
+key is ever taken from a manifest; keys are derived from its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from manifests.entries import (
+    Configuration,
+    Count,
+    Cut,
+    Digest,
+    EpochEntry,
+    GapEntry,
+    Layout,
+    Model,
+    Moment,
+    SegmentEntry,
+    SegmentName,
+    now_utc,
+    one_line,
+    segment_key,
+)
+from streamstore.cuts import segments_between
+from streamstore.errors import InvalidCut, InvalidName
+from streamstore.model import KeyRange, SegmentId, StreamDescription, StreamName
+
+__all__ = [
+    "Configuration",
+    "Digest",
+    "EpochEntry",
+    "GapEntry",
+    "GenerationModel",
+    "Layout",
+    "Manifest",
+    "SegmentEntry",
+    "SegmentName",
+    "now_utc",
+    "one_line",
+    "segment_key",
+]
+
+
+class Stretch(Protocol):
+    """A segment's bytes between a generation's cuts."""
+
+    @property
+    def name(self) -> str:
+        """Full name."""
+
+    @property
+    def start(self) -> int:
+        """First offset (bytes)."""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last byte."""
+
+
+class GenerationModel(Model):
+    """What plan and manifest of a generation have in common: which stream, as it was then, between which cuts."""
+
+    format: Literal[1]
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    scope: str
+    stream: str
+    layout: Layout
+    configuration: Configuration
+    epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
+    from_: Annotated[Cut, Field(alias="from")]
+    to: Cut
+
+    @property
+    def name(self) -> StreamName:
+        """The stream."""
+        return StreamName(self.scope, self.stream)
+
+    def check_stream(self) -> None:
+        """Raise ValueError unless name, epochs and cuts are those of one stream."""
+        try:
+            _ = self.name
+        except InvalidName as error:
+            raise ValueError(str(error)) from None
+        if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
+            raise ValueError("epochs are not numbered from 0 on")
+        ranges: dict[SegmentId, KeyRange] = {}
+        for epoch in self.epochs:
+            for segment, held in epoch.value().segments.items():
+                if ranges.setdefault(segment, held) != held:
+                    raise ValueError(f"segment {segment} has other keys in epoch {epoch.epoch}")
+
+    def check_stretches(self, stretches: Sequence[Stretch], gaps: Sequence[GapEntry]) -> None:
+        """Raise ValueError unless stretches are what lies between the cuts, and gaps lie in them."""
+        try:
+            between = segments_between(self._described(), self.from_, self.to)
+        except InvalidCut as error:
+            raise ValueError(str(error)) from None
+        found = [stretch.name for stretch in stretches]
+        if found != [segment.in_stream(self.name) for segment in between]:
+            raise ValueError("segments are not those between the cuts, in order, each once")
+        for stretch, (start, end) in zip(stretches, between.values(), strict=True):
+            if stretch.start > stretch.end:
+                raise ValueError(f"{stretch.name} ends at {stretch.end}, before it starts at {stretch.start}")
+            if stretch.start != start or end not in {None, stretch.end}:
+                raise ValueError(f"{stretch.name} does not start and end where the cuts say")
+        held = {stretch.name: stretch for stretch in stretches}
+        for gap in gaps:
+            around = held.get(gap.segment)
+            if around is None or not around.start <= gap.start <= gap.end <= around.end:
+                raise ValueError(f"a gap lies outside of what is archived of {gap.segment}")
+
+    def _described(self) -> StreamDescription:
+        epochs = tuple(epoch.value() for epoch in self.epochs)
+        return StreamDescription(self.name, self.configuration.value(), epochs, self.from_, self.to, sealed=False)
+
+
+class Manifest(GenerationModel):
+    """One finished export of a stream."""
+
+    model_config = ConfigDict(title="Streamvault manifest")
+
+    segments: tuple[SegmentEntry, ...]
+    gaps: tuple[GapEntry, ...]
+    events: Count
+    bytes: Count
+    range_size: Annotated[int, Field(ge=1)]
+    sealed: bool
+    tool: Annotated[str, Field(max_length=200)] = ""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        self.check_stream()
+        self.check_stretches(self.segments, self.gaps)
+        if self.events != sum(s.events for s in self.segments) or self.bytes != sum(s.bytes for s in self.segments):
+            raise ValueError("the totals are not the sums over the segments")
+        return self

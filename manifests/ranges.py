@@ -1,0 +1,116 @@
+"""The index of a generation's ranges, ``GGGGGGGGGG.ranges.parquet``: one row a range, in the stream's order.
+
+A row stands for a range of up to the range size (64 MiB), so the index of a terabyte has some 16,000 rows; nothing here
+grows with the number of events.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from manifests.entries import one_line
+from problems import Damaged
+from streamstore.errors import InvalidName
+from streamstore.model import SegmentId, StreamName
+
+__all__ = ["RangeRow", "decode_ranges", "encode_ranges", "segment_digest"]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("segment", pa.string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+    ]
+)
+BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RangeRow:
+    """One range of a segment.
+
+    Attributes:
+        segment: which segment of the archive's stream.
+        start, end: offsets in the segment (bytes), event boundaries.
+        events: how many events it has.
+        digest: SHA-256 of the segment's own bytes from `start` to `end`, hexadecimal.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    events: int
+    digest: str
+
+
+def segment_digest(digests: Iterable[str]) -> str:
+    """A segment's digest: the SHA-256 of its ranges' raw digests in order."""
+    digest = hashlib.sha256()
+    for one in digests:
+        digest.update(bytes.fromhex(one))
+    return digest.hexdigest()
+
+
+def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
+    """The rows, in order of (segment, start), as a Parquet file."""
+    sink, left = io.BytesIO(), iter(rows)
+    with pq.ParquetWriter(sink, SCHEMA, compression="zstd") as writer:
+        while batch := list(islice(left, BATCH_ROWS)):
+            columns = [
+                [row.segment.in_stream(stream) for row in batch],
+                [row.start for row in batch],
+                [row.end for row in batch],
+                [row.events for row in batch],
+                [row.digest for row in batch],
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    return sink.getvalue()
+
+
+def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[RangeRow]:
+    """The rows of a Parquet file.
+
+    Args:
+        stream: the archive's stream; every row has to name a segment of it.
+        data: the file.
+        where: the file's name for a message.
+
+    Raises:
+        Damaged: not such a file, a row that cannot be, or rows that overlap or are not in order.
+    """
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        if not file.schema_arrow.equals(SCHEMA):
+            raise Damaged("not an index of ranges (its columns are others)", where=where)
+        last: RangeRow | None = None
+        for batch in file.iter_batches(BATCH_ROWS):
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                row = _row(stream, values, where)
+                if last is not None and (last.segment, last.end) > (row.segment, row.start):
+                    raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
+                yield row
+                last = row
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+
+
+def _row(stream: StreamName, values: tuple[str, int, int, int, str], where: str) -> RangeRow:
+    name, start, end, events, digest = values
+    owner, _, segment = name.rpartition("/")
+    try:
+        found = SegmentId.parse(segment)
+    except InvalidName as error:
+        raise Damaged("an index of ranges names no segment", where=f"{where}: {one_line(error)}") from None
+    right = owner == str(stream) and 0 <= start < end and 0 < events <= (end - start) // 8
+    if not right or len(digest) != 64 or digest.strip("0123456789abcdef"):
+        raise Damaged("an impossible row in an index of ranges", where=f"{where}: {one_line(values)}")
+    return RangeRow(found, start, end, events, digest)

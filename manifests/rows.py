@@ -1,0 +1,130 @@
+"""The row that a finished range leaves, so that no later run has to move it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from pydantic import model_validator
+
+from manifests.entries import Count, Digest, Model, Offset
+from manifests.jsonfile import decode
+from objectstore.bulk import get_all
+from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.keys import parse_row, row_key, work_folder
+from objectstore.store import ObjectStore
+from problems import Damaged
+from streamstore.model import HEADER_BYTES, SegmentId
+
+__all__ = ["FinishedRange", "Gap", "Piece", "find_rows", "leave_row"]
+
+
+class Piece(Model):
+    """A run of archived events without a hole; `digest` is over the segment's bytes from `start` to `end`."""
+
+    start: Offset
+    end: Offset
+    events: Count
+    digest: Digest
+
+
+class Gap(Model):
+    """A stretch that was truncated away while the run went on."""
+
+    start: Offset
+    end: Offset
+    reason: str
+
+
+class FinishedRange(Model):
+    """What became of one range: usually one piece; pieces and gaps if the source was truncated meanwhile.
+
+    Attributes:
+        start: the event boundary where it begins; its row's name.
+        end: where the next range begins.
+        pieces: what was archived, in order.
+        gaps: what was gone, in order. A gap that ends at `start` says that the range begins at the source's new head.
+    """
+
+    start: Offset
+    end: Offset
+    pieces: tuple[Piece, ...]
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def events(self) -> int:
+        """How many events it has."""
+        return sum(piece.events for piece in self.pieces)
+
+    @property
+    def bytes(self) -> int:
+        """How many segment bytes were archived."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+    @property
+    def follows_truncation(self) -> bool:
+        """Whether everything before `start` is gone at the source."""
+        return any(gap.end == self.start for gap in self.gaps)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        inside = [(gap.start, gap.end) for gap in self.gaps if gap.end != self.start]
+        at = self.start
+        for start, end in sorted([*inside, *((piece.start, piece.end) for piece in self.pieces)]):
+            if start != at or end < start:
+                raise ValueError(f"pieces and gaps do not join at {at}")
+            at = end
+        if at != self.end:
+            raise ValueError(f"pieces and gaps end at {at}, the range at {self.end}")
+        if any(piece.events * HEADER_BYTES > piece.end - piece.start for piece in self.pieces):
+            raise ValueError("a piece has more events than room for their headers")
+        return self
+
+
+def leave_row(
+    store: ObjectStore, prefix: str, generation: int, segment: SegmentId, row: FinishedRange
+) -> FinishedRange:
+    """Write a row, create-only; if another run was first, its row is returned and holds.
+
+    Raises:
+        Damaged: the other row cannot be read.
+    """
+    key = prefix + row_key(generation, segment.epoch, segment.number, row.start)
+    while True:
+        try:
+            store.put(key, row.encode())
+        except AlreadyExists:
+            try:
+                return _decode(store.get(key), row.start, f"{store.uri}/{key}")
+            except NoSuchObject:
+                continue  # the other run has published the generation and tidied up
+        return row
+
+
+def find_rows(store: ObjectStore, prefix: str, generation: int) -> Iterator[tuple[SegmentId, FinishedRange]]:
+    """The rows that runs of a generation have left, in the stream's order; many are read at a time.
+
+    They end early if another run publishes the generation and tidies up meanwhile.
+
+    Raises:
+        Damaged: a row cannot be read.
+    """
+    listed = (
+        (found.key, found.size)
+        for found in store.list(prefix + work_folder(generation))
+        if parse_row(found.key.removeprefix(prefix)) is not None
+    )
+    try:
+        for name, data in get_all(store, listed):
+            key = parse_row(name.removeprefix(prefix))
+            if key is not None:
+                yield SegmentId(key.epoch, key.number), _decode(data, key.offset, f"{store.uri}/{name}")
+    except NoSuchObject:
+        return
+
+
+def _decode(data: bytes, start: int, where: str) -> FinishedRange:
+    row = decode(FinishedRange, data, where)
+    if row.start != start:
+        raise Damaged(f"the row is of a range that starts at {row.start}", where=where)
+    return row

@@ -1,0 +1,23 @@
+"""The manifest's JSON schema, made from the model: ``python -m manifests.schema`` writes ``manifests/schema.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from manifests.model import Manifest
+
+__all__ = ["SCHEMA_FILE", "schema_text"]
+
+SCHEMA_FILE = Path(__file__).with_name("schema.json")
+
+
+def schema_text() -> str:
+    """The schema as it is committed."""
+    schema = Manifest.model_json_schema(by_alias=True, mode="serialization")
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(schema_text())
