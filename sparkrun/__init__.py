@@ -1,0 +1,1 @@
+"""Spark, as one thing: run this function over these specifications. The only package that imports it."""

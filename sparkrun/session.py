@@ -1,0 +1,214 @@
+"""The Spark context of this process: one, shared by all who need it, and stopped when the last of them leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf
+from pyspark.core.context import SparkContext
+
+from sparkrun.aside import aside
+from sparkrun.code import zip_code
+from sparkrun.errors import SparkFailed
+from sparkrun.failures import last_line
+from sparkrun.java import java_home
+from sparkrun.jvm import Jvm
+from sparkrun.masters import Master
+from sparkrun.settings import environment_for, settings_for
+
+__all__ = ["Session", "acquire", "release"]
+
+T = TypeVar("T")
+
+START_SECONDS = 180.0
+"""How long a session may take to start; a standalone master that is none makes Spark try for 60 s."""
+
+STOP_SECONDS = 5.0
+"""How long Spark may take to stop in good order before its process is ended."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """A running Spark context.
+
+    Args:
+        master: where tasks run.
+
+    Attributes:
+        context: Spark's.
+        start_seconds: how long it took to start; 0 if the program had started it before.
+
+    Raises:
+        NoJava, SparkFailed: as named.
+    """
+
+    def __init__(self, master: Master) -> None:
+        began = time.monotonic()
+        self.master = master
+        self.context: Any = SparkContext._active_spark_context  # noqa: SLF001  (there is no other way to ask)
+        self._is_guest = self.context is not None
+        self._jvm: Jvm | None = None
+        self._stopped = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="streamvault-spark-"))
+        try:
+            if not self._is_guest:
+                master.check_reachable()
+                _silence_py4j()
+            self.call(self._start, START_SECONDS)
+        except BaseException as error:
+            said = self._reason(error)
+            self.stop()
+            if isinstance(error, TimeoutError):
+                raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=master.url) from None
+            if isinstance(error, (Py4JError, OSError, EOFError)):
+                _log.debug("Spark did not start", exc_info=error)
+                raise SparkFailed("Spark did not start", where=f"{master.url}: {said}") from None
+            raise
+        self.start_seconds = 0.0 if self._is_guest else time.monotonic() - began
+
+    def call(self, call: Callable[[], T], seconds: float) -> T:
+        """Make a call to Spark in a thread of its own.
+
+        Raises:
+            TimeoutError: it takes longer. Py4JError: Spark refuses, or is gone.
+        """
+        return aside(call, seconds)
+
+    @property
+    def last_words(self) -> str:
+        """What Spark's process said last."""
+        return "" if self._jvm is None else self._jvm.last_words
+
+    def has_no_executor(self) -> bool:
+        """Whether nobody has come yet from the cluster to run tasks."""
+
+        def known() -> int:
+            return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
+
+        with suppress(TimeoutError, Py4JError):
+            return self.master.kind == "cluster" and self.call(known, STOP_SECONDS) <= 1  # the driver counts as one
+        return False
+
+    def _start(self) -> None:
+        before = list(sys.path)
+        if not self._is_guest:
+            self.context = self._new_context()
+            self._check_registered()
+            self.context.pythonExec = os.environ.get("PYSPARK_PYTHON") or sys.executable
+            # A connection that breaks when Spark's process is killed is no news for standard error.
+            self.context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+            # Java removes it even if this process can't.
+            self.context._jvm.java.io.File(str(self._folder)).deleteOnExit()  # noqa: SLF001
+        if self._is_guest or self.master.kind != "local":
+            code = self._folder / "streamvault-code.zip"
+            zip_code(code)
+            self.context._jvm.java.io.File(str(code)).deleteOnExit()  # noqa: SLF001
+            self.context.addPyFile(str(code))
+        # Spark adds folders of its own; this process imports as before.
+        sys.path[:] = [entry for entry in sys.path if entry in before]
+        if self._stopped.is_set():
+            self.stop()  # nobody waits any more
+
+    def _new_context(self) -> Any:
+        settings = settings_for(self.master, self._folder)
+        if SparkContext._gateway is None:  # noqa: SLF001
+            self._jvm = Jvm(settings, environment_for(self.master, java_home()))
+            if self._stopped.is_set():
+                self._jvm.end()
+                raise SparkFailed("interrupted while Spark was starting")
+            return SparkContext(gateway=self._jvm.gateway)
+        conf = SparkConf()  # a Java process is there already, from a context that was stopped
+        conf.setAll(list(settings.items()))
+        return SparkContext(conf=conf)
+
+    def _check_registered(self) -> None:
+        """Spark makes a context, and stops it a little later, also when a standalone master never answered."""
+        if self.master.addresses and self.context.applicationId.startswith("spark-application-"):
+            raise SparkFailed("the Spark master did not take the application", where=self.master.url)
+
+    def stop(self) -> None:
+        """Stop Spark (not a guest's), whatever state it is in, and remove its files."""
+        self._stopped.set()
+        try:
+            if not self._is_guest:
+                with suppress(TimeoutError, Py4JError, OSError):
+                    self.call(self._stop_context, STOP_SECONDS)
+        finally:
+            try:
+                if self._jvm is not None:
+                    self._jvm.end()
+                    if self._jvm.is_own:
+                        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  (for the next one)
+                        SparkContext._active_spark_context = None  # noqa: SLF001
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _reason(self, error: BaseException) -> str:
+        """What Spark said of an error; where its process is gone, what it said last."""
+        if isinstance(error, Py4JJavaError):
+            with suppress(TimeoutError, Py4JError, OSError):
+                return last_line(self.call(lambda: str(error.java_exception.toString()), STOP_SECONDS))
+        return self.last_words or str(error)
+
+    def _stop_context(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it may be gone already
+            if self.context is not None:
+                self.context.stop()
+
+
+def _silence_py4j() -> None:
+    """Py4j logs an error with its traceback for each connection that ends; what matters is raised anyway."""
+    logger = logging.getLogger("py4j")
+    if not _log.isEnabledFor(logging.DEBUG):
+        logger.setLevel(logging.CRITICAL)
+
+
+_lock = threading.Lock()
+_shared: list[Session] = []
+_users = 0
+
+
+def acquire(master: Master) -> tuple[Session, bool]:
+    """The process's session, started if there is none; and whether it was started now.
+
+    Raises:
+        SparkFailed: it runs with another master, or can't be started. NoJava: as named.
+    """
+    global _users  # noqa: PLW0603  (one Spark context a process: Spark's own rule)
+    with _lock:
+        fresh = not _shared
+        if fresh:
+            _shared.append(Session(master))
+        session = _shared[0]
+        if session.master != master:
+            raise SparkFailed(
+                "Spark runs in this process with another master",
+                where=session.master.url,
+                todo=f"Wait for it to end, or run {master.url} in a process of its own.",
+            )
+        _users += 1
+        return session, fresh
+
+
+def release(session: Session) -> None:
+    """Give a session back; the last user stops it."""
+    global _users  # noqa: PLW0603
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            _shared.clear()
+            session.stop()

@@ -1,0 +1,52 @@
+"""Spark's settings for work like ours: few small tasks that move their data themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sparkrun.code import import_folders
+from sparkrun.masters import Master
+
+__all__ = ["environment_for", "settings_for"]
+
+LOOPBACK = "127.0.0.1"
+
+
+def settings_for(master: Master, folder: Path) -> dict[str, str]:
+    """The settings with which Spark is started; a user's ``PYSPARK_SUBMIT_ARGS`` go before them.
+
+    Args:
+        master: where tasks run.
+        folder: for what Spark writes on this machine.
+    """
+    settings = {
+        "spark.master": master.url,
+        "spark.app.name": "streamvault",
+        "spark.local.dir": str(folder),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # What the driver remembers of finished tasks: nobody looks at it.
+        "spark.ui.retainedTasks": "1000",
+        "spark.driver.memory": "1g",
+        # It schedules; it moves no data. A compiler less and one collector thread make it start sooner.
+        "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.python.worker.reuse": "true",
+        # How long a cancelled task's Python may go on before it is killed.
+        "spark.python.task.killTimeout": "500ms",
+        "spark.task.maxFailures": "4",
+    }
+    if master.on_loopback:
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if master.kind == "local":
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(map(str, import_folders()))
+    return settings
+
+
+def environment_for(master: Master, java_home: Path) -> dict[str, str]:
+    """Environment variables for Spark's Java process."""
+    variables = {"JAVA_HOME": str(java_home)}
+    if master.on_loopback:
+        variables["SPARK_LOCAL_IP"] = LOOPBACK
+    return variables

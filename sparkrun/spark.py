@@ -1,0 +1,212 @@
+"""Tasks on Spark: one job a run, one partition a specification, results as tasks finish."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import cloudpickle
+from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
+
+from problems import Problem
+from sparkrun.errors import SparkFailed
+from sparkrun.failures import task_failed
+from sparkrun.masters import Master
+from sparkrun.runner import Runner
+from sparkrun.session import Session, acquire, release
+
+__all__ = ["SparkRunner"]
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+CANCEL_SECONDS = 5.0
+"""How long a run that ends early waits for Spark to have cancelled its job."""
+
+PATIENCE_SECONDS = 30.0
+"""After how long without any executor the user is told what is waited for."""
+
+_log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+
+
+class SparkRunner(Runner):
+    """Runs tasks on Spark; a context manager that shares the process's session.
+
+    Args:
+        master: where.
+    """
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._session: Session | None = None
+
+    def __enter__(self) -> Self:
+        self._session, fresh = acquire(self._master)
+        self.start_seconds = self._session.start_seconds if fresh else 0.0
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            release(session)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks Spark runs at the same time with the executors it knows now."""
+        session = self._open_session()
+        return int(session.call(lambda: session.context.defaultParallelism, CANCEL_SECONDS))
+
+    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+        """As `Runner.run`."""
+        if not specs:
+            return
+        job = _Job(self._open_session(), function, specs)
+        seen: set[int] = set()
+        try:
+            for index, outcome in job.outcomes():
+                if index in seen:
+                    continue
+                seen.add(index)
+                result, problem = cloudpickle.loads(outcome)
+                if problem is not None:
+                    raise problem
+                yield index, result
+        finally:
+            job.cancel()
+        if len(seen) < len(specs):
+            raise SparkFailed(f"Spark ended a job after {len(seen)} of {len(specs)} results")
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("the runner is closed")
+        return self._session
+
+
+class _Job:
+    """One job of Spark, submitted by a thread of its own, which waits for its end.
+
+    Results come through an accumulator: Spark hands a task's part of it to the driver when the task has finished, and
+    only for the first attempt of a task that does.
+    """
+
+    def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
+        self._session = session
+        self._specs = specs
+        self._name = f"streamvault-{next(_numbers)}"
+        # Holds a small row a specification at most.
+        self._said: queue.SimpleQueue[tuple[int, bytes] | BaseException | None] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self._task = _Task(function, session.context.accumulator([], _Deliver(self._said.put)))
+        self._thread = threading.Thread(target=self._submit, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _submit(self) -> None:
+        try:
+            context = self._session.context
+            context.setJobGroup(self._name, self._name, interruptOnCancel=True)
+            if not self._cancelled.is_set():
+                rows = context.parallelize(list(enumerate(self._specs)), len(self._specs))
+                rows.foreachPartition(self._task)
+        except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+            self._said.put(self._failure(error))
+        else:
+            self._said.put(None)
+        finally:
+            _accumulatorRegistry.pop(self._task.left.aid, None)
+
+    def _failure(self, error: BaseException) -> BaseException:
+        """What the user has to see of the way a job failed."""
+        if not isinstance(error, Exception) or self._cancelled.is_set():
+            return error
+        if isinstance(error, Py4JJavaError):
+            return task_failed(str(error.java_exception.toString()))
+        if isinstance(error, (Py4JError, OSError, EOFError)):
+            _log.debug("Spark went away", exc_info=error)
+            return SparkFailed("Spark's process ended in the middle of the work", where=self._session.last_words)
+        return task_failed(error)
+
+    def outcomes(self) -> Iterator[tuple[int, bytes]]:
+        """What tasks leave, as they finish.
+
+        Raises:
+            TaskFailed, SparkFailed: the job failed.
+        """
+        warned = False
+        while True:
+            try:
+                said = self._said.get(timeout=PATIENCE_SECONDS)
+            except queue.Empty:
+                if not warned and self._session.has_no_executor():
+                    warned = True
+                    _log.warning("no executor has come from %s yet; waiting", self._session.master.url)
+                continue
+            if said is None:
+                return
+            if isinstance(said, BaseException):
+                raise said
+            yield said
+
+    def cancel(self) -> None:
+        """End the job if it still runs; its tasks are killed within a second."""
+        self._cancelled.set()
+        deadline = time.monotonic() + CANCEL_SECONDS
+        with suppress(TimeoutError, Py4JError, OSError):
+            # More than once: the thread may be just about to submit.
+            while self._thread.is_alive() and time.monotonic() < deadline:
+                self._session.call(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
+                self._thread.join(0.1)
+
+
+class _Task:
+    """What runs on an executor: the function, for the specifications of one partition."""
+
+    def __init__(self, function: Callable[[Any], Any], left: Accumulator[list[tuple[int, bytes]]]) -> None:
+        self.function = function
+        self.left = left
+
+    def __call__(self, rows: Iterable[tuple[int, Any]]) -> None:
+        for index, spec in rows:
+            outcome: tuple[Any, Problem | None]
+            try:
+                outcome = self.function(spec), None
+            except Problem as problem:  # a value: Spark must neither try again nor print a traceback
+                outcome = None, problem
+            self.left.add([(index, cloudpickle.dumps(outcome))])  # type: ignore[no-untyped-call]
+
+
+class _Collect(AccumulatorParam[list[tuple[int, bytes]]]):
+    """On an executor: a list."""
+
+    def zero(self, value: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:  # noqa: ARG002
+        return []
+
+    def addInPlace(  # noqa: N802  (Spark's name)
+        self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]
+    ) -> list[tuple[int, bytes]]:
+        return value1 + value2
+
+
+class _Deliver(_Collect):
+    """On the driver: hands each finished task's part on; sent to an executor, it is a `_Collect`."""
+
+    def __init__(self, deliver: Callable[[tuple[int, bytes]], None]) -> None:
+        self._deliver = deliver
+
+    def addInPlace(  # noqa: N802
+        self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]
+    ) -> list[tuple[int, bytes]]:
+        for outcome in value2:
+            self._deliver(outcome)
+        return value1
+
+    def __reduce__(self) -> tuple[type[_Collect], tuple[()]]:
+        return _Collect, ()
