@@ -1,0 +1,1 @@
+"""Export: a plan made once, ranges moved by tasks, boundaries proved, one generation committed."""

@@ -1,0 +1,115 @@
+"""One range, moved by one task: from the segment's bytes to objects, and a row that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.reading import TRUNCATED, RangeReader, find_start
+from exporter.spans import Span
+from manifests.model import Layout
+from manifests.rows import FinishedRange, Gap, leave_row
+from objectstore.layouts import open_layout
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from problems import Failed, Problem
+from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamstore.framing import NotAnEvent
+from streamstore.model import SegmentId, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress
+
+__all__ = ["ExportTask", "Exported", "NotEvents", "export_range"]
+
+
+class NotEvents(Failed):
+    """A segment's bytes are not events, or the range was begun inside of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """All that a task needs to move one range.
+
+    Attributes:
+        source, stream, segment: where from. segment_end: where the segment ends for this generation (bytes).
+        root, prefix: the archive. generation, layout: of the plan.
+        span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
+    """
+
+    source: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    segment_end: int
+    root: RootAddress
+    prefix: str
+    generation: int
+    layout: Layout
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of a task.
+
+    Attributes:
+        segment: which. row: the finished range; None if no event begins in the span, or the guess led nowhere.
+    """
+
+    segment: SegmentId
+    row: FinishedRange | None
+
+
+def export_range(task: ExportTask) -> Exported:
+    """Move one range. Doing it twice, or in two places at once, writes the same objects.
+
+    Raises:
+        NotEvents: a range that begins at a known boundary is not made of events.
+        InvalidCut: the segment's end for this generation lies inside an event.
+    """
+    with task.source.open() as source:
+        objects = task.root.open()
+        found = _start(source, task)
+        if found is None or found.start >= task.span.high:
+            return Exported(task.segment, None)
+        reader = RangeReader(
+            source,
+            task.stream,
+            task.segment,
+            start=found.start,
+            high=task.span.high,
+            segment_end=task.segment_end,
+        )
+        layout = open_layout(task.layout)
+        try:
+            layout.write_events(objects, task.prefix, task.segment.epoch, task.segment.number, reader.events())
+        except NotAnEvent as error:
+            if not task.span.known:
+                return Exported(task.segment, None)  # a wrong guess; the driver comes back with a proved boundary
+            raise _not_events(task, error) from None
+        row = reader.row
+        return Exported(task.segment, _leave(objects, task, row.model_copy(update={"gaps": (*found.gaps, *row.gaps)})))
+
+
+def _start(source: StreamStore, task: ExportTask) -> FinishedRange | None:
+    """Where the range begins, as a row without content yet; None if that cannot be said."""
+    if task.span.known:
+        return FinishedRange(start=task.span.low, end=task.span.low, pieces=())
+    try:
+        start = find_start(source, task.stream, task.segment, task.span, task.segment_end)
+    except SegmentTruncated as truncated:
+        start = truncated.start_offset
+        gap = Gap(start=task.span.low, end=start, reason=TRUNCATED)
+        return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
+    except NoSuchSegment:
+        return None  # the task that comes from the known boundary says what is gone
+    return None if start is None else FinishedRange(start=start, end=start, pieces=())
+
+
+def _leave(objects: ObjectStore, task: ExportTask, row: FinishedRange) -> FinishedRange:
+    return leave_row(objects, task.prefix, task.generation, task.segment, row)
+
+
+def _not_events(task: ExportTask, error: NotAnEvent) -> Problem:
+    where = task.segment.in_stream(task.stream)
+    if "cut" in error.what:
+        return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
+    return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")

@@ -1,0 +1,1 @@
+"""Import: ownership of the target, scales replayed, segments filled in parallel, every range verified."""

@@ -1,0 +1,217 @@
+"""The run of one import: own the target, fill and scale in step, verify, finish.
+
+A segment is filled as soon as it exists, and a scale is replayed as soon as what it seals is full: there is no barrier
+between epochs. What the target holds already is not appended again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from importer.fill import Filled, FillTask, fill_segment
+from importer.lease import Lease, lease_stream
+from importer.plan import RestorePlan
+from importer.target import Target
+from importer.verify import VerifyTask, verify_range
+from objectstore.uri import RootAddress
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner
+from streamstore.model import SegmentId, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress
+
+__all__ = ["ImportRun", "Restored"]
+
+POLL_SECONDS = 1.0
+JOBS_AT_ONCE = 4
+"""Batches of segments that are filled at the same time; each is one job of the runner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What an import did.
+
+    Attributes:
+        resumed: whether it went on with an unfinished one.
+        events, bytes: restored (filler not counted). moved_bytes: what this run appended, filler included.
+    """
+
+    resumed: bool
+    events: int
+    bytes: int
+    moved_bytes: int
+
+
+class ImportRun:
+    """Restores one plan into one target.
+
+    Args:
+        store, address: the target's store, and the same for tasks. target: the stream to make.
+        root, prefix: the archive. plan: what has to stand there at the end.
+    """
+
+    def __init__(
+        self,
+        store: StreamStore,
+        address: StoreAddress,
+        target: StreamName,
+        *,
+        root: RootAddress,
+        prefix: str,
+        plan: RestorePlan,
+    ) -> None:
+        self._store = store
+        self._address = address
+        self._name = target
+        self._root = root
+        self._prefix = prefix
+        self._plan = plan
+
+    def check_free(self) -> None:
+        """Raise `TargetTaken` if the target is somebody else's. Changes nothing."""
+        if not self._store.exists(lease_stream(self._name)):
+            Target.check_free(self._store, self._name, self._plan)
+
+    def run(self, runner: Runner, progress: Progress) -> Restored:
+        """Restore, verify, finish.
+
+        Raises:
+            TargetTaken, TargetBusy: the target is somebody else's; nothing was written to it.
+            Damaged: the archive is not whole. Failed: as named.
+        """
+        self.check_free()
+        self._store.create_scope(self._name.scope)
+        lease = Lease.take(self._store, self._name, self._plan.work)
+        try:
+            target = Target.take(self._store, self._name, self._plan, verified=lease.verified_before)
+            moved = 0 if lease.verified_before else self._fill(target, runner, progress, lease)
+            events, size = self._verify(runner, progress, lease)
+            lease.finishing()
+            target.finish()
+        except BaseException:
+            # Once policies are set the mark is gone, and only the lease still says whose target it is.
+            lease.release(remove=not lease.is_finishing)
+            raise
+        lease.release(remove=True)
+        progress.end()
+        return Restored(target.resumed, events, size, moved)
+
+    def _fill(self, target: Target, runner: Runner, progress: Progress, lease: Lease) -> int:
+        """Fill every segment, replaying the scales on the way; returns the bytes that were appended."""
+        epochs, steps = self._plan.replay.epochs, list(self._plan.replay.steps[target.epoch :])
+        unborn = {segment for step in steps for segment in step.opens}
+        full = {s for s in self._plan.segments if s not in unborn and s not in epochs[target.epoch].segments}
+        born = list(epochs[target.epoch].segments)
+        progress.begin("importing", sum(plan.end for plan in self._plan.segments.values()), self._held(full, born))
+        jobs = _Jobs(runner)
+        moved = 0
+        while True:
+            full |= {segment for segment in born if not self._plan.segments[segment].end}
+            jobs.add(self._fill_task(segment) for segment in born if self._plan.segments[segment].end)
+            born = []
+            if steps and full.issuperset(steps[0].seal):
+                step = steps.pop(0)
+                target.scale(step)
+                born = list(step.opens)
+                continue
+            if not steps and jobs.idle:
+                return moved
+            filled = jobs.next_result(POLL_SECONDS)
+            lease.check()
+            if filled is not None:
+                full.add(filled.segment)
+                moved += filled.appended
+                progress.advance(0, filled.appended)
+
+    def _held(self, full: Iterable[SegmentId], born: Iterable[SegmentId]) -> int:
+        """How many bytes the target holds already."""
+        infos = self._store.segment_info(self._name, list(born))
+        return sum(self._plan.segments[s].end for s in full) + sum(info.write_offset for info in infos)
+
+    def _fill_task(self, segment: SegmentId) -> FillTask:
+        plan = self._plan.segments[segment]
+        return FillTask(
+            target=self._address,
+            stream=self._name,
+            segment=segment,
+            root=self._root,
+            prefix=self._prefix,
+            head=plan.head,
+            stretches=plan.stretches,
+        )
+
+    def _verify(self, runner: Runner, progress: Progress, lease: Lease) -> tuple[int, int]:
+        """Compare every restored range with its digest; returns events and bytes."""
+        progress.begin("verifying", self._plan.bytes)
+        events = size = 0
+        for _, verified in runner.run(verify_range, list(self._verify_tasks())):
+            lease.check()
+            events += verified.events
+            size += verified.size
+            progress.advance(verified.events, verified.size)
+        return events, size
+
+    def _verify_tasks(self) -> Iterator[VerifyTask]:
+        for segment, part in self._plan.parts:
+            yield VerifyTask(
+                target=self._address,
+                stream=self._name,
+                segment=segment,
+                root=self._root,
+                prefix=self._prefix,
+                layout=part.layout,
+                start=part.row.start,
+                end=part.row.end,
+                events=part.row.events,
+                digest=part.row.digest,
+                part_start=part.start,
+                part_end=part.end,
+                shift=part.shift,
+            )
+
+
+class _Jobs:
+    """Fill jobs that run while more segments come into being: a few at once, the rest waits for the next job."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._waiting: list[FillTask] = []
+        self._running = 0
+        self._said: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, runs or is still to be told."""
+        return not self._waiting and not self._running and self._said.empty()
+
+    def add(self, tasks: Iterable[FillTask]) -> None:
+        """Have segments filled."""
+        self._waiting += tasks
+        if self._waiting and self._running < JOBS_AT_ONCE:
+            batch, self._waiting = self._waiting, []
+            self._running += 1
+            threading.Thread(target=self._run, args=(batch,), name="fill job", daemon=True).start()
+
+    def next_result(self, seconds: float) -> Filled | None:
+        """The next segment that is full; None if none is within the time. Raises what a task raised."""
+        try:
+            said = self._said.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(said, BaseException):
+            raise said
+        if said is None:
+            self._running -= 1
+            self.add(())
+        return said
+
+    def _run(self, batch: list[FillTask]) -> None:
+        try:
+            for _, filled in self._runner.run(fill_segment, batch):
+                self._said.put(filled)
+        except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+            self._said.put(error)
+        self._said.put(None)

@@ -1,0 +1,113 @@
+"""Comparing a restored range with its digest, and with the archive where only a part of a range was restored."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from objectstore.layouts import open_layout
+from objectstore.uri import RootAddress
+from problems import Damaged, Failed
+from streamstore.framing import EventSplitter
+from streamstore.model import SegmentId, StreamName
+from streamstore.uri import StoreAddress
+
+__all__ = ["Verified", "VerifyTask", "verify_range"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """One archived range and what of it was restored.
+
+    Attributes:
+        target, stream, segment: where it was restored to.
+        root, prefix, layout: where it comes from.
+        start, end, events, digest: of the whole archived range, in the archive's offsets (bytes).
+        part_start, part_end: what of it was restored, in the archive's offsets.
+        shift: how much lower the offsets in the target are.
+    """
+
+    target: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    root: RootAddress
+    prefix: str
+    layout: str
+    start: int
+    end: int
+    events: int
+    digest: str
+    part_start: int
+    part_end: int
+    shift: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the range was restored."""
+        return (self.start, self.end) == (self.part_start, self.part_end)
+
+    @property
+    def where(self) -> str:
+        """The restored range, for a message."""
+        low, high = self.part_start - self.shift, self.part_end - self.shift
+        return f"{self.segment.in_stream(self.stream)} bytes {low} to {high}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What of a range was restored and is equal in archive and target: events, and segment bytes."""
+
+    events: int
+    size: int
+
+
+def verify_range(task: VerifyTask) -> Verified:
+    """Read the restored range back and compare.
+
+    Raises:
+        Damaged: the archive's own bytes are not what its manifest says.
+        Failed: the archive is good, the target's bytes differ.
+    """
+    restored = _digest_of_target(task)
+    if task.whole and restored == task.digest:
+        return Verified(task.events, task.end - task.start)
+    whole, part, events = _read_archive(task)
+    if whole != task.digest:
+        raise Damaged(
+            "the archive's bytes are not what its manifest says",
+            where=f"{task.prefix}{task.segment} bytes {task.start} to {task.end}",
+            todo=f"Restore the archive from a copy, delete {task.stream} and import again.",
+        )
+    if part != restored:
+        raise Failed(
+            "the restored bytes differ from the archive's",
+            where=task.where,
+            todo=f"Delete {task.stream} and import again.",
+        )
+    return Verified(events, task.part_end - task.part_start)
+
+
+def _digest_of_target(task: VerifyTask) -> str:
+    digest = hashlib.sha256()
+    with task.target.open() as store:
+        for block in store.read(task.stream, task.segment, task.part_start - task.shift, task.part_end - task.shift):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
+    """Digest of the whole range, digest of the part that was restored, and how many events the part has."""
+    whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
+    splitter = EventSplitter(task.start, task.segment.in_stream(task.stream))
+    blocks = open_layout(task.layout).read_range(
+        task.root.open(), task.prefix, task.segment.epoch, task.segment.number, task.start, task.end
+    )
+    at = task.start
+    for block in blocks:
+        whole.update(block)
+        low, high = max(task.part_start - at, 0), min(task.part_end - at, len(block))
+        if low < high:
+            part.update(memoryview(block)[low:high])
+        events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.feed(block))
+        at += len(block)
+    return whole.hexdigest(), part.hexdigest(), events
