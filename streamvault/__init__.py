@@ -1,0 +1,35 @@
+"""Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
+
+    from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive, run_demo
+
+Nothing heavy is imported until a verb is called.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamvault.checking import check_archive
+    from streamvault.demo import run_demo
+    from streamvault.exporting import export_stream
+    from streamvault.importing import import_stream
+    from streamvault.looking import list_archives, show_archive
+
+__all__ = ["check_archive", "export_stream", "import_stream", "list_archives", "run_demo", "show_archive"]
+
+_HOMES = {
+    "export_stream": "streamvault.exporting",
+    "import_stream": "streamvault.importing",
+    "list_archives": "streamvault.looking",
+    "show_archive": "streamvault.looking",
+    "check_archive": "streamvault.checking",
+    "run_demo": "streamvault.demo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streamvault' has no attribute {name!r}")

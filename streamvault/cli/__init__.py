@@ -1,0 +1,21 @@
+"""The command line: one module for each command."""
+
+from __future__ import annotations
+
+from streamvault.cli import clock  # first, so that it sees the start of the process
+
+__all__ = ["clock", "main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    from streamvault.cli.app import run_app
+
+    return run_app(arguments)

@@ -1,0 +1,75 @@
+"""`streamvault check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from problems import Damaged, Usage
+from sparkrun.progress import Progress
+from streamvault.cli.options import ArchiveArgument, Json, LogLevel, LogLevelOption, Master, Share
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.reports import CheckReport
+from streamvault.sizes import bytes_text, count_text, seconds_text
+
+__all__ = ["check"]
+
+
+def check(
+    archive: ArchiveArgument,
+    *,
+    read_data: Annotated[
+        bool, typer.Option("--read-data", help="Read all data again and compare its digests.")
+    ] = False,
+    share: Share = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Choose the same ranges as the check that printed this seed.", show_default=False),
+    ] = None,
+    master: Master = "local[*]",
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Prove that an archive is whole. Exit code 3 if anything is missing, changed or extra."""
+
+    def work(progress: Progress) -> CheckReport:
+        if read_data and share is not None:
+            raise Usage("--read-data reads everything, --read-data-subset a part", todo="Give one of them.")
+        if seed is not None and share is None:
+            raise Usage("--seed chooses the ranges of a sample", todo="Give --read-data-subset too.")
+        from streamvault.checking import check_archive
+
+        report = check_archive(archive, read_data=read_data, subset=share, seed=seed, master=master, progress=progress)
+        return whole_command(report)
+
+    return run(
+        work,
+        show=_show,
+        document=CheckReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        exit_code=lambda report: 0 if report.ok else Damaged.exit_code,
+    )
+
+
+def _show(results: Results, report: CheckReport) -> None:
+    results.line(f"{'sound' if report.ok else 'DAMAGED'}: {report.archive}")
+    read = f"the data of {report.ranges_read:,} read and compared" if report.ranges_read else "no data read"
+    results.fields(
+        {
+            "generations": ", ".join(map(str, report.generations)),
+            "events": f"{report.events:,}",
+            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "ranges": f"{report.ranges:,}, {read}",
+            "seed": "" if report.seed is None else str(report.seed),
+            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+        }
+    )
+    for note in report.notes:
+        results.line(f"note: {note}")
+    for finding in report.findings:
+        results.line(f"damaged: {finding}")
+    if report.more_findings:
+        results.line(f"damaged: and {count_text(report.more_findings, 'more finding')}")

@@ -1,0 +1,21 @@
+"""What a dry run says about S3's requests and their price."""
+
+from __future__ import annotations
+
+from streamvault.reports import Cost
+
+__all__ = ["cost_fields"]
+
+
+def cost_fields(cost: Cost | None) -> dict[str, str]:
+    """The lines about a plan's cost; none if there is no plan to price."""
+    if cost is None:
+        return {}
+    about = "about " if cost.objects_estimated else ""
+    return {
+        "objects": f"{about}{cost.objects:,}",
+        "requests": f"{about}{cost.puts:,} PUT or LIST, {about}{cost.gets:,} GET",
+        "list price": f"{about}{cost.usd:,.2f} USD for the requests (S3 Standard, us-east-1)"
+        if cost.usd >= 0.01
+        else "under 0.01 USD for the requests (S3 Standard, us-east-1)",
+    }

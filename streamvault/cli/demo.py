@@ -1,0 +1,53 @@
+"""`streamvault demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.sizes import seconds_text
+
+if TYPE_CHECKING:
+    from streamvault.demo import DemoReport
+
+__all__ = ["demo"]
+
+
+def demo(
+    *,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="FOLDER", help="Keep the streams and the archive here.", show_default=False),
+    ] = None,
+    master: Master = "local[*]",
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Show it all on a made-up stream. Needs no server: streams lie in a folder, S3 is moto on this machine."""
+
+    def work(progress: Progress) -> DemoReport:
+        from streamvault.demo import run_demo
+
+        return whole_command(run_demo(keep=keep, master=master, progress=progress))
+
+    return run(work, show=_show, document=lambda report: report.to_json(), as_json=as_json, log_level=log_level)
+
+
+def _show(results: Results, report: DemoReport) -> None:
+    results.table(
+        {"STEP": False, "SHOWN": False, "SECONDS": True},
+        [(proof.step, proof.shown, f"{proof.seconds:.1f}") for proof in report.proofs],
+    )
+    results.line("")
+    results.line(f"The first objects of {report.archive}:")
+    for key in report.first_keys:
+        results.line(f"  {key}")
+    if report.kept:
+        results.line(f"Kept in {report.kept}: the streams, and the archive once more as files.")
+    results.line(f"All of it held. {seconds_text(report.total_seconds)} in all.")

@@ -1,0 +1,92 @@
+"""`streamvault export`."""
+
+from __future__ import annotations
+
+from sparkrun.progress import Progress
+from streamvault.cli.costs import cost_fields
+from streamvault.cli.options import (
+    DryRun,
+    FromCut,
+    Json,
+    Layout,
+    LayoutOption,
+    LogLevel,
+    LogLevelOption,
+    Master,
+    RangeSize,
+    RootArgument,
+    StreamArgument,
+    ToCut,
+    read_cut,
+)
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.reports import ExportReport
+from streamvault.sizes import bytes_text, count_text, seconds_text
+
+__all__ = ["export"]
+
+
+def export(
+    stream: StreamArgument,
+    root: RootArgument,
+    *,
+    from_cut: FromCut = None,
+    to_cut: ToCut = None,
+    layout: LayoutOption = Layout.EVENTS,
+    range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
+    master: Master = "local[*]",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Archive a stream. If it was archived before, what came since is added as the next generation."""
+
+    def work(progress: Progress) -> ExportReport:
+        starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
+        from streamvault.exporting import export_stream
+
+        report = export_stream(
+            stream,
+            root,
+            from_cut=starts,
+            to_cut=ends,
+            layout=layout.value,
+            range_size=range_size,
+            master=master,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return whole_command(report)
+
+    return run(
+        work,
+        show=_show,
+        document=ExportReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        resumable=not dry_run,
+    )
+
+
+def _show(results: Results, report: ExportReport) -> None:
+    if report.unchanged:
+        results.line(f"nothing new since generation {report.generation} of {report.archive}")
+        return
+    if report.dry_run:
+        results.line(f"would write generation {report.generation} of {report.archive}")
+    else:
+        resumed = " (went on with an unfinished run)" if report.adopted else ""
+        results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
+    earlier = report.bytes - report.moved_bytes
+    results.fields(
+        {
+            "events": f"{report.events:,}",
+            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",
+            "ranges": f"{report.ranges:,}" if report.ranges else "",
+            "gaps": f"{count_text(len(report.gaps), 'gap')}: see streamvault show" if report.gaps else "",
+            **cost_fields(report.cost),
+            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+        }
+    )

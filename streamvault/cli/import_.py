@@ -1,0 +1,100 @@
+"""`streamvault import`."""
+
+from __future__ import annotations
+
+from sparkrun.progress import Progress
+from streamvault.cli.costs import cost_fields
+from streamvault.cli.options import (
+    ArchiveArgument,
+    DryRun,
+    FillerLimit,
+    FromCut,
+    Generation,
+    Json,
+    LogLevel,
+    LogLevelOption,
+    Master,
+    Offsets,
+    OffsetsOption,
+    StreamArgument,
+    ToCut,
+    read_cut,
+)
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.reports import ImportReport
+from streamvault.sizes import bytes_text, count_text, seconds_text
+
+__all__ = ["import_"]
+
+
+def import_(
+    archive: ArchiveArgument,
+    stream: StreamArgument,
+    *,
+    from_cut: FromCut = None,
+    to_cut: ToCut = None,
+    generation: Generation = None,
+    offsets: OffsetsOption = Offsets.KEEP,
+    filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
+    master: Master = "local[*]",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Restore an archive into a new stream. Segments, offsets and bytes are those of the source."""
+
+    def work(progress: Progress) -> ImportReport:
+        starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
+        from streamvault.importing import import_stream
+
+        report = import_stream(
+            archive,
+            stream,
+            from_cut=starts,
+            to_cut=ends,
+            generation=generation,
+            offsets=offsets.value,
+            filler_limit=filler_limit,
+            master=master,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return whole_command(report)
+
+    return run(
+        work,
+        show=_show,
+        document=ImportReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        resumable=not dry_run,
+    )
+
+
+def _show(results: Results, report: ImportReport) -> None:
+    if report.dry_run:
+        results.line(f"would restore {report.archive} into {report.stream}")
+    else:
+        resumed = " (went on with an unfinished import)" if report.resumed else ""
+        results.line(f"restored {report.archive} into {report.stream}{resumed}")
+    earlier = report.bytes - report.moved_bytes
+    results.fields(
+        {
+            "generation": str(report.generation),
+            "events": f"{report.events:,}",
+            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",
+            "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
+            "gaps": f"{count_text(len(report.gaps), 'gap')}, filled up with empty events" if report.gaps else "",
+            **cost_fields(report.cost),
+            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+        }
+    )
+    for segment, size in report.shifts.items():
+        results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
+    for moved in report.moved_boundaries:
+        results.line(
+            f"moved: in epoch {moved.epoch} the key-range boundary {moved.source!r} stands at {moved.target!r} "
+            f"({moved.ulps} ulps), so that segments keep their numbers"
+        )

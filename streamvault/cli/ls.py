@@ -1,0 +1,55 @@
+"""`streamvault ls`."""
+
+from __future__ import annotations
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import Json, LogLevel, LogLevelOption, RootArgument
+from streamvault.cli.output import Results
+from streamvault.cli.running import run
+from streamvault.reports import ArchiveSummary
+from streamvault.sizes import bytes_text
+
+__all__ = ["ls"]
+
+
+def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption = LogLevel.WARNING) -> int:
+    """List the archives below a root."""
+
+    def work(progress: Progress) -> list[ArchiveSummary]:
+        from streamvault.looking import list_archives
+
+        archives = list_archives(root)
+        for archive in archives:
+            if archive.problem:
+                progress.warn(f"{archive.archive}: {archive.problem}")
+        return archives
+
+    return run(
+        work,
+        show=lambda results, archives: _show(results, root, archives),
+        document=lambda archives: {"archives": [archive.to_json() for archive in archives]},
+        as_json=as_json,
+        log_level=log_level,
+    )
+
+
+def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
+    if not archives:
+        results.line(f"no archives below {root}")
+        return
+    results.table(
+        {"STREAM": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
+        [
+            (archive.stream, "?", "?", "?", "?", "cannot be read")
+            if archive.problem
+            else (
+                archive.stream,
+                f"{archive.generations:,}",
+                f"{archive.events:,}",
+                bytes_text(archive.bytes),
+                archive.layout,
+                archive.created,
+            )
+            for archive in archives
+        ],
+    )

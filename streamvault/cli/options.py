@@ -1,0 +1,172 @@
+"""The arguments and options that commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from problems import Usage
+from streamvault.sizes import parse_percent, parse_size
+
+__all__ = [
+    "ArchiveArgument",
+    "DryRun",
+    "FillerLimit",
+    "FromCut",
+    "Generation",
+    "Json",
+    "Layout",
+    "LayoutOption",
+    "LogLevel",
+    "LogLevelOption",
+    "Master",
+    "Offsets",
+    "OffsetsOption",
+    "RangeSize",
+    "RootArgument",
+    "Share",
+    "StreamArgument",
+    "ToCut",
+    "read_cut",
+]
+
+
+class LogLevel(StrEnum):
+    """From which level on log lines are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Layout(StrEnum):
+    """How an archive holds its data."""
+
+    EVENTS = "events"
+    CHUNKS = "chunks"
+
+
+class Offsets(StrEnum):
+    """Where a restored segment starts whose beginning the archive does not have."""
+
+    KEEP = "keep"
+    SHIFT = "shift"
+
+
+def read_cut(text: str | None, option: str) -> dict[str, int] | None:
+    """A stream cut from a file's name or from JSON on the command line.
+
+    Args:
+        text: what the user wrote; None if the option was not given.
+        option: the option's name, for the message.
+
+    Returns:
+        Full segment name → offset (bytes).
+
+    Raises:
+        Usage: the file cannot be read, or it is no stream cut.
+    """
+    if text is None:
+        return None
+    from streamstore.errors import InvalidCut
+    from streamstore.model import StreamCut
+
+    source = text
+    if not text.lstrip().startswith(("{", "[", '"')):
+        try:
+            source = Path(text).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            todo = "Give a file's name or the cut itself as JSON."
+            raise Usage(f"{option} cannot be read", where=f"{text}: {reason}", todo=todo) from None
+    try:
+        return StreamCut.from_json(source).to_json()
+    except InvalidCut as error:
+        raise InvalidCut(error.what, where=f"{option}: {error.where or text}", todo=error.todo) from None
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _share(text: str) -> float:
+    try:
+        return parse_percent(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+StreamArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STREAM",
+        help="pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
+        show_default=False,
+    ),
+]
+RootArgument = Annotated[
+    str,
+    typer.Argument(metavar="ROOT", help="s3://BUCKET/PREFIX or file:///FOLDER.", show_default=False),
+]
+ArchiveArgument = Annotated[
+    str,
+    typer.Argument(metavar="ARCHIVE", help="ROOT/SCOPE/STREAM, as `export` and `ls` print it.", show_default=False),
+]
+FromCut = Annotated[
+    str | None,
+    typer.Option("--from", metavar="CUT", help="Start at this stream cut: a file's name, or JSON.", show_default=False),
+]
+ToCut = Annotated[
+    str | None,
+    typer.Option("--to", metavar="CUT", help="Stop at this stream cut: a file's name, or JSON.", show_default=False),
+]
+LayoutOption = Annotated[
+    Layout, typer.Option("--layout", help="One object for each event, or one for each range of a segment.")
+]
+RangeSize = Annotated[
+    int,
+    typer.Option(
+        "--range-size", metavar="SIZE", parser=_size, help="How much of a segment is one task, for a new archive."
+    ),
+]
+Generation = Annotated[
+    int | None,
+    typer.Option("--generation", metavar="G", min=1, help="This generation instead of the newest.", show_default=False),
+]
+OffsetsOption = Annotated[
+    Offsets,
+    typer.Option(
+        "--offsets",
+        help="Segments whose beginning was truncated: keep their offsets, filling up to them, or shift them down to 0.",
+    ),
+]
+FillerLimit = Annotated[
+    int,
+    typer.Option("--filler-limit", metavar="SIZE", parser=_size, help="The most filler that one segment may take."),
+]
+Share = Annotated[
+    float | None,
+    typer.Option(
+        "--read-data-subset",
+        metavar="PERCENT",
+        parser=_share,
+        help="Read this share of the ranges, chosen at random, e.g. 10%.",
+        show_default=False,
+    ),
+]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master that the work runs on.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Write nothing; say what would be moved and what S3 would charge.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+LogLevelOption = Annotated[
+    LogLevel, typer.Option("--log-level", help="Log lines on standard error from this level on.")
+]

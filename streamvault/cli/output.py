@@ -1,0 +1,154 @@
+"""Standard output for results alone, standard error for everything else.
+
+Libraries and the Java process below us inherit the descriptor of standard output and may write to it. While a command
+runs that descriptor therefore leads to standard error, and only the result goes to the real one: what a script reads is
+what the command meant to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, redirect_stdout, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from problems import Failed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["OutputClosed", "Results", "open_standard_streams", "plain", "tell"]
+
+STDOUT, STDERR = 1, 2
+
+_PIPED_COLUMNS = 1000
+"""Width of tables that no person looks at: wide enough that nothing is folded."""
+
+
+class OutputClosed(Exception):
+    """Whoever read standard output went away (``| head``)."""
+
+
+def open_standard_streams() -> None:
+    """Make sure that descriptors 0 to 2 are open and that names which no encoding knows can be printed.
+
+    A shell may start us with one of them closed (``>&-``). The next file or connection that is opened would get its
+    number, and what a library prints would land in there.
+    """
+    try:
+        while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+            pass
+        os.close(opened)
+    except OSError:
+        return
+    for name, descriptor in (("stdout", STDOUT), ("stderr", STDERR)):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def plain(text: str) -> str:
+    """A text without line breaks and control characters, so that a name from outside cannot steer the terminal."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def tell(line: str) -> None:
+    """Write one line to standard error; a closed one is no reason to fail."""
+    with suppress(OSError, ValueError):
+        print(plain(line), file=sys.stderr, flush=True)
+
+
+class Results:
+    """The real standard output, held for the result while everything else that is printed goes to standard error."""
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+        self._real: TextIO = sys.stdout
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):
+            sys.stdout.flush()
+        saved = os.dup(STDOUT)
+        self._undo.callback(_lead_back, saved)
+        os.dup2(STDERR, STDOUT)
+        self._undo.enter_context(redirect_stdout(sys.stderr))
+        self._real = open(  # noqa: PTH123  (a descriptor, closed by __exit__)
+            os.dup(saved), "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        )
+        self._undo.callback(_close, self._real)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._undo.close()
+
+    def write(self, text: str) -> None:
+        """Write text and make sure that it arrived.
+
+        Raises:
+            OutputClosed: nobody reads any more.
+            Failed: it could not be written (a full disk).
+        """
+        try:
+            self._real.write(text)
+            self._real.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            raise Failed(
+                "the result cannot be written to standard output", where=error.strerror or str(error)
+            ) from None
+
+    def line(self, text: str) -> None:
+        """Write one line for a person."""
+        self.write(plain(text) + "\n")
+
+    def fields(self, fields: Mapping[str, str]) -> None:
+        """Write names and values below each other; those with an empty value are left out."""
+        width = max(map(len, fields), default=0)
+        self.write("".join(f"{name:<{width}}  {plain(value)}\n" for name, value in fields.items() if value))
+
+    def json(self, value: Mapping[str, Any]) -> None:
+        """Write one JSON object on one line."""
+        self.write(json.dumps(value, allow_nan=False, default=str) + "\n")
+
+    def table(self, columns: Mapping[str, bool], rows: list[tuple[str, ...]]) -> None:
+        """Write a table.
+
+        Args:
+            columns: header → whether it holds numbers (set right).
+            rows: the cells.
+        """
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for header, number in columns.items():
+            table.add_column(header, justify="right" if number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(plain, row))
+        console = self._console()
+        with console.capture() as captured:
+            console.print(table)
+        self.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        width = None if self._real.isatty() else _PIPED_COLUMNS
+        return Console(file=self._real, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _lead_back(saved: int) -> None:
+    with suppress(OSError):
+        os.dup2(saved, STDOUT)
+    os.close(saved)
+
+
+def _close(stream: TextIO) -> None:
+    with suppress(OSError):
+        stream.close()

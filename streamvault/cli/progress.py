@@ -1,0 +1,125 @@
+"""What a run is doing, on standard error: bars for a person at a terminal, log lines otherwise."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sparkrun.progress import Progress
+from streamvault.cli.output import plain, tell
+from streamvault.sizes import bytes_text, count_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+__all__ = ["BarProgress", "LineProgress", "watching"]
+
+_log = logging.getLogger("streamvault")
+
+
+class LineProgress(Progress):
+    """No bars: warnings as lines, the rest as log lines of level *info*."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
+        """Log the phase and how much it has to do."""
+        done = f", {bytes_text(done_bytes)} done before" if done_bytes else ""
+        _log.info("%s: %s%s", plain(what), bytes_text(total_bytes), done)
+
+    def say(self, text: str) -> None:
+        """Log the text."""
+        _log.info("%s", plain(text))
+
+    def warn(self, text: str) -> None:
+        """Write ``warning: …``, once for each text."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._line(f"warning: {text}")
+
+    def _line(self, text: str) -> None:
+        tell(text)
+
+
+class BarProgress(LineProgress):
+    """A bar with events, bytes, rate and time left; lines are written above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._bars: Bars | None = None
+        self._task: TaskID | None = None
+        self._events = 0
+
+    def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
+        """Put up a bar for the phase; the one before it stays as it ended."""
+        if self._bars is None:
+            self._bars = _bars(self._console)
+            self._bars.start()
+        self._finish()
+        self._events = 0
+        self._task = self._bars.add_task(plain(what), total=total_bytes, completed=done_bytes, events="")
+
+    def advance(self, events: int, size: int) -> None:
+        """Move the bar."""
+        if self._bars is not None and self._task is not None:
+            self._events += events
+            self._bars.update(self._task, advance=size, events=count_text(self._events, "event"))
+
+    def say(self, text: str) -> None:
+        """Write the text above the bar."""
+        self._line(text)
+
+    def end(self) -> None:
+        """Leave the bars as they are and give the terminal back."""
+        if self._bars is not None:
+            self._finish()
+            self._bars.stop()
+        self._bars = self._task = None
+
+    def _finish(self) -> None:
+        if self._bars is not None and self._task is not None:
+            self._bars.stop_task(self._task)
+            self._task = None
+
+    def _line(self, text: str) -> None:
+        self._console.print(plain(text), soft_wrap=True)
+
+
+def _bars(console: Console) -> Bars:
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    return Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[events]}", markup=False),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=console,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+@contextmanager
+def watching() -> Iterator[LineProgress]:
+    """The progress that suits standard error; the terminal is given back whatever happens."""
+    if not sys.stderr.isatty():
+        yield LineProgress()
+        return
+    from rich.console import Console
+
+    progress = BarProgress(Console(stderr=True, markup=False, emoji=False, highlight=False))
+    try:
+        yield progress
+    finally:
+        progress.end()

@@ -1,0 +1,122 @@
+"""Runs a verb for a command: progress, log lines, the result, and every way it can end."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from problems import Failed
+from sparkrun.progress import Progress
+from streamvault.cli.clock import command_seconds
+from streamvault.cli.errors import Ending, ending
+from streamvault.cli.logs import configure_logs
+from streamvault.cli.options import LogLevel
+from streamvault.cli.output import OutputClosed, Results, tell
+from streamvault.cli.progress import watching
+
+__all__ = ["run", "terminate_as_interrupt", "whole_command"]
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Timed")
+
+
+class Timed(Protocol):
+    """A report that says how long the whole command took."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds."""
+
+
+def run(
+    work: Callable[[Progress], T],
+    *,
+    show: Callable[[Results, T], None],
+    document: Callable[[T], dict[str, Any]],
+    as_json: bool,
+    log_level: LogLevel,
+    resumable: bool = False,
+    exit_code: Callable[[T], int] = lambda _: 0,
+) -> int:
+    """Do a command's work and print its result.
+
+    Args:
+        work: calls the verb; imports what it needs only then.
+        show: prints the result for a person.
+        document: the result as one JSON object.
+        as_json: print the document instead.
+        log_level: for standard error.
+        resumable: whether the same command would go on where it is interrupted.
+        exit_code: the code that the result stands for.
+
+    Returns:
+        The exit code.
+    """
+    with Results() as results:
+        try:
+            configure_logs(log_level.value)
+            with watching() as progress:
+                value = work(progress)
+                for warning in getattr(value, "warnings", ()):
+                    progress.warn(warning)
+            code = exit_code(value)
+            with _reader_may_leave():
+                if as_json:
+                    results.json(document(value))
+                else:
+                    show(results, value)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the one place where everything ends as a line)
+            if log_level is LogLevel.DEBUG:
+                traceback.print_exception(error)
+            return finish(results, ending(error, resumable=resumable), as_json=as_json)
+        return code
+
+
+def finish(results: Results, end: Ending, *, as_json: bool) -> int:
+    """Say why the command ended, and return its exit code."""
+    tell(f"streamvault: {end}")
+    if as_json:
+        try:
+            with _reader_may_leave():
+                results.json(end.to_json())
+        except Failed as error:
+            tell(f"streamvault: {error}")
+    return end.exit_code
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """A reader that has seen enough (``| head``) changes nothing: the work is done."""
+    with suppress(OutputClosed):
+        yield
+
+
+def whole_command(report: R) -> R:
+    """A report whose ``total_seconds`` counts from the start of the process."""
+    return dataclasses.replace(report, total_seconds=round(command_seconds(), 3))
+
+
+@contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Make SIGTERM end the command as Ctrl-C does; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

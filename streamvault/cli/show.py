@@ -1,0 +1,97 @@
+"""`streamvault show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption
+from streamvault.cli.output import Results
+from streamvault.cli.running import run
+from streamvault.sizes import bytes_text
+
+__all__ = ["show"]
+
+_SCALING_UNITS = {"events": " events/s a segment", "kbytes": " KB/s a segment"}
+_RETENTION_UNITS = {"time": " ms", "size": " bytes"}
+_COUNTS = {"factor", "min_segments"}
+
+
+def show(
+    archive: ArchiveArgument,
+    *,
+    generation: Generation = None,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Print the manifest of an archive's newest generation."""
+
+    def work(_progress: Progress) -> dict[str, Any]:
+        from streamvault.looking import show_archive
+
+        return dict(show_archive(archive, generation=generation).document())
+
+    return run(
+        work,
+        show=lambda results, document: _show(results, archive, document),
+        document=lambda document: document,
+        as_json=as_json,
+        log_level=log_level,
+    )
+
+
+def _show(results: Results, archive: str, document: dict[str, Any]) -> None:
+    results.line(archive)
+    configuration = document["configuration"]
+    results.fields(
+        {
+            "stream": f"{document['scope']}/{document['stream']}",
+            "generation": str(document["generation"]),
+            "created": str(document["created"]),
+            "layout": str(document["layout"]),
+            "events": f"{document['events']:,}",
+            "bytes": f"{document['bytes']:,} ({bytes_text(document['bytes'])})",
+            "epochs": f"{len(document['epochs']):,}",
+            "scaling": _policy(configuration["scaling"], _SCALING_UNITS),
+            "retention": _policy(configuration["retention"], _RETENTION_UNITS),
+            "tags": ", ".join(configuration["tags"]),
+        }
+    )
+    results.line("")
+    keys = {segment["id"]: segment for epoch in document["epochs"] for segment in epoch["segments"]}
+    results.table(
+        {"SEGMENT": False, "KEYS": False, "START": True, "END": True, "EVENTS": True, "BYTES": True, "STATE": False},
+        [
+            (
+                segment["name"].rpartition("/")[2],
+                _keys(keys, segment["name"]),
+                f"{segment['start']:,}",
+                f"{segment['end']:,}",
+                f"{segment['events']:,}",
+                bytes_text(segment["bytes"]),
+                "sealed" if segment["sealed"] else "open",
+            )
+            for segment in document["segments"]
+        ],
+    )
+    for gap in document["gaps"]:
+        results.line(f"gap: {gap['segment']} from {gap['start']:,} to {gap['end']:,}: {gap['reason']}")
+
+
+def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:
+    """A scaling or retention policy: its kind, then whatever else is set."""
+    unit = units.get(policy["kind"], "")
+    rest = [
+        f"{name.replace('_', ' ')} {value:,}{'' if name in _COUNTS else unit}"
+        for name, value in policy.items()
+        if name != "kind" and value
+    ]
+    return ", ".join([policy["kind"], *rest])
+
+
+def _keys(segments: dict[int, dict[str, Any]], name: str) -> str:
+    """The key range of a segment, from the epochs."""
+    from streamstore.model import SegmentId
+
+    segment = segments.get(SegmentId.parse(name.rpartition("/")[2]).value)
+    return f"[{segment['low']:.4g}, {segment['high']:.4g})" if segment else ""

@@ -1,0 +1,120 @@
+"""The demo's stream: 10,000 made-up orders with all that makes archiving hard, and how two streams are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+from problems import Failed
+from streamstore.framing import EventSplitter, frame_many
+from streamstore.model import (
+    EventPointer,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamName,
+)
+from streamstore.store import StreamStore
+
+__all__ = ["EVENTS", "compare", "events_of", "fill"]
+
+EVENTS = 10_000
+LARGE = 1024 * 1024
+CUSTOMERS = 500
+_SEED = 2026
+
+
+def fill(store: StreamStore, name: StreamName) -> None:
+    """Make the stream: three segments, 6,000 events, a split of the busiest segment, 4,000 events more."""
+    store.create_scope(name.scope)
+    configuration = StreamConfiguration(
+        scaling=Scaling(min_segments=3),
+        retention=Retention(RetentionKind.TIME, 7 * 86_400_000),
+        tags=("demo", "orders"),
+    )
+    store.create_stream(name, configuration)
+    orders = list(_orders())
+    before_scale = EVENTS * 6 // 10
+    _append(store, name, orders[:before_scale])
+    first, keys = next(iter(store.describe(name).epochs[-1].segments.items()))
+    middle = (keys.low + keys.high) / 2
+    store.scale(name, [first], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+    # as many segments as are open now, or a fixed policy would have a real store merge them again
+    store.update_stream(name, replace(configuration, scaling=Scaling(min_segments=4)))
+    _append(store, name, orders[before_scale:])
+
+
+def _orders() -> Iterator[tuple[str, bytes]]:
+    """Routing key and payload of each event, the same in every run."""
+    chance = random.Random(_SEED)  # noqa: S311  (made-up data, not a secret)
+    payload = b""
+    for number in range(EVENTS):
+        customer = f"customer-{chance.randrange(CUSTOMERS)}"
+        kind = number % 100
+        if kind == 7:
+            payload = b""
+        elif kind == 17:
+            payload = chance.randbytes(chance.randrange(1, 4096))
+        elif kind == 27:
+            # zeros look like the headers of empty events
+            payload = bytes(chance.randrange(8, 512))
+        elif kind == 37:
+            pass  # the payload before, once more
+        elif number % 5000 == 4999:
+            payload = chance.randbytes(LARGE)
+        else:
+            city = chance.choice(("Zürich", "Łódź", "東京", "São Paulo", "Αθήνα", "Paris"))
+            cents = chance.randrange(100, 100_000)
+            payload = f'{{"order": {number}, "customer": "{customer}", "city": "{city}", "cents": {cents}}}'.encode()
+        yield customer, payload
+
+
+def _append(store: StreamStore, name: StreamName, orders: list[tuple[str, bytes]]) -> None:
+    """Write each event to the open segment that owns its routing key."""
+    segments = store.describe(name).epochs[-1].segments
+    shares: dict[SegmentId, list[bytes]] = {segment: [] for segment in segments}
+    for key, payload in orders:
+        place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
+        owner = next(segment for segment, keys in segments.items() if keys.low <= place < keys.high)
+        shares[owner].append(payload)
+    for segment, payloads in shares.items():
+        with store.appender(name, segment) as appender:
+            for block in frame_many(payloads):
+                appender.append(block)
+
+
+def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPointer, bytes]]:
+    """Every event of a stream in the stream's order, with its pointer."""
+    segments = list(store.describe(name).ranges())
+    for info in store.segment_info(name, segments):
+        splitter = EventSplitter(info.start_offset, info.segment.in_stream(name))
+        for block in store.read(name, info.segment, info.start_offset, info.write_offset):
+            for offset, payload in splitter.feed(block):
+                yield EventPointer(name, info.segment, offset, len(payload) + 8), bytes(payload)
+        splitter.finish()
+
+
+def compare(store: StreamStore, one: StreamName, other: StreamName) -> int:
+    """Hold two streams against each other, event by event: segment, offset, length and payload.
+
+    Returns:
+        How many events both have.
+
+    Raises:
+        Failed: they differ; says where first.
+    """
+    count = 0
+    for left, right in zip_longest(events_of(store, one), events_of(store, other)):
+        if left is None or right is None:
+            raise Failed(f"after {count} events one stream ends and the other goes on", where=f"{one} and {other}")
+        (a, payload), (b, again) = left, right
+        if (a.segment, a.offset, a.length) != (b.segment, b.offset, b.length) or payload != again:
+            raise Failed("an event is not the same", where=f"{a} and {b}")
+        count += 1
+    return count

@@ -1,0 +1,162 @@
+"""The demo's steps: fill, export, list, export again, import, check, compare."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+
+from objectstore.keys import event_key
+from problems import Conflict, Failed
+from sparkrun.progress import Progress
+from streamstore.model import StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault.checking import check_archive
+from streamvault.demo.report import DemoReport, Proof
+from streamvault.demo.server import environment, s3_server
+from streamvault.demo.stream import EVENTS, compare, events_of, fill
+from streamvault.exporting import export_stream
+from streamvault.importing import import_stream
+from streamvault.sizes import bytes_text, count_text
+
+__all__ = ["run_demo"]
+
+SOURCE = StreamName("demo", "orders")
+TARGET = StreamName("demo", "orders-restored")
+BUCKET = "streamvault-demo"
+FIRST_KEYS = 3
+
+
+def run_demo(*, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None) -> DemoReport:
+    """Archive a made-up stream, restore it, and prove that both are the same.
+
+    The streams lie in a folder and S3 is a server in this process, so nothing but this machine is needed. The
+    environment is as it was when the call returns.
+
+    Args:
+        keep: a folder to leave the streams and a copy of the archive in; None keeps nothing.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        progress: told how the runs go on.
+
+    Raises:
+        Conflict: there is something in the folder already.
+        Failed: a proof did not hold.
+        Problem: as the verbs raise them.
+    """
+    began = time.monotonic()
+    with ExitStack() as cleanup:
+        if keep is None:
+            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-demo-")))
+        else:
+            folder = keep.absolute()
+            if folder.exists() and any(folder.iterdir()):
+                raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Name a new one.")
+        (folder / "archive").mkdir(parents=True, exist_ok=True)
+        endpoint = cleanup.enter_context(s3_server())
+        cleanup.enter_context(environment(endpoint))
+        tour = _Tour(folder, endpoint, master, progress or Progress())
+        tour.there()
+        tour.back()
+        if keep is not None:
+            export_stream(tour.source, (folder / "archive").as_uri(), master=master, progress=progress)
+        return replace(
+            tour.report(), kept=str(folder) if keep else "", total_seconds=round(time.monotonic() - began, 3)
+        )
+
+
+class _Tour:
+    """The steps in order; each leaves a proof or raises."""
+
+    def __init__(self, folder: Path, endpoint: str, master: str, progress: Progress) -> None:
+        streams = f"local://{folder / 'streams'}"
+        self.source, self.target = f"{streams}/{SOURCE}", f"{streams}/{TARGET}"
+        self._root, self._archive = f"s3://{BUCKET}", f"s3://{BUCKET}/{SOURCE}"
+        self._s3 = boto3.client("s3", endpoint_url=endpoint)
+        self._master, self._progress = master, progress
+        self._proofs: list[Proof] = []
+        self._first_keys: tuple[str, ...] = ()
+
+    def there(self) -> None:
+        """From nothing to an archive."""
+        with self._step("fill a stream") as show, self._store() as store:
+            fill(store, SOURCE)
+            self._stream = store.describe(SOURCE)
+            pointers = [pointer for pointer, _ in events_of(store, SOURCE)]
+            self._bytes = sum(pointer.length for pointer in pointers)
+            _require(len(pointers) == EVENTS, "the stream has every event")
+            size = bytes_text(self._bytes)
+            show(f"{EVENTS:,} events, {size}, {len(self._stream.ranges())} segments, {len(self._stream.epochs)} epochs")
+        with self._step("export it to S3") as show:
+            self._s3.create_bucket(Bucket=BUCKET)
+            made = export_stream(self.source, self._root, master=self._master, progress=self._progress)
+            _require((made.events, made.bytes) == (EVENTS, self._bytes), "the export counted what the stream has")
+            show(f"{made.events:,} objects, one for each event; generation {made.generation}")
+        with self._step("list it with boto3") as show:
+            keys = list(self._listed())
+            self._first_keys = tuple(keys[:FIRST_KEYS])
+            names = [event_key(p.segment.epoch, p.segment.number, p.offset, p.length) for p in pointers]
+            _require(keys == names, "S3's own order is the stream's order")
+            show(f"{len(keys):,} keys in S3's own order are the {len(names):,} event pointers in the stream's order")
+        with self._step("export again") as show:
+            again = export_stream(self.source, self._root, master=self._master, progress=self._progress)
+            _require(again.unchanged and again.generation == made.generation, "a second export changes nothing")
+            show(f"nothing new since generation {again.generation}")
+
+    def back(self) -> None:
+        """From the archive to a second stream that equals the first."""
+        with self._step("import it as a new stream") as show:
+            made = import_stream(self._archive, self.target, master=self._master, progress=self._progress)
+            _require((made.events, made.bytes) == (EVENTS, self._bytes), "the import counted what the stream has")
+            show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
+        with self._step("check --read-data") as show:
+            found = check_archive(self._archive, read_data=True, master=self._master, progress=self._progress)
+            _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
+            show(f"{count_text(found.ranges, 'range')} read again, every digest equal")
+        with self._step("compare both streams") as show, self._store() as store:
+            restored = store.describe(TARGET)
+            same = [(d.epochs, d.configuration, d.head.offsets, d.tail.offsets) for d in (self._stream, restored)]
+            _require(same[0] == same[1], "epochs, key ranges, offsets and policies are the same")
+            count = compare(store, SOURCE, TARGET)
+            _require(count == EVENTS, "no event is missing")
+            show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
+
+    def report(self) -> DemoReport:
+        """All that was shown."""
+        return DemoReport(
+            events=EVENTS,
+            bytes=self._bytes,
+            segments=len(self._stream.ranges()),
+            epochs=len(self._stream.epochs),
+            archive=self._archive,
+            first_keys=self._first_keys,
+            proofs=tuple(self._proofs),
+        )
+
+    @contextmanager
+    def _step(self, step: str) -> Iterator[Callable[[str], None]]:
+        began, shown = time.monotonic(), list[str]()
+        self._progress.say(f"demo: {step}")
+        yield shown.append
+        self._proofs.append(Proof(step=step, shown=shown[0], seconds=round(time.monotonic() - began, 3)))
+
+    def _store(self) -> StreamStore:
+        place, _ = parse_stream(self.source)
+        return place.open()
+
+    def _listed(self) -> Iterator[str]:
+        """The keys of the archive's events, below the archive, as S3 lists them."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{SOURCE}/events/")
+        for page in pages:
+            for entry in page["Contents"]:
+                yield entry["Key"].removeprefix(f"{SOURCE}/")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Failed("a proof of the demo does not hold", where=what)

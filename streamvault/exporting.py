@@ -1,0 +1,165 @@
+"""The verb *export*."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import get_args
+
+from exporter.estimate import count_ranges, estimate_events
+from exporter.planning import Planned, Wanted, make_plan, settle_plan
+from exporter.run import ExportRun
+from exporter.tidy import tidy_up
+from manifests.archive import Archive
+from manifests.model import Layout
+from manifests.plan import Plan, find_plan
+from objectstore.uri import RootAddress
+from problems import Usage
+from sparkrun.masters import Master
+from sparkrun.progress import Progress
+from sparkrun.runner import open_runner
+from streamstore.model import StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault.reports import ExportReport, GapReport
+from streamvault.requests import cost_of_export
+from streamvault.version import TOOL
+
+__all__ = ["export_stream"]
+
+Cut = str | Mapping[str, int]
+
+
+def export_stream(
+    stream: str,
+    root: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    layout: str = "events",
+    range_size: int = 64 * 1024 * 1024,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Archive what the stream holds, or what came since the newest generation, as the next generation.
+
+    Head and tail are fixed when the run starts. An unfinished generation is gone on with, whoever began it; its plan
+    holds. If the newest generation already holds everything, nothing is written.
+
+    Args:
+        stream: ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``.
+        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        from_cut: a stream cut, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for the stream's head, or
+            where the archive ends.
+        to_cut: likewise; None for the stream's tail.
+        layout: ``"events"``.
+        range_size: bytes; where ranges are cut.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be done and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        Problem: with the exit code that the command line ends with.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    source, name = parse_stream(stream)
+    address = RootAddress.parse(root).resolve()
+    wanted = _wanted(name, from_cut, to_cut, layout, range_size)
+    Master.parse(master)  # before a plan is made for a run that cannot be
+    with source.open() as store:
+        archive = Archive(address.open(), name)
+        if dry_run:
+            return _rehearse(archive, store, wanted, began)
+        planned = settle_plan(archive, store, wanted)
+        warnings = _warnings(planned, wanted)
+        for warning in warnings:
+            progress.warn(warning)
+        if planned.plan is None:
+            return _unchanged(archive, planned, progress, began)
+        with open_runner(master) as runner:
+            published = ExportRun(archive, address, source, planned.plan, tool=TOOL).run(runner, progress)
+            seconds = time.monotonic() - began - runner.start_seconds
+    manifest = published.manifest
+    gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
+    for gap in gaps:
+        warnings.append(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}")
+        progress.warn(warnings[-1])
+    return ExportReport(
+        archive=archive.uri,
+        generation=manifest.generation,
+        adopted=planned.adopted,
+        events=manifest.events,
+        bytes=manifest.bytes,
+        moved_bytes=published.moved_bytes,
+        ranges=published.ranges,
+        gaps=gaps,
+        warnings=tuple(warnings),
+        seconds=round(seconds, 3),
+        total_seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _wanted(name: StreamName, from_cut: Cut | None, to_cut: Cut | None, layout: str, range_size: int) -> Wanted:
+    if layout != "events":
+        known = ", ".join(get_args(Layout))
+        raise Usage(f"layout {layout!r} cannot be exported", todo=f"Use events ({known} are known to the format).")
+    if range_size < 1:
+        raise Usage("the range size has to be 1 byte at least", where=str(range_size))
+    return Wanted(
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
+        layout="events",
+        range_size=range_size,
+    )
+
+
+def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
+    plan = planned.plan
+    if plan is None or not planned.adopted:
+        return []
+    asked = (wanted.layout, wanted.range_size, wanted.to_cut or plan.to, wanted.from_cut or plan.from_)
+    if asked == (plan.layout, plan.range_size, plan.to, plan.from_):
+        return []
+    begun = f"layout {plan.layout}, range size {plan.range_size}, its own cuts"
+    return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
+
+
+def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
+    if planned.newest is None:
+        raise RuntimeError("a first generation always has a plan")
+    # what a run left that was killed between publishing and tidying up
+    tidy_up(archive, planned.newest.generation, progress)
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=planned.newest.generation,
+        unchanged=True,
+        seconds=seconds,
+        total_seconds=seconds,
+    )
+
+
+def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float) -> ExportReport:
+    numbers = archive.generations()
+    newest = archive.manifest(numbers[-1]) if numbers else None
+    generation = newest.generation + 1 if newest else 1
+    found = find_plan(archive.store, archive.prefix, generation)
+    plan: Plan | None = found or make_plan(store.describe(archive.stream), store, newest, wanted)
+    events, exact = estimate_events(store, plan) if plan else (0, True)
+    ranges = count_ranges(plan) if plan else 0
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=generation if plan else generation - 1,
+        unchanged=plan is None,
+        adopted=found is not None,
+        events=events,
+        bytes=plan.bytes if plan else 0,
+        ranges=ranges,
+        seconds=seconds,
+        total_seconds=seconds,
+        dry_run=True,
+        cost=cost_of_export(events, ranges, estimated=not exact) if plan else None,
+    )

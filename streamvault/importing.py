@@ -1,0 +1,160 @@
+"""The verb *import*."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from importer.cuts import check_cuts
+from importer.plan import Offsets, RestorePlan, plan_restore
+from importer.run import ImportRun, Restored
+from manifests.archive import Archive, History
+from manifests.model import segment_key
+from objectstore.uri import RootAddress
+from problems import Usage
+from sparkrun.progress import Progress
+from sparkrun.runner import open_runner
+from streamstore.model import StreamCut, StreamName
+from streamstore.uri import parse_stream
+from streamvault.reports import GapReport, ImportReport, MovedBoundary
+from streamvault.requests import cost_of_import
+
+__all__ = ["import_stream"]
+
+Cut = str | Mapping[str, int]
+
+
+def import_stream(
+    archive: str,
+    stream: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    generation: int | None = None,
+    offsets: Offsets = "keep",
+    filler_limit: int = 1024**3,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
+
+    After a kill the same call goes on where it stopped. Every range is read back and compared before this returns.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        stream: the stream to make, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; its scope
+            is made if need be.
+        from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
+        to_cut: restore only what lies before this cut.
+        generation: restore up to this generation; None for the newest.
+        offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
+        filler_limit: bytes of filler a segment may need with ``"keep"``.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be done and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        Problem: with the exit code that the command line ends with; `TargetTaken` (4) if the stream exists and is not
+            this import's own unfinished one.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    address, scope, name = RootAddress.parse(archive).resolve().split()
+    target, target_name = parse_stream(stream)
+    if offsets not in {"keep", "shift"}:
+        raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
+    source = Archive(address.open(), StreamName(scope, name))
+    history = source.history(generation)
+    plan = plan_restore(
+        history,
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, history.stream),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
+        offsets=offsets,
+        filler_limit=filler_limit,
+    )
+    check_cuts(plan, source.store, source.prefix)
+    gaps = _gaps(history, plan)
+    warnings = _warnings(history, plan, gaps)
+    for warning in warnings:
+        progress.warn(warning)
+    say = partial(_report, source, stream, plan, gaps=gaps, warnings=warnings)
+    with target.open() as store:
+        run = ImportRun(store, target, target_name, root=address, prefix=source.prefix, plan=plan)
+        run.check_free()
+        if dry_run:
+            seconds = time.monotonic() - began
+            return say(done=None, seconds=seconds, total_seconds=seconds)
+        with open_runner(master) as runner:
+            restored = run.run(runner, progress)
+            seconds = time.monotonic() - began - runner.start_seconds
+    return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+
+
+def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:
+    """The declared gaps of the segments that are restored."""
+    return tuple(
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for generation in history.generations
+        for gap in generation.manifest.gaps
+        if segment_key(gap.segment) in plan.segments
+    )
+
+
+def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) -> list[str]:
+    warnings = [f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
+    filled = sum(segment.gap_bytes for segment in plan.segments.values())
+    if filled:
+        warnings.append(f"{filled} bytes of the gaps lie between archived events; --offsets keep fills them with zeros")
+    asked, fits = history.description.configuration.scaling, plan.configuration.scaling
+    if asked != fits:
+        warnings.append(
+            f"the source's policy says {asked.min_segments} segments while {fits.min_segments} are open; "
+            f"the restored one says {fits.min_segments}, or the store would scale the stream"
+        )
+    if plan.replay.moved:
+        most = max(moved.ulps for moved in plan.replay.moved)
+        warnings.append(
+            f"{len(plan.replay.moved)} key-range boundaries have to move by up to {most} ulps "
+            "so that the segments keep their numbers"
+        )
+    return warnings
+
+
+def _report(
+    source: Archive,
+    stream: str,
+    plan: RestorePlan,
+    *,
+    gaps: tuple[GapReport, ...],
+    warnings: list[str],
+    done: Restored | None,
+    seconds: float,
+    total_seconds: float,
+) -> ImportReport:
+    parts = [part for _, part in plan.parts]
+    moved = tuple(
+        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
+    )
+    shifted = {s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift}
+    return ImportReport(
+        stream=stream,
+        archive=source.uri,
+        generation=plan.generation,
+        resumed=done.resumed if done else False,
+        events=done.events if done else sum(part.row.events for part in parts),
+        bytes=done.bytes if done else plan.bytes,
+        moved_bytes=done.moved_bytes if done else 0,
+        segments=len(plan.segments),
+        epochs=len(plan.replay.epochs),
+        offsets=plan.offsets,
+        shifts=shifted,
+        moved_boundaries=moved,
+        gaps=gaps,
+        warnings=tuple(warnings),
+        seconds=round(seconds, 3),
+        total_seconds=round(total_seconds, 3),
+        dry_run=done is None,
+        cost=None if done else cost_of_import(parts, plan.generation),
+    )

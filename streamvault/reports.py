@@ -1,0 +1,193 @@
+"""What each verb returns: small frozen values, the same for the command line's ``--json``, the DAGs and users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+__all__ = [
+    "ArchiveSummary",
+    "CheckReport",
+    "Cost",
+    "ExportReport",
+    "GapReport",
+    "ImportReport",
+    "MovedBoundary",
+    "Report",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Base of the reports."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, keys as the attributes are called."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a run asks of S3, from its plan.
+
+    Attributes:
+        objects: how many objects are written or read.
+        objects_estimated: whether `objects` is an estimate from a sample of the stream.
+        puts: PUT and LIST requests; gets: GET requests; deletes: bulk deletes are free.
+        usd: list price of those requests, US dollars (S3 Standard, us-east-1: 0.005 per 1,000 PUT or LIST, 0.0004 per
+            1,000 GET).
+    """
+
+    objects: int
+    objects_estimated: bool
+    puts: int
+    gets: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapReport:
+    """Bytes that were truncated away before they could be archived."""
+
+    segment: str
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedBoundary:
+    """A key-range boundary that had to move so that the store numbers the segments as the source did.
+
+    Attributes:
+        epoch: in which the boundary appears.
+        source: where the source has it. target: where the target has it. ulps: by how many steps of a double it moved.
+    """
+
+    epoch: int
+    source: float
+    target: float
+    ulps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport(Report):
+    """What an export did.
+
+    Attributes:
+        archive: URI of the archive.
+        generation: the generation that now is the newest.
+        unchanged: True if there was nothing new and nothing was written.
+        adopted: True if the plan of an unfinished or concurrent run was taken up.
+        events, bytes: of this generation (bytes with event headers); 0 if unchanged.
+        moved_bytes: of those, moved by this run; the rest was there from an earlier one.
+        ranges: how many ranges the generation has.
+        gaps: what was truncated away meanwhile.
+        seconds: from the plan to the commit, without Spark's start.
+        total_seconds: the whole call (the command line puts in the whole command).
+        dry_run: True if nothing was written. cost: only then.
+    """
+
+    archive: str
+    generation: int
+    unchanged: bool = False
+    adopted: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    ranges: int = 0
+    gaps: tuple[GapReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport(Report):
+    """What an import did.
+
+    Attributes:
+        stream: URI of the restored stream.
+        archive: URI of the archive.
+        generation: the newest generation that was restored.
+        resumed: True if an unfinished import was gone on with.
+        events, bytes: in the restored stream (bytes with event headers, filler not counted).
+        moved_bytes: of those, appended by this run.
+        segments, epochs: how many the restored stream has.
+        offsets: "keep" or "shift". shifts: segment name → bytes that every offset moved down by.
+        moved_boundaries: see `MovedBoundary`.
+        gaps: bytes the archive does not have; filler of the same length stands there.
+        seconds, total_seconds, dry_run, cost: as for an export.
+    """
+
+    stream: str
+    archive: str
+    generation: int
+    resumed: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    segments: int = 0
+    epochs: int = 0
+    offsets: Literal["keep", "shift"] = "keep"
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    moved_boundaries: tuple[MovedBoundary, ...] = ()
+    gaps: tuple[GapReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSummary(Report):
+    """One line of `ls`: an archive and its newest generation.
+
+    Attributes:
+        archive: URI. stream: ``scope/stream``. generations: how many there are. generation: the newest.
+        created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest.
+        problem: why the archive cannot be read; empty if it can.
+    """
+
+    archive: str
+    stream: str
+    generations: int = 0
+    generation: int = 0
+    created: str = ""
+    events: int = 0
+    bytes: int = 0
+    layout: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(Report):
+    """What a check found.
+
+    Attributes:
+        archive: URI. generations: the generations checked.
+        ok: True if nothing is missing, changed or extra.
+        ranges: how many ranges there are. ranges_read: of how many the data was read and compared.
+        events, bytes: what the manifests promise.
+        findings: one line for each damage found, at most 1,000. more_findings: how many more there are.
+        notes: what is not damage but good to know (an unfinished run's objects).
+        seed: of the sample, with ``--read-data-subset``.
+    """
+
+    archive: str
+    generations: tuple[int, ...]
+    ok: bool
+    ranges: int = 0
+    ranges_read: int = 0
+    events: int = 0
+    bytes: int = 0
+    findings: tuple[str, ...] = ()
+    more_findings: int = 0
+    notes: tuple[str, ...] = ()
+    seed: int | None = None
+    seconds: float = 0.0
+    total_seconds: float = 0.0

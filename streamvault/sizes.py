@@ -1,0 +1,74 @@
+"""Sizes, shares and counts as people write and read them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = ["bytes_text", "count_text", "parse_percent", "parse_size", "seconds_text"]
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z")
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%\Z")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a text such as ``64MiB``, ``1.5 GB`` or ``4096``.
+
+    Raises:
+        ValueError: the text is no size; the message says what is.
+    """
+    match = _SIZE.match(text.strip())
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{text!r} is not a size. Write for example 64MiB, 1GiB, 500MB or a number of bytes.")
+    return math.floor(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+
+
+def parse_percent(text: str) -> float:
+    """The share (above 0, at most 1) of a text such as ``10%``.
+
+    Raises:
+        ValueError: the text is no such share; the message says what is.
+    """
+    match = _PERCENT.match(text.strip())
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"{text!r} is not a share of the data. Write for example 10%, above 0% and at most 100%.")
+    return share
+
+
+def bytes_text(size: int) -> str:
+    """A size with three figures and a binary unit: ``12.3 MiB``."""
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size:,} B" if unit == "B" else f"{value:.{1 if value < 99.95 else 0}f} {unit}"
+
+
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """A count with its noun: ``1 event``, ``10,000 events``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
+    if seconds < 59.95:
+        return f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

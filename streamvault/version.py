@@ -1,0 +1,14 @@
+"""Which version this is."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["TOOL", "VERSION"]
+
+try:
+    VERSION = version("streamvault")
+except PackageNotFoundError:  # run from a source tree that was not installed
+    VERSION = "0+unknown"
+
+TOOL = f"streamvault {VERSION}"
