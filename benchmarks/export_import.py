@@ -1,0 +1,194 @@
+"""Export and import beside the limit and the naive pipeline, in one run on real servers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from benchmarks.limits import ObjectsJob, get_alone, put_alone
+from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.naive import NaiveJob, export_naively, restore_naively
+from benchmarks.product import run_command
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
+from benchmarks.tables import size_text, spread_text, table
+from benchmarks.workload import Workload
+from streamstore.model import StreamName
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "export and import beside the limit and the naive pipeline"
+
+SIZES = (100, 1024)
+SEGMENTS_PER_TASK = 2
+NAIVE_THREADS = (1, 32)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks export_import``."""
+    parser.add_argument("--events", type=int, default=40_000, help="events of the stream (default 40000)")
+    parser.add_argument("--naive-events", type=int, default=4000, help="how many the naive pipelines move (4000)")
+    parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads (100 1024)")
+    parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument("--quick", action="store_true", help="2000 events, one repeat: whether it runs, not how fast")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Measure each payload size on servers of its own; adds two tables a size."""
+    if arguments.quick:
+        arguments.events, arguments.naive_events, arguments.repeats = 2000, 500, 1
+    for size in arguments.size:
+        with open_setting(arguments.s3) as setting:
+            results.describe(setting.describe())
+            workload = Workload(arguments.events, size, SEGMENTS_PER_TASK * parallelism())
+            naive_events = min(arguments.naive_events, workload.events)
+            _Comparison(setting, workload, naive_events, quick=arguments.quick).run(arguments.repeats, results)
+
+
+class _Comparison:
+    """One payload size."""
+
+    def __init__(self, setting: Setting, workload: Workload, naive_events: int, *, quick: bool) -> None:
+        self._setting = setting
+        self._workload = workload
+        self._naive_events = naive_events
+        self._source = setting.stream("source")
+        self._few = Workload(workload.segments, workload.size, workload.segments)
+        self._source_of_few = setting.stream("few")
+        self._quick = quick
+        self._limit = f"obstore alone, {parallelism()} processes with 32 threads each"
+
+    def run(self, repeats: int, results: Results) -> None:
+        self._workload.fill(self._setting.store, self._source)
+        self._few.fill(self._setting.store, self._source_of_few)
+        naive = [f"naive, {'one by one' if threads == 1 else f'{threads} threads'}" for threads in NAIVE_THREADS]
+        export, restore = "**streamvault export**", "**streamvault import**"
+        put, get = f"the limit: put by {self._limit}", f"the limit: list and get by {self._limit}"
+        arms = [
+            Arm(put, self._put_alone),
+            Arm(export, self._export),
+            *(
+                Arm(f"export {name}", self._naive(export_naively, n))
+                for name, n in zip(naive, NAIVE_THREADS, strict=True)
+            ),
+            Arm(get, self._get_alone),
+            Arm(restore, self._import),
+            *(
+                Arm(f"import {name}", self._naive(restore_naively, n))
+                for name, n in zip(naive, NAIVE_THREADS, strict=True)
+            ),
+        ]
+        if not self._quick:
+            arms += [Arm(_few("export"), self._export_few), Arm(_few("import"), self._import_few)]
+        found = interleave(arms, repeats)
+        size = size_text(self._workload.size)
+        for verb, ours, limit in (("export", export, put), ("import", restore, get)):
+            peers = [f"{verb} {name}" for name in reversed(naive)]
+            rows = [_row(found, name, limit=limit, peers=peers) for name in (limit, ours, *peers)]
+            heads = (
+                f"{verb}, {size} events",
+                "of the limit",
+                *(f"times {name}" for name in reversed(naive)),
+                "events/s",
+                "MB/s",
+            )
+            names = [name for name in (limit, ours, *peers, _few(verb)) if name in found]
+            figures = {name: [asdict(measured) for measured in found[name]] for name in names}
+            text = table(heads, rows)
+            if not self._quick:
+                fixed = spread_text(spread([one.seconds for one in found[_few(verb)]]), 1)
+                text += f"\n\nWhat every {verb} costs beside its events (one of {self._few.events} events): {fixed} s."
+            results.add(f"{verb}, {size} events", text, figures)
+
+    def _objects(self, root: str) -> ObjectsJob:
+        setting = self._setting
+        return ObjectsJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
+
+    def _put_alone(self, repeat: int) -> Measured:
+        return self._measured(*put_alone(self._objects(f"{repeat}/limit")))
+
+    def _get_alone(self, repeat: int) -> Measured:
+        return self._measured(*get_alone(self._objects(f"{repeat}/vault")))
+
+    def _export(self, repeat: int) -> Measured:
+        return self._run_export(self._source, self._workload, repeat)
+
+    def _export_few(self, repeat: int) -> Measured:
+        return self._run_export(self._source_of_few, self._few, repeat)
+
+    def _import(self, repeat: int) -> Measured:
+        return self._run_import(self._source, self._workload, repeat)
+
+    def _import_few(self, repeat: int) -> Measured:
+        return self._run_import(self._source_of_few, self._few, repeat)
+
+    def _run_export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+        uri, root = self._setting.stream_uri(source), self._setting.root_uri(f"{repeat}/vault")
+        return _reported(run_command("export", uri, root, environment=self._setting.s3.environment()).report, workload)
+
+    def _run_import(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+        target = self._setting.stream(f"{source.stream}-restored-{repeat}")
+        archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{source}"
+        uri = self._setting.stream_uri(target)
+        outcome = run_command("import", archive, uri, environment=self._setting.s3.environment())
+        self._drop(target, workload.bytes)
+        return _reported(outcome.report, workload)
+
+    def _naive(self, move: Callable[[NaiveJob], tuple[int, float]], threads: int) -> Callable[[int], Measured]:
+        def run(repeat: int) -> Measured:
+            job = NaiveJob(
+                controller=self._setting.controller,
+                stream=self._source,
+                server=self._setting.s3,
+                bucket=self._setting.bucket,
+                prefix=f"{repeat}/naive-{threads}",
+                events=self._naive_events,
+                segments=self._workload.segments,
+                threads=threads,
+            )
+            if move is export_naively:
+                return self._measured(*move(job), expected=self._naive_events)
+            target = self._setting.stream(f"naive-{threads}-{repeat}")
+            measured = self._measured(*move(replace(job, stream=target)), expected=self._naive_events)
+            self._drop(target, measured.bytes)
+            return measured
+
+        return run
+
+    def _drop(self, stream: StreamName, expected: int) -> None:
+        """See that a restored stream holds what it should, and make room."""
+        held = sum(self._setting.store.describe(stream).tail.offsets.values())
+        if held != expected:
+            raise RuntimeError(f"{stream} holds {held} bytes instead of {expected}")
+        self._setting.store.delete(stream)
+
+    def _measured(self, events: int, seconds: float, expected: int | None = None) -> Measured:
+        wanted = self._workload.events if expected is None else expected
+        if events != wanted:
+            raise RuntimeError(f"{events} events were moved instead of {wanted}")
+        return Measured(events, events * self._workload.length, seconds)
+
+
+def _few(verb: str) -> str:
+    return f"streamvault {verb} of a few events"
+
+
+def _reported(report: dict[str, Any], workload: Workload) -> Measured:
+    if (report["events"], report["bytes"]) != (workload.events, workload.bytes):
+        raise RuntimeError(f"the command moved something else: {report}")
+    return Measured(report["events"], report["bytes"], report["seconds"])
+
+
+def _row(found: dict[str, list[Measured]], name: str, *, limit: str, peers: Sequence[str]) -> list[str]:
+    measured = found[name]
+    against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
+    return [
+        name,
+        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
+        *against,
+        spread_text(spread([one.events_per_second for one in measured]), 0),
+        spread_text(spread([one.megabytes_per_second for one in measured]), 2),
+    ]

@@ -1,0 +1,136 @@
+"""The limit: the same client library putting and getting the same objects, and nothing else.
+
+As many processes as Spark runs tasks at once, with as many threads each as a task has requests under way. Payloads are
+views into memory and keys are made beforehand; requests are signed as the product's are, but may overwrite, which the
+product's may not.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import obstore
+from obstore.store import S3Store
+
+from benchmarks.processes import run_together
+from benchmarks.workload import Workload
+from objectstore.keys import archive_prefix, events_folder
+from streamstore.model import StreamName
+from tests.servers.s3 import S3Server
+
+__all__ = ["ObjectsJob", "get_alone", "prepare_get", "prepare_put", "put_alone"]
+
+THREADS = 32
+LISTED_AHEAD = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsJob:
+    """The objects of some segments of one archive.
+
+    Attributes:
+        server, bucket, root: where the archive's root is. stream: the archive's. workload: what it holds.
+        processes: how many work on it together. index: which of them this is.
+    """
+
+    server: S3Server
+    bucket: str
+    root: str
+    stream: StreamName
+    workload: Workload
+    processes: int
+    index: int = 0
+
+    @property
+    def segments(self) -> range:
+        """The segments this process moves."""
+        return range(self.index, self.workload.segments, self.processes)
+
+    def open(self) -> S3Store:
+        """The root, with a connection that has been used."""
+        store = S3Store(
+            self.bucket,
+            prefix=self.root,
+            config={
+                "endpoint": self.server.endpoint,
+                "region": self.server.region,
+                "access_key_id": self.server.access_key,
+                "secret_access_key": self.server.secret_key,
+                "virtual_hosted_style_request": False,
+            },
+            client_options={"allow_http": True},
+        )
+        obstore.put(store, f"warm-up-{self.index}", b"")
+        return store
+
+
+def put_alone(job: ObjectsJob) -> tuple[int, float]:
+    """Put the archive's objects; returns their number and the seconds it took."""
+    return run_together(prepare_put, _split(job))
+
+
+def get_alone(job: ObjectsJob) -> tuple[int, float]:
+    """List and get the archive's objects; returns their number and the seconds it took."""
+    return run_together(prepare_get, _split(job))
+
+
+def _split(job: ObjectsJob) -> list[ObjectsJob]:
+    return [
+        ObjectsJob(job.server, job.bucket, job.root, job.stream, job.workload, job.processes, index)
+        for index in range(job.processes)
+    ]
+
+
+def prepare_put(job: ObjectsJob) -> Callable[[], int]:
+    """One process's part of `put_alone`: connect, make the keys; the rest is what it returns."""
+    store = job.open()
+    items = [item for segment in job.segments for item in job.workload.objects(job.stream, segment)]
+
+    def put(thread: int) -> int:
+        mine = items[thread::THREADS]
+        for key, data in mine:
+            obstore.put(store, key, data, use_multipart=False)
+        return len(mine)
+
+    return lambda: _in_threads(put)
+
+
+def prepare_get(job: ObjectsJob) -> Callable[[], int]:
+    """One process's part of `get_alone`: connect; the rest is what it returns."""
+    store = job.open()
+    keys: queue.Queue[str | None] = queue.Queue(LISTED_AHEAD)
+
+    def list_() -> None:
+        for segment in job.segments:
+            folder = archive_prefix(job.stream.scope, job.stream.stream) + events_folder(0, segment)
+            for page in obstore.list(store, folder, chunk_size=1000):
+                for entry in page:
+                    keys.put(entry["path"])
+        for _ in range(THREADS):
+            keys.put(None)
+
+    def get(_: int) -> int:
+        count = 0
+        while (key := keys.get()) is not None:
+            size = len(obstore.get(store, key).bytes())
+            if size != job.workload.size:
+                raise RuntimeError(f"{key} has {size} bytes")
+            count += 1
+        return count
+
+    def action() -> int:
+        with ThreadPoolExecutor(1) as lister:
+            listed = lister.submit(list_)
+            count = _in_threads(get)
+            listed.result()
+        return count
+
+    return action
+
+
+def _in_threads(work: Callable[[int], int]) -> int:
+    with ThreadPoolExecutor(THREADS) as threads:
+        return sum(threads.map(work, range(THREADS)))

@@ -1,0 +1,77 @@
+"""The greatest memory of a task: small and large events, short and long streams."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from benchmarks.measuring import say
+from benchmarks.product import Outcome, run_command
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
+from benchmarks.tables import size_text, table
+from benchmarks.workload import Workload
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "the greatest memory of a task"
+
+MB = 1_000_000
+MIB = 1024 * 1024
+SIZES = (1024, 8 * MIB)
+STREAMS = (10 * MB, 1000 * MB)
+SEGMENT_BYTES = 64 * MIB
+"""Longer streams get more segments: versitygw lists folders of several 100,000 objects slowly."""
+QUICK_STREAMS = (10 * MB, 100 * MB)
+QUICK_SIZES = (8 * MIB,)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks memory``."""
+    parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads (1024 8388608)")
+    parser.add_argument("--stream", type=int, nargs="+", default=STREAMS, metavar="BYTES", help="streams (10 MB, 1 GB)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="versitygw", help="S3 server (default versitygw)")
+    parser.add_argument("--quick", action="store_true", help="only the large events, 10 and 100 MB of stream")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Export and import each combination; adds one table."""
+    if arguments.quick:
+        arguments.size, arguments.stream = QUICK_SIZES, QUICK_STREAMS
+    rows, figures = [], []
+    with open_setting(arguments.s3) as setting:
+        results.describe(setting.describe())
+        for size in arguments.size:
+            for length in arguments.stream:
+                segments = max(parallelism(), length // SEGMENT_BYTES)
+                workload = Workload(max(length // size, segments), size, segments)
+                for verb, outcome in _move(setting, workload, f"{size}-{length}"):
+                    peaks = outcome.peaks
+                    say(f"  {verb} {workload.events:,} of {size_text(size)}: {peaks}")
+                    figures.append({"verb": verb, "size": size, "events": workload.events, **asdict(peaks)})
+                    rows.append(
+                        (
+                            f"{verb}, {size_text(size)} events",
+                            f"{workload.bytes / MB:,.0f} MB",
+                            *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
+                        )
+                    )
+    heads = ("", "stream", "a task's process", "the command's process", "Spark's Java")
+    results.add("memory", table(heads, rows), figures)
+
+
+def _move(setting: Setting, workload: Workload, name: str) -> list[tuple[str, Outcome]]:
+    source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
+    environment = setting.s3.environment()
+    workload.fill(setting.store, source)
+    root = setting.root_uri(name)
+    exported = run_command("export", setting.stream_uri(source), root, environment=environment)
+    setting.store.delete(source)
+    imported = run_command("import", f"{root}/{source}", setting.stream_uri(target), environment=environment)
+    setting.store.delete(target)
+    for outcome in (exported, imported):
+        if outcome.report["events"] != workload.events:
+            raise RuntimeError(f"the command moved something else: {outcome.report}")
+        if not outcome.peaks.task:
+            raise RuntimeError("no process of a task was seen")
+    return [("export", exported), ("import", imported)]

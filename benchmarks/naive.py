@@ -1,0 +1,170 @@
+"""The naive pipeline: what one writes in an hour with the PyPI `pravega` client and boto3.
+
+Export: read events with a reader, put each as an object, one by one or with 32 threads. Restore: get each object, one
+by one or with 32 threads, and write it with a writer that has 1,000 events under way. It keeps no pointers, proves
+nothing and cannot be resumed; it is the peer for speed alone. Making reader, writer and clients is not timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+import botocore.config
+
+from benchmarks.processes import run_together
+from streamstore.model import StreamName
+from tests.servers.s3 import S3Server
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["NaiveJob", "export_naively", "restore_naively"]
+
+WRITES_IN_FLIGHT = 1000
+SECONDS_WITHOUT_EVENTS = 60.0
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveJob:
+    """One run of the naive pipeline.
+
+    Attributes:
+        controller: ``HOST:PORT``. stream: read from, or written to.
+        server, bucket, prefix: where the objects are.
+        events: how many to move; the client's reader does not tell the end of a stream.
+        segments: of a stream that is written. threads: 1 for one by one.
+    """
+
+    controller: str
+    stream: StreamName
+    server: S3Server
+    bucket: str
+    prefix: str
+    events: int
+    segments: int
+    threads: int
+
+    def client(self) -> S3Client:
+        """A boto3 client with a connection for each thread."""
+        return self.server.session().client(
+            "s3",
+            endpoint_url=self.server.endpoint,
+            config=botocore.config.Config(max_pool_connections=self.threads, s3={"addressing_style": "path"}),
+        )
+
+
+def export_naively(job: NaiveJob) -> tuple[int, float]:
+    """Stream to objects; returns the number of events and the seconds it took."""
+    return run_together(_prepare_export, [job])
+
+
+def restore_naively(job: NaiveJob) -> tuple[int, float]:
+    """Objects to a new stream; returns the number of events and the seconds it took."""
+    return run_together(_prepare_restore, [job])
+
+
+def _prepare_export(job: NaiveJob) -> Callable[[], int]:
+    client = job.client()
+    reader = _Reader(job)
+
+    def put(item: tuple[int, bytes]) -> None:
+        number, payload = item
+        client.put_object(Bucket=job.bucket, Key=f"{job.prefix}/{number:012d}", Body=payload)
+
+    return lambda: sum(1 for _ in _each(put, enumerate(reader.events(job.events)), job.threads))
+
+
+def _prepare_restore(job: NaiveJob) -> Callable[[], int]:
+    client = job.client()
+    writer = _Writer(job)
+
+    def keys() -> Iterator[str]:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=job.bucket, Prefix=f"{job.prefix}/")
+        return (entry["Key"] for page in pages for entry in page.get("Contents", ()))
+
+    def get(key: str) -> bytes:
+        return client.get_object(Bucket=job.bucket, Key=key)["Body"].read()
+
+    def action() -> int:
+        count = 0
+        for payload in _each(get, keys(), job.threads):
+            writer.write(payload)
+            count += 1
+        writer.flush()
+        return count
+
+    return action
+
+
+class _Reader:
+    """The client's reader, with its manager: without that it stops working."""
+
+    def __init__(self, job: NaiveJob) -> None:
+        self._manager = _manager(job)
+        self._group = self._manager.create_reader_group(f"naive-{uuid4().hex}", job.stream.scope, job.stream.stream)
+        self._reader = self._group.create_reader("reader")
+
+    def events(self, count: int) -> Iterator[bytes]:
+        """The next ``count`` events; at the end of a stream the reader gives empty slices for ever."""
+        loop = asyncio.new_event_loop()
+        try:
+            while count:
+                found = loop.run_until_complete(self._next())
+                for event in found:
+                    yield event.data()
+                    count -= 1
+                    if not count:
+                        break
+                self._reader.release_segment(found)
+            self._reader.reader_offline()
+        finally:
+            loop.close()
+
+    async def _next(self) -> Any:
+        return await asyncio.wait_for(self._reader.get_segment_slice_async(), SECONDS_WITHOUT_EVENTS)
+
+
+class _Writer:
+    """The client's writer to a new stream, with its manager: without that it stops working."""
+
+    def __init__(self, job: NaiveJob) -> None:
+        self._manager = _manager(job)
+        self._manager.create_scope(job.stream.scope)
+        self._manager.create_stream(job.stream.scope, job.stream.stream, job.segments)
+        self._writer = self._manager.create_writer(job.stream.scope, job.stream.stream, WRITES_IN_FLIGHT)
+
+    def write(self, payload: bytes) -> None:
+        self._writer.write_event_bytes(payload)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+
+def _manager(job: NaiveJob) -> Any:
+    import pravega_client  # type: ignore[import-untyped]  # noqa: PLC0415  (it starts threads)
+
+    return pravega_client.StreamManager(f"tcp://{job.controller}")
+
+
+def _each(work: Callable[[T], R], items: Iterator[T], threads: int) -> Iterator[R]:
+    """The work's results in order, with twice as many items under way as there are threads."""
+    if threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) == 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

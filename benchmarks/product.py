@@ -1,0 +1,58 @@
+"""Runs the product as a user does: the command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.peaks import Peaks, PeakWatch
+
+__all__ = ["Outcome", "run_command"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did.
+
+    Attributes:
+        report: what it printed with ``--json``.
+        peaks: the greatest memory its processes took.
+    """
+
+    report: dict[str, Any]
+    peaks: Peaks
+
+
+def run_command(*arguments: str, environment: Mapping[str, str]) -> Outcome:
+    """Run ``streamvault ARGUMENTS --json``.
+
+    Args:
+        arguments: of the command.
+        environment: variables to add to this process's own.
+
+    Raises:
+        RuntimeError: it failed; with what it said.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamvault", *arguments, "--json"],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with PeakWatch(process.pid) as watch:
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"streamvault {' '.join(arguments)} ended with {process.returncode}:\n{err[-4000:]}")
+    return Outcome(json.loads(out), watch.peaks)

@@ -1,0 +1,107 @@
+"""Where a benchmark runs: the servers, and what has to be said of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+
+from benchmarks.measuring import say
+from streamstore.model import StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from tests.servers.minio import MinioServer
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.servers.versitygw import VersityServer
+
+__all__ = ["S3_SERVERS", "Setting", "open_setting", "parallelism"]
+
+SCOPE = "benchmark"
+S3_SERVERS = {"minio": MinioServer, "versitygw": VersityServer}
+
+
+def parallelism() -> int:
+    """How many tasks Spark's ``local[*]`` runs at once here."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Running servers, both new and empty.
+
+    Attributes:
+        pravega: the streams' server. s3, s3_pid: the objects' server. bucket: one that is there.
+        store: our client of the streams' server.
+    """
+
+    pravega: PravegaServer
+    s3: S3Server
+    s3_pid: int
+    bucket: str
+    store: StreamStore
+
+    @property
+    def controller(self) -> str:
+        """``HOST:PORT`` of Pravega's controller."""
+        return self.pravega.uri.partition("://")[2]
+
+    def stream(self, name: str) -> StreamName:
+        """The name of a stream of the benchmark."""
+        return StreamName(SCOPE, name)
+
+    def stream_uri(self, stream: StreamName) -> str:
+        """As the command takes it."""
+        return f"{self.pravega.uri}/{stream}"
+
+    def root_uri(self, root: str) -> str:
+        """As the command takes it."""
+        return f"s3://{self.bucket}/{root}"
+
+    def describe(self) -> dict[str, str]:
+        """What the figures depend on."""
+        memory = psutil.virtual_memory().total / 2**30
+        return {
+            "machine": f"{parallelism()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()}",
+            "servers": f"Pravega 0.13.0 and {self.s3.name}, on the same machine",
+            "clients": ", ".join(
+                f"{name} {version(name)}" for name in ("streamvault", "pyspark", "obstore", "boto3", "pravega")
+            )
+            + f", Python {platform.python_version()}",
+            "load": f"{os.getloadavg()[0]:.1f} runnable processes in the minute before",
+        }
+
+
+@contextmanager
+def open_setting(s3: str) -> Iterator[Setting]:
+    """Start a Pravega with room for the benchmarks and an S3 server.
+
+    Args:
+        s3: ``minio`` or ``versitygw``.
+
+    Raises:
+        Unavailable: a server can't be had.
+    """
+    say(f"starting Pravega and {s3}")
+    program = S3_SERVERS[s3]()
+    with PravegaServer(heap="4g", cache_mib=1024, quick=False) as pravega, program as server:
+        bucket = server.make_bucket(f"benchmark-{uuid4().hex[:8]}")
+        address, _ = parse_stream(f"{pravega.uri}/{SCOPE}/any")
+        with address.open() as store:
+            yield Setting(pravega, server, program.process.pid, bucket, store)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

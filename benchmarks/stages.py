@@ -1,0 +1,169 @@
+"""Where a task's time goes: each stage alone, then the whole task, in one process.
+
+Wall time says little while something else runs on the machine; CPU time holds. It is counted for the task's process and
+for each server, which share the machine here: what one of them uses, the others lack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import partial
+from typing import Literal
+
+import psutil
+
+from benchmarks.limits import ObjectsJob, prepare_get, prepare_put
+from benchmarks.measuring import say, spread
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting
+from benchmarks.tables import size_text, table
+from benchmarks.workload import Workload
+from exporter.reading import RangeReader
+from exporter.spans import Span
+from exporter.task import ExportTask, export_range
+from importer.fill import FillTask, Stretch, fill_segment
+from objectstore.bulk import put_all
+from objectstore.keys import archive_prefix
+from objectstore.layouts import open_layout
+from objectstore.uri import RootAddress
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.uri import parse_stream
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "where a task's time goes"
+SEGMENT = SegmentId(0, 0)
+LAYOUT: Literal["events"] = "events"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks stages``."""
+    parser.add_argument("--events", type=int, default=10_000, help="events of the segment (default 10000)")
+    parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
+    parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument("--quick", action="store_true", help="2000 events, one repeat")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Measure each payload size; adds a table a size."""
+    if arguments.quick:
+        arguments.events, arguments.repeats = 2000, 1
+    for size in arguments.size:
+        with open_setting(arguments.s3) as setting:
+            results.describe(setting.describe())
+            workload = Workload(arguments.events, size, 1)
+            found = _Task(setting, workload).measure(arguments.repeats)
+            heads = (f"{size_text(size)} events, µs an event", "wall", "task", setting.s3.name, "Pravega")
+            rows = [(stage, *_medians(costs)) for stage, costs in found.items()]
+            figures = {stage: [astuple(cost) for cost in costs] for stage, costs in found.items()}
+            results.add(f"stages, {size_text(size)} events", table(heads, rows), figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a stage took, in microseconds an event: wall time, and CPU of this process and of the servers."""
+
+    wall: float
+    task: float
+    s3: float
+    pravega: float
+
+
+def _medians(costs: Sequence[Cost]) -> Iterator[str]:
+    return (f"{spread([getattr(cost, field.name) for cost in costs]).median:,.0f}" for field in fields(Cost))
+
+
+class _Task:
+    """One segment, which one task exports and one restores."""
+
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        self._setting = setting
+        self._workload = workload
+        self._address, self._stream = parse_stream(setting.stream_uri(setting.stream("source")))
+        self._prefix = archive_prefix(self._stream.scope, self._stream.stream)
+        self._servers = [psutil.Process(pid) for pid in (setting.s3_pid, setting.pravega.process.pid)]
+
+    def measure(self, repeats: int) -> dict[str, list[Cost]]:
+        os.environ.update(self._setting.s3.environment())
+        self._workload.fill(self._setting.store, self._stream)
+        found: dict[str, list[Cost]] = {}
+        for repeat in range(repeats):
+            for name, action in (*self._export(repeat), *self._import(repeat)):
+                cost = self._cost(action)
+                say(f"  {repeat + 1}/{repeats} {name}: {cost.wall:,.0f} µs an event")
+                found.setdefault(name, []).append(cost)
+        return found
+
+    def _export(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        end = self._workload.bytes
+        yield "limit: put by obstore alone", prepare_put(self._objects(f"{repeat}/limit"))
+        beside = self._root(f"{repeat}/beside").open()
+        items = list(self._workload.objects(self._stream, SEGMENT.number))
+        yield "create-only put, from memory", lambda: put_all(beside, items)
+        reader = RangeReader(self._setting.store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
+        yield "read, split, hash", lambda: deque(reader.events(), maxlen=0)
+        task = ExportTask(
+            source=self._address,
+            stream=self._stream,
+            segment=SEGMENT,
+            segment_end=end,
+            root=self._root(f"{repeat}/task"),
+            prefix=self._prefix,
+            generation=1,
+            layout=LAYOUT,
+            span=Span(0, end, known=True),
+        )
+        yield "**the whole export task**", lambda: export_range(task)
+        objects = task.root.open()
+        layout = open_layout(LAYOUT)
+        check = partial(layout.check_range, objects, self._prefix, SEGMENT.epoch, SEGMENT.number, 0, end)
+        yield "the proof: list, follow the chain", check
+
+    def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        end, root = self._workload.bytes, self._root(f"{repeat}/task")
+        yield "limit: list and get by obstore alone", prepare_get(self._objects(f"{repeat}/task"))
+        blocks = partial(
+            open_layout(LAYOUT).read_range, root.open(), self._prefix, SEGMENT.epoch, SEGMENT.number, 0, end
+        )
+        yield "list, get in order, frame", lambda: deque(blocks(), maxlen=0)
+        target = self._setting.stream(f"target-{repeat}")
+        self._setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        task = FillTask(
+            target=self._address,
+            stream=target,
+            segment=SEGMENT,
+            root=root,
+            prefix=self._prefix,
+            head=0,
+            stretches=(Stretch(0, end, "range", layout=LAYOUT),),
+        )
+        yield "**the whole import task**", lambda: fill_segment(task)
+        yield "the proof: read back, hash", partial(self._read_back, target)
+
+    def _read_back(self, target: StreamName) -> None:
+        digest = hashlib.sha256()
+        for block in self._setting.store.read(target, SEGMENT, 0, self._workload.bytes):
+            digest.update(block)
+
+    def _root(self, root: str) -> RootAddress:
+        return RootAddress.parse(self._setting.root_uri(root)).resolve()
+
+    def _objects(self, root: str) -> ObjectsJob:
+        return ObjectsJob(self._setting.s3, self._setting.bucket, root, self._stream, self._workload, processes=1)
+
+    def _cost(self, action: Callable[[], object]) -> Cost:
+        before = self._clocks()
+        action()
+        seconds = (after - earlier for after, earlier in zip(self._clocks(), before, strict=True))
+        return Cost(*(one * 1e6 / self._workload.events for one in seconds))
+
+    def _clocks(self) -> tuple[float, ...]:
+        times = [server.cpu_times() for server in self._servers]
+        return (time.monotonic(), time.process_time(), *(one.user + one.system for one in times))

@@ -1,0 +1,127 @@
+"""Archives made by hand: manifests, ranges and objects of small streams, without a stream store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from manifests.archive import Archive
+from manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
+from manifests.ranges import RangeRow, segment_digest
+from objectstore.layouts import open_layout
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from tests.streams import frame
+
+NAME = StreamName("scope", "stream")
+LEFT, RIGHT = SegmentId(0, 0), SegmentId(0, 1)
+EPOCHS = (Epoch(0, {LEFT: KeyRange(0.0, 0.5), RIGHT: KeyRange(0.5, 1.0)}),)
+CREATED = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+
+Payloads = Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Bytes that were truncated away."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """A generation and its events: offset of the header and payload, by segment."""
+
+    manifest: Manifest
+    rows: list[RangeRow]
+    events: dict[SegmentId, list[tuple[int, bytes]]]
+
+
+def generation(
+    held: Mapping[SegmentId, Sequence[Payloads | Hole]],
+    *,
+    before: Manifest | None = None,
+    epochs: Sequence[Epoch] = EPOCHS,
+    configuration: StreamConfiguration | None = None,
+    head: Mapping[SegmentId, int] | None = None,
+) -> Made:
+    """The generation after `before` that holds these ranges; segments of the last epoch that are left out got nothing.
+
+    Args:
+        held: segment → its ranges, each some events' payloads, or a hole.
+        before: the newest generation.
+        epochs: of the stream, all open in the last one.
+        configuration: of the stream.
+        head: where the first generation starts.
+    """
+    begin = before.to if before else StreamCut(NAME, head or dict.fromkeys(epochs[0].segments, 0))
+    rows: list[RangeRow] = []
+    entries, gaps, ends = [], [], {}
+    events: dict[SegmentId, list[tuple[int, bytes]]] = {}
+    for segment in sorted({*begin.offsets, *held, *epochs[-1].segments}):
+        start = at = begin.offsets.get(segment, 0)
+        mine: list[RangeRow] = []
+        for stretch in held.get(segment, ()):
+            if isinstance(stretch, Hole):
+                name = segment.in_stream(NAME)
+                gaps.append(GapEntry(segment=name, start=at, end=at + stretch.size, reason="truncated"))
+                at += stretch.size
+                continue
+            data = b"".join(frame(payload) for payload in stretch)
+            mine.append(RangeRow(segment, at, at + len(data), len(stretch), hashlib.sha256(data).hexdigest()))
+            for payload in stretch:
+                events.setdefault(segment, []).append((at, payload))
+                at += len(payload) + 8
+        ends[segment] = at
+        rows += mine
+        entries.append(
+            SegmentEntry(
+                name=segment.in_stream(NAME),
+                start=start,
+                end=at,
+                sealed=segment not in epochs[-1].segments,
+                events=sum(row.events for row in mine),
+                bytes=sum(row.end - row.start for row in mine),
+                digest=segment_digest(row.digest for row in mine),
+            )
+        )
+    manifest = Manifest(
+        format=1,
+        generation=before.generation + 1 if before else 1,
+        created=CREATED,
+        scope=NAME.scope,
+        stream=NAME.stream,
+        layout="events",
+        configuration=Configuration.of(configuration or StreamConfiguration(tags=("ünï", "a"))),
+        epochs=tuple(EpochEntry.of(epoch) for epoch in epochs),
+        from_=begin,
+        to=StreamCut(NAME, {segment: ends[segment] for segment in epochs[-1].segments}),
+        segments=tuple(entries),
+        gaps=tuple(gaps),
+        events=sum(entry.events for entry in entries),
+        bytes=sum(entry.bytes for entry in entries),
+        range_size=64,
+        sealed=False,
+        tool="streamvault test",
+    )
+    return Made(manifest, rows, events)
+
+
+def write_data(archive: Archive, made: Made) -> None:
+    """Write a generation's objects."""
+    for segment, events in made.events.items():
+        open_layout("events").write_events(archive.store, archive.prefix, segment.epoch, segment.number, events)
+
+
+def publish(archive: Archive, *generations: Made) -> None:
+    """Write data and commit."""
+    for made in generations:
+        write_data(archive, made)
+        assert archive.commit(made.manifest, made.rows)
+
+
+def two_generations() -> tuple[Made, Made]:
+    """Two segments; the first generation has a hole and an empty event, the second adds to one segment."""
+    first = generation({LEFT: [[b"one", b""], [b"two" * 40]], RIGHT: [Hole(100), [b"three", b"four"]]})
+    return first, generation({RIGHT: [[b"five"] * 3]}, before=first.manifest)

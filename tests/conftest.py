@@ -1,0 +1,176 @@
+"""Real servers as fixtures, one of each per test session, started by the first test that asks for it.
+
+A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
+names there are pravega, minio, versitygw, moto and spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import NoReturn, TypeVar
+
+import pytest
+from hypothesis import settings
+
+from tests.servers.availability import Unavailable, is_required
+from tests.servers.java import find_java
+from tests.servers.minio import MinioServer
+from tests.servers.moto import moto_server
+from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_jars import pravega_jars
+from tests.servers.pravega_security import ADMIN
+from tests.servers.s3 import S3Server
+from tests.servers.spark_cluster import SparkCluster
+from tests.servers.versitygw import VersityServer
+
+T = TypeVar("T")
+
+# How long an example takes says something about the machine only.
+settings.register_profile("streamvault", deadline=None)
+settings.load_profile("streamvault")
+
+# What fetches a fixture's server. Done before the first test, so that no test's time limit pays for it.
+FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
+    "pravega": (find_java, pravega_jars),
+    "pravega_secure": (find_java, pravega_jars),
+    "minio": (MinioServer().program,),
+    "versitygw": (VersityServer().program,),
+    "spark_cluster": (find_java,),
+}
+NOT_FETCHED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the servers that the tests to be run ask for."""
+    not_fetched = session.config.stash.setdefault(NOT_FETCHED, {})
+    if session.config.option.collectonly:
+        return
+    asked_for = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    names = sorted(asked_for & FETCHES.keys())
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if names and reporter is not None and session.config.option.verbose >= 0:
+        reporter.write_line(f"servers: {', '.join(names)} (fetching one takes minutes, once)")
+    for name in names:
+        try:
+            for fetch in FETCHES[name]:
+                fetch()
+        except Unavailable as error:
+            not_fetched[name] = str(error)
+
+
+@contextmanager
+def started(request: pytest.FixtureRequest, name: str, server: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+    """The server, started; or no test that needs it."""
+    reason = request.config.stash[NOT_FETCHED].get(str(request.fixturename))
+    if reason is not None:
+        absent(name, reason)
+    with ExitStack() as running:
+        try:
+            started = running.enter_context(server())
+        except Unavailable as error:
+            reason = str(error)
+        if reason is not None:
+            absent(name, reason)
+        yield started
+
+
+def absent(name: str, reason: str) -> NoReturn:
+    if is_required(name, os.environ):
+        pytest.fail(f"{name} is required and can't be had: {reason}", pytrace=False)
+    pytest.skip(f"{name} can't be had: {reason}")
+
+
+@pytest.fixture(scope="session")
+def pravega(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
+    """A plain Pravega that all tests share; stay within a scope of your own (`scope_name`)."""
+    with started(request, "pravega", PravegaServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pravega_secure(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
+    """A Pravega with TLS and passwords (`ADMIN`) that all tests share."""
+    with started(request, "pravega", lambda: PravegaServer(tls=True, accounts=(ADMIN,))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def minio(request: pytest.FixtureRequest) -> Iterator[S3Server]:
+    """A MinIO that all tests share; make a bucket of your own (`bucket_name`)."""
+    with started(request, "minio", MinioServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw(request: pytest.FixtureRequest) -> Iterator[S3Server]:
+    """A versitygw that all tests share; make a bucket of your own (`bucket_name`)."""
+    with started(request, "versitygw", VersityServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_s3(request: pytest.FixtureRequest) -> Iterator[S3Server]:
+    """moto's S3 in this process, which all tests share; make a bucket of your own (`bucket_name`)."""
+    with started(request, "moto", moto_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
+    """A Spark cluster that all tests share."""
+    with started(request, "spark", SparkCluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has, fit for a bucket, a scope and a stream: lower case, digits, hyphens."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_")).strip("-")
+    return f"{test[:40].strip('-')}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def bucket_name(unique_name: str) -> str:
+    """A bucket's name of this test's own; the bucket is not made."""
+    return unique_name
+
+
+@pytest.fixture
+def scope_name(unique_name: str) -> str:
+    """A scope's name of this test's own; the scope is not made."""
+    return unique_name
+
+
+@pytest.fixture
+def stream_name(unique_name: str) -> str:
+    """A stream's name of this test's own; the stream is not made."""
+    return unique_name
+
+
+@pytest.fixture
+def use_s3(monkeypatch: pytest.MonkeyPatch) -> Callable[[S3Server], None]:
+    """A function that points the AWS environment of this test at a server."""
+
+    def use(server: S3Server) -> None:
+        monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+        for variable, value in server.environment().items():
+            monkeypatch.setenv(variable, value)
+
+    return use
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_foreign_aws_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reaches the account of whoever runs it."""
+    nowhere = tmp_path_factory.mktemp("aws")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(variable)
+        patch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield

@@ -1,0 +1,197 @@
+"""The contract of an object store as tests: one class per implementation gives the `store`."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from objectstore.bulk import put_all
+from objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, WrongSize
+from objectstore.probe import check_server
+from objectstore.store import ObjectInfo, ObjectStore
+
+HOSTILE = [
+    "",
+    "/",
+    "/a",
+    "a/",
+    "a//b",
+    ".",
+    "..",
+    "../a",
+    "a/..",
+    "a/../../b",
+    "a/./b",
+    "a\\b",
+    "a\nb",
+    "a\0b",
+    "a\x7fb",
+    "a#1",
+    "a%2fb",
+    "a?b",
+    "a*b",
+    "ä",
+    "a" * 256,
+    "a/" * 500 + "a",
+]
+
+
+class ObjectStoreContract:
+    """What every object store does. Subclasses give an empty `store`."""
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        raise NotImplementedError
+
+    def test_what_was_put_comes_back(self, store: ObjectStore) -> None:
+        payload = bytes(range(256)) * 3
+        store.put("a/b/c", payload)
+        assert store.get("a/b/c") == payload
+        assert type(store.get("a/b/c")) is bytes
+        assert store.size("a/b/c") == len(payload)
+
+    def test_an_object_may_be_empty(self, store: ObjectStore) -> None:
+        store.put("a/empty", b"")
+        assert store.get("a/empty") == b""
+        assert store.get("a/empty", 0, 0) == b""
+        assert store.size("a/empty") == 0
+        assert list(store.list("a/")) == [ObjectInfo("a/empty", 0)]
+
+    def test_an_object_may_be_large(self, store: ObjectStore) -> None:
+        payload = os.urandom(12 * 1024 * 1024 + 1)
+        store.put("large", memoryview(payload))
+        assert store.get("large") == payload
+        with pytest.raises(AlreadyExists):
+            store.put("large", payload[::-1])
+        assert store.size("large") == len(payload)
+
+    def test_a_view_of_a_part_is_put(self, store: ObjectStore) -> None:
+        store.put("part", memoryview(bytearray(b"0123456789"))[2:5])
+        assert store.get("part") == b"234"
+
+    def test_a_taken_key_is_refused_and_left_alone(self, store: ObjectStore) -> None:
+        store.put("a/b", b"first")
+        for again in (b"first", b"second", b""):
+            with pytest.raises(AlreadyExists, match="a/b"):
+                store.put("a/b", again)
+        assert store.get("a/b") == b"first"
+
+    def test_of_twenty_threads_that_create_a_key_one_wins(self, store: ObjectStore) -> None:
+        for race in range(5):
+            start = Barrier(20)
+
+            def create(number: int, key: str = f"race/{race}", start: Barrier = start) -> bool:
+                start.wait()
+                try:
+                    store.put(key, b"%d" % number * 1000)
+                except AlreadyExists:
+                    return False
+                return True
+
+            with ThreadPoolExecutor(20) as threads:
+                won = list(threads.map(create, range(20)))
+            assert won.count(True) == 1
+            assert store.get(f"race/{race}") == b"%d" % won.index(True) * 1000
+
+    def test_ranges(self, store: ObjectStore) -> None:
+        store.put("r", b"0123456789")
+        assert store.get("r", 0, 10) == b"0123456789"
+        assert store.get("r", 3, 5) == b"34"
+        assert store.get("r", 9) == b"9"
+        assert store.get("r", 10) == b""
+        assert store.get("r", 4, 4) == b""
+
+    def test_a_range_beyond_the_end_is_an_error(self, store: ObjectStore) -> None:
+        store.put("r", b"0123456789")
+        for start, end in ((0, 11), (5, 11), (10, 11), (12, 20), (11, None)):
+            with pytest.raises(WrongSize, match="r"):
+                store.get("r", start, end)
+
+    def test_what_is_not_there(self, store: ObjectStore) -> None:
+        store.put("a/b", b"x")
+        for key in ("nope", "a", "a/nope", "a/b/c"):
+            for ask in (store.get, store.size, lambda key: store.get(key, 1, 2), lambda key: store.get(key, 1)):
+                with pytest.raises(NoSuchObject, match=key):
+                    ask(key)
+
+    def test_hostile_keys_are_refused(self, store: ObjectStore) -> None:
+        for key in HOSTILE:
+            for ask in (store.get, store.size, lambda key: store.put(key, b""), lambda key: store.delete(["a", key])):
+                with pytest.raises(InvalidKey):
+                    ask(key)
+        for prefix in {*HOSTILE, *(f"{key}/" for key in HOSTILE)} - {"", "a/"}:
+            with pytest.raises(InvalidKey):
+                list(store.list(prefix))
+            with pytest.raises(InvalidKey):
+                store.folders(prefix)
+        assert list(store.list("")) == []
+
+    def test_a_listing_is_in_byte_order(self, store: ObjectStore) -> None:
+        keys = ["A", "_x/y", "a-b", "a.b/c", "a/0", "a/00", "a/b-c", "a/b/c", "a/b0", "a0", "aa", "b", "b=1/c", "~"]
+        for key in reversed(keys):
+            store.put(key, key.encode())
+        assert keys == sorted(keys, key=str.encode)
+        assert list(store.list("")) == [ObjectInfo(key, len(key)) for key in keys]
+        for after in [*keys, "a", "a/", "a/b", "a/b/", "a/b/zzz", "zzz", "0"]:
+            assert [entry.key for entry in store.list("", after)] == [key for key in keys if key > after]
+            inside = [entry.key for entry in store.list("a/", after)]
+            assert inside == [key for key in keys if key > after and key.startswith("a/")]
+
+    def test_a_prefix_is_a_whole_folder(self, store: ObjectStore) -> None:
+        for key in ("ab/c", "a/b", "abc"):
+            store.put(key, b"")
+        assert [entry.key for entry in store.list("a/")] == ["a/b"]
+        assert list(store.list("nope/")) == []
+        assert list(store.list("abc/")) == []
+        with pytest.raises(InvalidKey):
+            list(store.list("a"))
+
+    def test_folders(self, store: ObjectStore) -> None:
+        for key in ("top", "b/x", "b-/x", "a/x", "a/y/z", "_work/1/x"):
+            store.put(key, b"")
+        assert list(store.folders("")) == ["_work", "a", "b", "b-"]
+        assert list(store.folders("a/")) == ["y"]
+        assert list(store.folders("nope/")) == []
+        assert list(store.folders("top/")) == []
+
+    def test_deleting(self, store: ObjectStore) -> None:
+        for key in ("a/1", "a/2", "b"):
+            store.put(key, b"")
+        store.delete(["a/1", "a/nope", "nope/nope"])
+        store.delete([])
+        store.delete(["a/1"])
+        assert [entry.key for entry in store.list("")] == ["a/2", "b"]
+        store.delete(["a/2"])
+        assert list(store.folders("")) == []
+        store.put("a/1", b"again")
+        assert store.get("a/1") == b"again"
+
+    def test_thousands_of_keys(self, store: ObjectStore) -> None:
+        keys = [f"many/{number:06d}" for number in range(3210)]
+        assert put_all(store, ((key, b"x") for key in reversed(keys))) == len(keys)
+        store.put("many-more", b"")
+        store.put("many0", b"")
+        assert [entry.key for entry in store.list("many/")] == keys
+        for first in (1, 999, 1000, 1001, 2500, 3209):
+            assert [entry.key for entry in store.list("many/", keys[first - 1])] == keys[first:]
+            assert [entry.key for entry in store.list("many/", keys[first][:-1])] == keys[first // 10 * 10 :]
+        listing = store.list("many/")
+        assert next(listing).key == keys[0]
+        listing.close()  # type: ignore[attr-defined]  # early, in the middle of a page
+        store.delete(keys)
+        assert [entry.key for entry in store.list("")] == ["many-more", "many0"]
+
+    def test_the_probe_finds_nothing_wrong_and_leaves_nothing(self, store: ObjectStore) -> None:
+        found = check_server(store, "scope/stream/")
+        assert (found.create_only, found.ordered, found.deletes, found.warnings) == (True, True, True, ())
+        assert list(store.list("")) == []
+
+    def test_its_uri_is_part_of_its_messages(self, store: ObjectStore) -> None:
+        assert not store.uri.endswith("/")
+        with pytest.raises(NoSuchObject) as caught:
+            store.get("a/b")
+        assert caught.value.where == f"{store.uri}/a/b"
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,259 @@
+"""Publishing and reading generations, on memory, a folder and an S3 server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifests.archive import Archive, NoSuchArchive
+from manifests.model import Manifest
+from manifests.ranges import RangeRow, encode_ranges
+from objectstore.keys import manifest_key, ranges_key
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged
+from streamstore.model import StreamConfiguration, StreamName
+from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
+from tests.servers.s3 import S3Server
+
+UseS3 = Callable[[S3Server], None]
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
+def archive(request: pytest.FixtureRequest, tmp_path: Path, bucket_name: str, use_s3: UseS3) -> Archive:
+    uri = {"memory": f"memory://{bucket_name}", "file": f"file://{tmp_path}", "s3": f"s3://{bucket_name}/prefix"}
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("moto_s3")
+        use_s3(server)
+        server.make_bucket(bucket_name)
+    return Archive(RootAddress.parse(uri[request.param]).open(), NAME)
+
+
+def remade(manifest: Manifest, **changes: object) -> Manifest:
+    """A manifest with other content, as valid as the first."""
+    return Manifest.model_validate_json(json.dumps({**manifest.document(), **changes}))
+
+
+def replace(archive: Archive, key: str, data: bytes) -> None:
+    archive.store.delete([archive.prefix + key])
+    archive.store.put(archive.prefix + key, data)
+
+
+def refusal(attempt: Callable[[], object]) -> str:
+    with pytest.raises(Damaged) as caught:
+        attempt()
+    text = str(caught.value)
+    assert text.isprintable()
+    assert caught.value.exit_code == 3
+    return text
+
+
+def test_what_is_committed_is_read(archive: Archive) -> None:
+    first, second = two_generations()
+    assert archive.generations() == []
+    assert archive.commit(first.manifest, first.rows)
+    assert archive.commit(second.manifest, second.rows)
+    assert archive.generations() == [1, 2]
+    assert archive.manifest() == second.manifest
+    assert archive.manifest(1) == first.manifest
+    loaded = archive.load(1)
+    assert loaded.manifest == first.manifest
+    assert [row for rows in loaded.rows.values() for row in rows] == first.rows
+    assert [found.key for found in archive.store.list("")] == [
+        archive.prefix + key for n in (1, 2) for key in (manifest_key(n), ranges_key(n))
+    ]
+
+
+def test_several_generations_are_one_stream(archive: Archive) -> None:
+    first, second = two_generations()
+    later = generation({LEFT: [[b"six"]]}, before=second.manifest, configuration=StreamConfiguration(tags=("new",)))
+    publish(archive, first, second, later)
+    history = archive.history()
+    assert (history.generation, history.stream) == (3, NAME)
+    assert history.head == first.manifest.from_
+    assert history.tail == later.manifest.to
+    assert history.segments() == [LEFT, RIGHT]
+    assert [row for _, row in history.ranges(LEFT)] == [*first.rows[:2], *later.rows]
+    assert list(history.gaps(RIGHT)) == [(0, 100)]
+    assert list(history.gaps(LEFT)) == []
+    assert history.end(RIGHT) == second.manifest.to.offsets[RIGHT]
+    assert history.events == 9
+    assert history.bytes == sum(row.end - row.start for made in (first, second, later) for row in made.rows)
+    assert history.description.configuration.tags == ("new",)
+    assert history.description.head == history.head
+    older = archive.history(2)
+    assert older.tail == second.manifest.to
+    assert older.fingerprint != history.fingerprint == archive.history().fingerprint
+
+
+def test_an_equal_commit_is_a_success_whoever_wrote_it(archive: Archive) -> None:
+    first, _ = two_generations()
+    assert archive.commit(first.manifest, first.rows)
+    assert not archive.commit(first.manifest, first.rows)
+    assert not archive.commit(remade(first.manifest, tool="streamvault of another version"), first.rows)
+    assert archive.manifest().tool == first.manifest.tool
+
+
+def test_an_index_written_in_another_way_is_the_same(archive: Archive) -> None:
+    """Another release of the Parquet library, or a run that was killed between the two files."""
+    first, _ = two_generations()
+    data = encode_ranges(NAME, first.rows)
+    other = data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other")
+    assert other != data
+    archive.store.put(archive.prefix + ranges_key(1), other)
+    assert archive.commit(first.manifest, first.rows)
+    assert archive.load(1).manifest == first.manifest
+
+
+def test_other_content_is_a_conflict(archive: Archive) -> None:
+    first, _ = two_generations()
+    archive.commit(first.manifest, first.rows)
+    other = generation({LEFT: [[b"other"]]})
+    with pytest.raises(Conflict, match=r"_manifest/0000000001\.ranges\.parquet"):
+        archive.commit(other.manifest, other.rows)
+    with pytest.raises(Conflict, match=r"_manifest/0000000001\.json"):
+        archive.commit(remade(first.manifest, sealed=True), first.rows)
+    assert archive.manifest() == first.manifest
+
+
+def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
+    first, _ = two_generations()
+    start = threading.Barrier(8)
+    said: list[bool] = []
+
+    def commit() -> None:
+        start.wait(30)
+        said.append(archive.commit(first.manifest, first.rows))
+
+    threads = [threading.Thread(target=commit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(said) == [False] * 7 + [True]
+    assert archive.load(1).manifest == first.manifest
+
+
+def test_a_generation_that_does_not_follow_is_not_published(archive: Archive) -> None:
+    first, second = two_generations()
+    with pytest.raises(NoSuchArchive, match="no generation 1"):
+        archive.commit(second.manifest, second.rows)
+    archive.commit(first.manifest, first.rows)
+    elsewhere = generation({LEFT: [[b"x"]]}, before=generation({}).manifest)
+    assert "does not start where 1 ended" in refusal(lambda: archive.commit(elsewhere.manifest, elsewhere.rows))
+    assert archive.generations() == [1]
+
+
+def test_a_manifest_and_ranges_that_disagree_are_not_published(archive: Archive) -> None:
+    first, _ = two_generations()
+    for rows in (first.rows[1:], [], [*first.rows[:1], *first.rows]):
+        assert "segment 0.#epoch.0" in refusal(partial(archive.commit, first.manifest, rows))
+    assert list(archive.store.list("")) == []
+
+
+def test_nothing_there_is_no_archive(archive: Archive) -> None:
+    for attempt in (archive.manifest, archive.history, lambda: archive.manifest(1)):
+        with pytest.raises(NoSuchArchive) as caught:
+            attempt()
+        assert archive.uri in str(caught.value)
+        assert caught.value.exit_code == 1
+    publish(archive, two_generations()[0])
+    with pytest.raises(NoSuchArchive, match="no generation 2"):
+        archive.history(2)
+    other = Archive(archive.store, StreamName("scope", "other"))
+    with pytest.raises(NoSuchArchive):
+        other.manifest()
+
+
+def test_only_whole_names_are_generations(archive: Archive) -> None:
+    publish(archive, two_generations()[0])
+    for name in ("1.json", "0000000002.json.tmp", "00000000003.json", "0000000004.ranges.parquet", "x/0000000005.json"):
+        archive.store.put(f"{archive.prefix}_manifest/{name}", b"{}")
+    assert archive.generations() == [1]
+
+
+def test_a_generation_that_is_missing_is_damage(archive: Archive) -> None:
+    first, second = two_generations()
+    publish(archive, first, second)
+    archive.store.delete([archive.prefix + manifest_key(1)])
+    assert "the manifest of generation 1 is missing" in refusal(archive.history)
+
+
+def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) -> None:
+    first, second = two_generations()
+    publish(archive, first, second)
+    other = generation({RIGHT: [[b"five"] * 3]}, before=generation({LEFT: [[b"x"]]}).manifest)
+    replace(archive, manifest_key(2), other.manifest.encode())
+    replace(archive, ranges_key(2), encode_ranges(NAME, other.rows))
+    assert "generation 2 does not start where 1 ended" in refusal(archive.history)
+
+
+def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
+    first = {name: getattr(rows[0], name) for name in ("segment", "start", "end", "events", "digest")}
+    return [RangeRow(**{**first, **changes}), *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda rows: rows[1:], "do not join at 0"),
+        (lambda rows: rows[:-1], "disagree on segment 1.#epoch.0"),
+        (lambda rows: changed_row(rows, events=1), "disagree on segment 0.#epoch.0"),
+        (lambda rows: changed_row(rows, digest="0" * 64), "disagree on segment 0.#epoch.0"),
+        (lambda rows: changed_row(rows, end=rows[0].end - 1), "do not join at 18"),
+        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "do not join at"),
+        (lambda rows: [*rows, RangeRow(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),
+        (lambda rows: [rows[1], rows[0], *rows[2:]], "not in order"),
+    ],
+)  # fmt: skip
+def test_ranges_that_disagree_with_the_manifest_are_damage(
+    archive: Archive, change: Callable[[list[RangeRow]], list[RangeRow]], expected: str
+) -> None:
+    first, _ = two_generations()
+    publish(archive, first)
+    replace(archive, ranges_key(1), encode_ranges(NAME, change(first.rows)))
+    text = refusal(archive.history)
+    assert expected in text
+    assert f"{archive.store.uri}/scope/stream/_manifest/0000000001.ranges.parquet" in text
+
+
+def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive) -> None:
+    first, second = two_generations()
+    publish(archive, first, second)
+    where = f"{archive.store.uri}/scope/stream/_manifest/"
+    archive.store.delete([archive.prefix + ranges_key(2)])
+    assert f"the index of ranges is missing: {where}" in refusal(archive.history)
+    data = first.manifest.encode()
+    for wrong, expected in [
+        (data[:300], "not whole JSON"),
+        (b"", "not whole JSON"),
+        (first.manifest.encode(), "the manifest is of another archive (scope/stream, generation 1)"),
+        (json.dumps({**second.manifest.document(), "format": 2}).encode(), "a format this version does not read"),
+        (json.dumps({**second.manifest.document(), "scope": "../.."}).encode(), "not a scope's name"),
+    ]:
+        replace(archive, manifest_key(2), wrong)
+        text = refusal(archive.history)
+        assert expected in text
+        assert f"{where}0000000002.json" in text
+
+
+def test_a_hole_that_is_not_declared_is_damage(archive: Archive) -> None:
+    made = generation({LEFT: [[b"a"], Hole(50), [b"b"]]})
+    publish(archive, made)
+    assert list(archive.history().gaps(LEFT)) == [(9, 59)]
+    replace(archive, manifest_key(1), remade(made.manifest, gaps=()).encode())
+    assert "do not join at 9" in refusal(archive.history)
+
+
+def test_an_archive_of_a_quiet_stream_has_generations_without_ranges(archive: Archive) -> None:
+    first: Made = generation({})
+    second = generation({}, before=first.manifest, configuration=StreamConfiguration(tags=("later",)))
+    publish(archive, first, second)
+    history = archive.history()
+    assert (history.events, history.bytes, history.segments()) == (0, 0, [])
+    assert history.description.configuration.tags == ("later",)

@@ -1,0 +1,245 @@
+"""What can go wrong between an object store and a real S3 server, each with the problem that a user sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from objectstore.errors import (
+    AccessDenied,
+    InvalidRoot,
+    NoSuchBucket,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+)
+from objectstore.probe import check_server
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from problems import Problem
+from tests.servers.minio import MinioServer, read_only
+from tests.servers.process import free_ports
+from tests.servers.proxy import FaultProxy
+from tests.servers.s3 import S3Program, S3Server
+from tests.servers.versitygw import VersityServer
+
+SERVERS = [pytest.param("minio", marks=pytest.mark.minio), pytest.param("versitygw", marks=pytest.mark.versitygw)]
+PROGRAMS: dict[str, type[S3Program]] = {"minio": MinioServer, "versitygw": VersityServer}
+ASKS: dict[str, Callable[[ObjectStore], object]] = {
+    "put": lambda store: store.put("a/new", b"x"),
+    "get": lambda store: store.get("a/b"),
+    "part": lambda store: store.get("a/b", 1, 2),
+    "size": lambda store: store.size("a/b"),
+    "list": lambda store: list(store.list("a/")),
+    "folders": lambda store: store.folders(""),
+    "delete": lambda store: store.delete(["a/b"]),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, S3Server)
+    return found
+
+
+@pytest.fixture
+def bucket(server: S3Server, bucket_name: str) -> str:
+    """A bucket with the object ``a/b``."""
+    server.make_bucket(bucket_name)
+    server.client().put_object(Bucket=bucket_name, Key="a/b", Body=b"0123456789")
+    return bucket_name
+
+
+@pytest.fixture
+def proxy(server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(urlsplit(server.endpoint).port or 0) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def open_at(use_s3: Callable[[S3Server], None]) -> Callable[..., ObjectStore]:
+    def open_at(server: S3Server, bucket: str, **options: float) -> ObjectStore:
+        use_s3(server)
+        return RootAddress.parse(f"s3://{bucket}").open(**options)
+
+    return open_at
+
+
+def through(server: S3Server, port: int) -> S3Server:
+    return dataclasses.replace(server, endpoint=f"http://127.0.0.1:{port}")
+
+
+def problems(store: ObjectStore) -> dict[str, Problem]:
+    """Every kind of request has to fail with a problem of one line that holds no secret."""
+    found = {}
+    for name, ask in ASKS.items():
+        with pytest.raises(Problem) as caught:
+            ask(store)
+        found[name] = caught.value
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300
+        assert "secret-key" not in str(caught.value)
+        assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+    return found
+
+
+def test_a_wrong_access_key(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+    for name, problem in problems(open_at(dataclasses.replace(server, access_key="nobody"), bucket)).items():
+        assert isinstance(problem, AccessDenied), name
+        assert "the server does not know the access key" in str(problem)
+        assert bucket in str(problem)
+        assert server.endpoint in str(problem)
+
+
+def test_a_wrong_secret(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+    for name, problem in problems(open_at(dataclasses.replace(server, secret_key="wrong-secret-key"), bucket)).items():
+        assert isinstance(problem, AccessDenied), name
+        assert "the secret access key is wrong" in str(problem)
+
+
+def test_no_such_bucket(server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
+    for name, problem in problems(open_at(server, bucket_name)).items():
+        assert isinstance(problem, NoSuchBucket), name
+        assert f"s3://{bucket_name}" in str(problem)
+
+
+def test_a_bucket_that_cannot_be(server: S3Server, open_at: Callable[..., ObjectStore]) -> None:
+    for name, problem in problems(open_at(server, "No_Bucket")).items():
+        assert isinstance(problem, InvalidRoot), name
+
+
+def test_no_server(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+    store = open_at(through(server, free_ports(1)[0]), bucket, retry_seconds=0.5)
+    began = time.monotonic()
+    for name, problem in problems(store).items():
+        assert isinstance(problem, ObjectStoreUnavailable), name
+        assert "nothing listens at the endpoint" in str(problem)
+    assert time.monotonic() - began < 10
+
+
+def test_tls_where_there_is_none(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+    store = open_at(dataclasses.replace(server, endpoint=server.endpoint.replace("http:", "https:")), bucket)
+    for name, problem in problems(store).items():
+        assert isinstance(problem, ObjectStoreError), name
+        assert "does not speak TLS" in str(problem)
+
+
+def test_a_silent_server(server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]) -> None:
+    store = open_at(through(server, proxy.port), bucket, retry_seconds=1, timeout_seconds=0.5)
+    assert store.get("a/b") == b"0123456789"
+    proxy.silence()
+    began = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable, match="did not answer in time"):
+        store.get("a/b")
+    assert time.monotonic() - began < 6
+    proxy.resume()
+    assert store.get("a/b") == b"0123456789"
+
+
+def test_a_large_object_over_a_slow_line(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
+    store = open_at(through(server, proxy.port), bucket, retry_seconds=0, timeout_seconds=1)
+    body = b"x" * 4_000_000
+    proxy.delay = 0.05  # for each 64 KiB: 3 seconds
+    store.put("large", body)
+    assert store.get("large") == body
+
+
+def test_lost_connections_are_taken_up_again(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
+    store = open_at(through(server, proxy.port), bucket)
+    for name, ask in ASKS.items():
+        proxy.cut()
+        if name != "delete":
+            ask(store)
+    assert store.get("a/new") == b"x"
+
+
+def test_a_body_that_breaks_off_is_read_again(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
+    body = bytes(range(256)) * 4096
+    server.client().put_object(Bucket=bucket, Key="long", Body=body)
+    store = open_at(through(server, proxy.port), bucket)
+    for ask in (lambda: store.get("long"), lambda: store.get("long", 0, len(body))):
+        proxy.cut_after(len(body) // 2, times=3)
+        assert ask() == body
+    impatient = open_at(through(server, proxy.port), bucket, retry_seconds=0)
+    proxy.cut_after(len(body) // 2)
+    with pytest.raises(ObjectStoreUnavailable, match="connection to the server was lost"):
+        impatient.get("long")
+
+
+def test_a_put_whose_answer_is_lost_succeeds(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
+    store = open_at(through(server, proxy.port), bucket)
+    store.size("a/b")
+    for number in range(5):
+        proxy.cut_after(1)  # the request arrives, the answer does not
+        store.put(f"lost/{number}", b"payload")
+    assert [entry.key for entry in store.list("lost/")] == [f"lost/{number}" for number in range(5)]
+
+
+def test_a_listing_that_breaks_off_goes_on(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
+    direct = open_at(server, bucket)
+    keys = [f"list/{number:04d}" for number in range(1100)]
+    threads = [
+        threading.Thread(target=lambda part: [direct.put(key, b"") for key in part], args=(keys[first::16],))
+        for first in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = []
+    for entry in open_at(through(server, proxy.port), bucket).list("list/"):
+        found.append(entry.key)
+        if len(found) in {1, 1000}:
+            proxy.cut_after(1000)
+            proxy.cut()
+    assert found == keys
+
+
+@pytest.mark.minio
+def test_a_read_only_bucket(minio: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
+    minio.make_bucket(bucket_name)
+    open_at(minio, bucket_name).put("a/b", b"x")
+    store = open_at(read_only(minio, bucket_name), bucket_name)
+    assert store.get("a/b") == b"x"
+    assert [entry.key for entry in store.list("a/")] == ["a/b"]
+    with pytest.raises(AccessDenied, match="no permission to write"):
+        store.put("a/c", b"x")
+    with pytest.raises(AccessDenied, match="no permission to delete"):
+        store.delete(["a/b"])
+    with pytest.raises(AccessDenied, match="no permission to write"):
+        check_server(store)
+    with pytest.raises(NoSuchObject):
+        store.get("a/c")
+
+
+def test_a_server_that_dies_and_comes_back(
+    server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]
+) -> None:
+    own = PROGRAMS[server.name]()
+    with own as started:
+        started.make_bucket(bucket_name)
+        store = open_at(started, bucket_name, retry_seconds=40)
+        store.put("before", b"x")
+        own.kill()
+        back = threading.Timer(1.5, own.restart)
+        back.start()
+        store.put("after", b"y")
+        back.join()
+        assert [entry.key for entry in store.list("")] == ["after", "before"]

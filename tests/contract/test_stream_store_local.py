@@ -1,0 +1,16 @@
+"""The contract of stream stores on the embedded store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamstore.local import LocalStore
+from tests.contract.stream_store import Open, StreamStoreContract
+
+
+class TestLocal(StreamStoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Open:
+        return lambda: LocalStore(tmp_path / "a store")

@@ -1,0 +1,72 @@
+"""What an archive in a bucket holds, as S3 itself says it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from objectstore.keys import parse_manifest, parse_row
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["Contents", "contents_of", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """An archive.
+
+    Attributes:
+        objects: key → (size, MD5 of its bytes), in the order of the listing; without manifests and unfinished work.
+        manifests: generation → manifest without the moment it was made.
+        work: the keys of unfinished work.
+    """
+
+    objects: dict[str, tuple[int, str]]
+    manifests: dict[int, dict[str, Any]]
+    work: tuple[str, ...]
+
+    @property
+    def events(self) -> list[str]:
+        """The keys of the events."""
+        return [key for key in self.objects if key.startswith("events/")]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a manifest and nothing unfinished."""
+        return bool(self.manifests) and not self.work
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether there is a plan without its manifest."""
+        return any(key.endswith("/plan.json") for key in self.work) and not self.manifests
+
+
+def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
+    """List an archive; `prefix` ends with a slash."""
+    objects: dict[str, tuple[int, str]] = {}
+    manifests: dict[int, dict[str, Any]] = {}
+    work = []
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for entry in page.get("Contents", []):
+            key = entry["Key"].removeprefix(prefix)
+            generation = parse_manifest(key)
+            if generation is not None:
+                manifest = json.loads(client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read())
+                del manifest["created"]
+                manifests[generation] = manifest
+            elif key.startswith("_work/"):
+                work.append(key)
+            else:
+                # each object is written in one piece, so its tag is the MD5 of its bytes
+                objects[key] = entry["Size"], entry["ETag"]
+    return Contents(objects, manifests, tuple(work))
+
+
+def rows_of(client: S3Client, bucket: str, prefix: str) -> tuple[bool, list[str]]:
+    """Whether an archive has a plan, and the keys of the rows that finished ranges left (1,000 at most)."""
+    answer = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_work/")
+    keys = [entry["Key"].removeprefix(prefix) for entry in answer.get("Contents", [])]
+    return any(key.endswith("/plan.json") for key in keys), [key for key in keys if parse_row(key) is not None]

@@ -1,0 +1,96 @@
+"""An import that is killed at any moment and run again makes the stream that an undisturbed one makes."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+
+import pytest
+
+from importer.target import MARK
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamstore.model import StreamName
+from tests.faults.commands import run, started, wait_until
+from tests.faults.conftest import Ground, Kill
+from tests.streams import digest_of, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
+
+MOST_ATTEMPTS = 5
+VERIFYING = 0.25
+"""The share of the moments that comes after all bytes are there: verifying, policies, seal."""
+
+unfinished: list[bool] = []
+
+
+def new_target() -> StreamName:
+    return StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
+
+
+def held(ground: Ground, target: StreamName) -> int | None:
+    """How many bytes the target holds, truncated ones too; None if it is not there."""
+    try:
+        described = ground.store.describe(target)
+        segments = {segment for epoch in described.epochs for segment in epoch.segments}
+        return sum(info.write_offset for info in ground.store.segment_info(target, sorted(segments)))
+    except (NoSuchScope, NoSuchStream, NoSuchSegment):
+        # of a segment below the head nothing is said any more: all is there, and the head is set
+        return total(ground) if ground.store.exists(target) else None
+
+
+def total(ground: Ground) -> int:
+    """What it holds in the end."""
+    live = ground.shape["live"]
+    assert isinstance(live, list)
+    return sum(end for _, _, end in live)
+
+
+def is_marked(ground: Ground, target: StreamName) -> bool:
+    """Whether the target says that it is unfinished."""
+    return any(tag.startswith(MARK) for tag in ground.store.describe(target).configuration.tags)
+
+
+def assert_restored(ground: Ground, target: StreamName) -> None:
+    assert shape_of(ground.store, target) == ground.shape
+    assert digest_of(ground.store, target) == ground.digest
+    assert list(ground.store.list_streams(target.scope)) == [target], "the lease's stream is gone"
+
+
+@pytest.mark.spark
+def test_killed_and_run_again(ground: Ground, kill: Kill) -> None:
+    share = kill.share / (1 - VERIFYING)
+    for attempt in range(MOST_ATTEMPTS):
+        target = new_target()
+        command = ground.restore(target, kill.master)
+        wanted = min(share, 1.0) * (1 - attempt / MOST_ATTEMPTS) * total(ground)
+
+        def has_come_far(target: StreamName = target, wanted: float = wanted) -> bool:
+            found = held(ground, target)
+            return found is not None and found >= wanted
+
+        with started(*command, environment=ground.environment) as running:
+            if not wait_until(has_come_far, running):
+                continue  # it was quicker than the look at it
+            time.sleep(kill.jitter * max(share - 1, 0.05))
+            running.send(signal.SIGKILL)
+            if running.ended().code != -signal.SIGKILL:
+                continue
+            unfinished.append(is_marked(ground, target))
+            before = held(ground, target) or 0
+
+            # at once, while orphans of the killed one may still be at work
+            report = run(*command, environment=ground.environment).report
+            assert_restored(ground, target)
+            assert report["events"] == ground.digest[0]
+            assert report["moved_bytes"] <= total(ground) - before, "what was there is not moved again"
+            if unfinished[-1]:
+                assert report["resumed"]
+        return
+    pytest.fail(f"the kill always came too late ({MOST_ATTEMPTS} attempts)")
+
+
+def test_some_kills_hit_unfinished_work() -> None:
+    if not unfinished:
+        pytest.skip("no kills were made")
+    assert sum(unfinished) >= len(unfinished) / 2

@@ -1,0 +1,124 @@
+"""Streams that Pravega's own auto-scaler has split come back with the same segment ids.
+
+The auto-scaler numbers new segments in key order, a replayed scale in the order of a hash map: boundaries have to move
+by a few ulps, and the import says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamstore.model import ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import export_stream, import_stream
+from tests.conftest import started
+from tests.servers.pravega import PravegaServer
+from tests.streams import digest_of, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(900)]
+
+SCALING_SECONDS = 240.0
+MOST_ULPS = 64
+
+
+@pytest.fixture(scope="module")
+def eager_pravega(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
+    """A Pravega whose auto-scaler does not wait."""
+    eager = {"autoScale.cooldown.time.seconds": "0", "autoScale.mute.time.seconds": "5"}
+    with started(request, "pravega", lambda: PravegaServer(properties=eager)) as server:
+        yield server
+
+
+class Writer(threading.Thread):
+    """Writes some 300 events a second, as any client does, until it is told to stop."""
+
+    def __init__(self, server: PravegaServer, stream: StreamName) -> None:
+        super().__init__(daemon=True)
+        self.stopped = threading.Event()
+        self.error: BaseException | None = None
+        self._uri = server.uri.replace("pravega://", "tcp://")
+        self._stream = stream
+
+    def run(self) -> None:
+        import pravega_client  # noqa: PLC0415
+
+        try:
+            manager = pravega_client.StreamManager(self._uri)
+            writer = manager.create_writer(self._stream.scope, self._stream.stream)
+            number = 0
+            while not self.stopped.wait(0.1):
+                for _ in range(30):
+                    number += 1
+                    writer.write_event(f"event {number} ".ljust(40, "."), routing_key=f"key-{number % 997}")
+            writer.flush()
+        except BaseException as error:  # noqa: BLE001
+            self.error = error
+
+
+def test_auto_scaled_streams_keep_their_segment_ids(eager_pravega: PravegaServer, tmp_path: Path) -> None:
+    scope = f"scope-{uuid.uuid4().hex[:8]}"
+    streams = {3: StreamName(scope, "by-three"), 5: StreamName(scope, "by-five")}
+    with parse_stream(f"{eager_pravega.uri}/{streams[3]}")[0].open() as store:
+        store.create_scope(scope)
+        for factor, stream in streams.items():
+            scaling = Scaling(ScaleKind.BY_EVENTS, target=5, factor=factor, min_segments=factor)
+            store.create_stream(stream, StreamConfiguration(scaling=scaling))
+        writers = [Writer(eager_pravega, stream) for stream in streams.values()]
+        for writer in writers:
+            writer.start()
+        wait_for_scales(store, list(streams.values()), writers)
+        for writer in writers:
+            writer.stopped.set()
+        for writer in writers:
+            writer.join(60)
+            assert writer.error is None
+        moved = 0
+        for stream in streams.values():
+            moved += restored_with_the_same_ids(store, eager_pravega, stream, f"file://{tmp_path}/vault")
+        assert moved, "no boundary had to move: this history shows nothing"
+
+
+def wait_for_scales(store: StreamStore, streams: list[StreamName], writers: list[Writer]) -> None:
+    deadline = time.monotonic() + SCALING_SECONDS
+    while time.monotonic() < deadline:
+        assert not any(writer.error for writer in writers)
+        if all(len(store.describe(stream).epochs) > 3 for stream in streams):
+            return
+        time.sleep(3)
+    pytest.fail(f"the auto-scaler did nothing for {SCALING_SECONDS} s")
+
+
+def restored_with_the_same_ids(store: StreamStore, server: PravegaServer, source: StreamName, root: str) -> int:
+    """Export and import; returns how many boundaries had to move."""
+    # from here on the stream must not scale again, or it would not be the one that was archived
+    described = store.describe(source)
+    store.seal(source)
+    export_stream(f"{server.uri}/{source}", root, master="inline")
+    restored = StreamName(source.scope, f"{source.stream}-restored")
+    report = import_stream(f"{root}/{source}", f"{server.uri}/{restored}", master="inline")
+    after = store.describe(restored)
+    assert [set(epoch.segments) for epoch in after.epochs][: len(described.epochs)] == [
+        set(epoch.segments) for epoch in described.epochs
+    ]
+    assert digest_of(store, restored) == digest_of(store, source)
+    before, then = shape_of(store, source), shape_of(store, restored)
+    assert then["live"] == before["live"]
+    assert then["sealed"] is True
+    declared = {(m.source, m.target) for m in report.moved_boundaries}
+    assert all(0 < m.ulps <= MOST_ULPS for m in report.moved_boundaries)
+    for low_before, low_after in boundaries(store.describe(source), after):
+        assert low_before == low_after or (low_before, low_after) in declared
+    return len(report.moved_boundaries)
+
+
+def boundaries(source: StreamDescription, restored: StreamDescription) -> list[tuple[float, float]]:
+    a, b = source.ranges(), restored.ranges()
+    segments: list[SegmentId] = sorted(a)
+    return [(a[s].low, b[s].low) for s in segments] + [(a[s].high, b[s].high) for s in segments]

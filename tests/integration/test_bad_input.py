@@ -1,0 +1,695 @@
+"""What a user can get wrong, or find broken: each has its exit code, and one line that says what, where, what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from streamstore.local import LocalStore
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.uri import parse_stream
+from streamvault import export_stream, show_archive
+from streamvault.cli import main
+from tests.faults.commands import run
+from tests.servers.minio import limited, read_only
+from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN
+from tests.servers.process import free_ports
+from tests.servers.s3 import S3Server
+from tests.streams import append_events
+
+NAME = StreamName("shop", "orders")
+INLINE = ("--master", "inline")
+RANGE_SIZE = 256
+HELD = 675
+"""Bytes of each of the stream's two segments: payloads of 0 to 29 bytes. Events begin at 0, 8, 17, 27, …"""
+
+MANIFEST = "_manifest/0000000001.json"
+RANGES = "_manifest/0000000001.ranges.parquet"
+SERVER_DOWN = 60.0
+"""Seconds within which a command has given up on a server that is not there."""
+
+
+@dataclass(frozen=True)
+class World:
+    """An embedded stream ``shop/orders`` of two segments, its archive in a folder, and room for more."""
+
+    folder: Path
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "streams")
+
+    def stream(self, name: str = "shop/orders") -> str:
+        return f"local://{self.folder}/streams/{name}"
+
+    def root(self, name: str = "vault") -> str:
+        return f"file://{self.folder}/{name}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root()}/{NAME}"
+
+    @property
+    def files(self) -> Path:
+        """The archive's folder."""
+        return self.folder / "vault" / "shop" / "orders"
+
+    def event(self, number: int) -> Path:
+        """One of the first segment's objects."""
+        return sorted((self.files / "events" / "0000000000.0000000000").iterdir())[number]
+
+    def change_manifest(self, change: Callable[[dict[str, object]], object]) -> None:
+        """Write the manifest anew."""
+        file = self.files / MANIFEST
+        manifest = json.loads(file.read_text())
+        change(manifest)
+        file.write_text(json.dumps(manifest))
+
+    def put(self, key: str, value: object) -> None:
+        """Set a field of the manifest."""
+        self.change_manifest(lambda manifest: manifest.update({key: value}))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("world").resolve())
+    with world.store as store:
+        store.create_scope("shop")
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        for segment in store.describe(NAME).tail.offsets:
+            assert append_events(store, NAME, segment, [b"x" * size for size in range(30)]) == HELD
+    export_stream(world.stream(), world.root(), range_size=RANGE_SIZE, master="inline")
+    return world
+
+
+@pytest.fixture
+def world(made: World, tmp_path: Path) -> World:
+    """A copy that a test may break."""
+    shutil.copytree(made.folder, tmp_path / "world", symlinks=True)
+    return World(tmp_path.resolve() / "world")
+
+
+def cut(first: object, second: object, *, stream: str = "shop/orders", other: str = "1.#epoch.0") -> str:
+    return json.dumps({f"{stream}/0.#epoch.0": first, f"{stream}/{other}": second})
+
+
+def assert_ends(arguments: tuple[str, ...], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run a command line, plain and with ``--json``; it ends with a code and one line that matches."""
+    for as_json in (False, True):
+        capfd.readouterr()
+        assert main([*arguments, *(["--json"] if as_json else [])]) == code
+        out, err = capfd.readouterr()
+        assert_told(out, err, code, line, as_json=as_json)
+
+
+def assert_told(out: str, err: str, code: int, line: str, *, as_json: bool) -> None:
+    assert "Traceback" not in err + out
+    lines = [each for each in err.splitlines() if not each.startswith("warning: ")]
+    assert len(lines) == 1, err
+    assert re.fullmatch(f"streamvault: {line}", lines[0]), lines[0]
+    if not as_json:
+        assert not out
+        return
+    error = json.loads(out)["error"]
+    assert error["exit_code"] == code
+    assert error["what"] in lines[0]
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A command line that cannot succeed.
+
+    Attributes:
+        name: of the case. arguments: made for a world. code: the exit code. line: what the message matches.
+        spoil: done to the world before.
+    """
+
+    name: str
+    arguments: Callable[[World], tuple[str, ...]]
+    code: int
+    line: str
+    spoil: Callable[[World], object] = field(default=lambda _: None)
+
+
+def exporting(*options: str, name: str = "shop/orders", root: str = "elsewhere") -> Callable[[World], tuple[str, ...]]:
+    return lambda world: ("export", world.stream(name), world.root(root), *INLINE, *options)
+
+
+def importing(*options: str, target: str = "shop/restored") -> Callable[[World], tuple[str, ...]]:
+    return lambda world: ("import", world.archive, world.stream(target), *INLINE, *options)
+
+
+NAMES_AND_PLACES = [
+    Bad(
+        "a stream's unknown scheme",
+        lambda w: ("export", "kafka://h:1/a/b", w.root(), *INLINE),
+        2,
+        r"not a stream's URI: 'kafka://h:1/a/b'\. Write pravega://.*",
+    ),
+    Bad(
+        "a root's unknown scheme",
+        lambda w: ("export", w.stream(), "ftp://host/x", *INLINE),
+        2,
+        r"not a root's URI: 'ftp://host/x'\. A root is s3://.*",
+    ),
+    Bad(
+        "an archive's unknown scheme",
+        lambda w: ("import", "ftp://host/a/b", w.stream(), *INLINE),
+        2,
+        r"not a root's URI: 'ftp://host/a/b'.*",
+    ),
+    Bad("a root for a stream", lambda w: ("import", w.archive, "s3://b/x/y"), 2, r"not a stream's URI: 's3://b/x/y'.*"),
+    Bad("a stream without scope", lambda w: ("export", "local:///x", w.root()), 2, r".*it names no SCOPE/STREAM.*"),
+    Bad("a name that no stream has", exporting(name="a_b/c"), 2, r"not a scope's name: 'a_b'\. Use letters.*"),
+    Bad(
+        "a folder that is not absolute",
+        lambda w: ("export", w.stream(), "file://vault"),
+        2,
+        r"not an absolute folder: 'file://vault'.*",
+    ),
+    Bad("a root that climbs", lambda w: ("export", w.stream(), "s3://bucket/../x"), 2, r"not a prefix for a bucket.*"),
+    Bad("no such scope", exporting(name="nope/orders"), 1, r"no such scope: local:///.*/streams/nope"),
+    Bad("no such stream", exporting(name="shop/nope"), 1, r"no such stream: local:///.*/streams/shop/nope"),
+    Bad("no such root", exporting(root="a/b/c"), 1, r"no such folder: file:///.*/a/b/c\. Create it.*"),
+    Bad(
+        "no such archive to import",
+        lambda w: ("import", f"{w.root()}/shop/nope", w.stream("a/b"), *INLINE),
+        1,
+        r"no archive: file:///.*/vault/shop/nope\. `streamvault ls ROOT`.*",
+    ),
+    Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
+    Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
+    Bad("no such generation to show", lambda w: ("show", w.archive, "--generation", "9"), 1, r"no generation 9: .*"),
+    Bad("no such generation to import", importing("--generation", "9"), 1, r"no generation 9: .*/shop/orders.*"),
+    Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use local\[N\].*"),
+    Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"the range size has to be 1 byte at least.*"),
+    Bad("a layout that cannot be written", exporting("--layout", "chunks"), 2, r"layout 'chunks' cannot be exported.*"),
+    Bad("a target that exists", importing(target="shop/orders"), 4, r"the stream exists: shop/orders\. Choose .*"),
+]
+
+CUTS = [
+    Bad("a cut that is no JSON", exporting("--from", "{"), 2, r"a stream cut is not JSON: --from: .*"),
+    Bad("a cut that is no file", exporting("--to", "no.json"), 2, r"--to cannot be read: no\.json: No such file.*"),
+    Bad("a cut of nothing", exporting("--to", "[]"), 2, r"a stream cut is a JSON object .*: --to: .*"),
+    Bad("a negative offset", importing("--from", cut(0, -1)), 2, r"an offset in a stream cut is not .*: -1"),
+    Bad("an offset in words", exporting("--from", cut(0, "8")), 2, r"an offset in a stream cut is not .*: '8'"),
+    Bad("export, after the end", exporting("--from", cut(8, 8), "--to", cut(0, 8)), 2, r"the first cut lies after .*"),
+    Bad("import, after the end", importing("--from", cut(8, 8), "--to", cut(0, 8)), 2, r"the first cut lies after .*"),
+    Bad(
+        "a generation that starts elsewhere",
+        exporting("--from", cut(8, 8), root="vault"),
+        2,
+        r"--from is not where the archive ends: shop/orders, generation 1\. Leave it out.*",
+    ),
+    Bad(
+        "more filler than allowed",
+        importing("--from", cut(8, 8), "--filler-limit", "7"),
+        2,
+        r"keeping offsets needs 8 bytes of filler, .*Use --offsets shift.*",
+    ),
+    *(
+        Bad(f"{verb}, {option}, {name}", command(option, text), 2, line)
+        for verb, command in (("export", exporting), ("import", importing))
+        for option in ("--from", "--to")
+        for name, text, line in (
+            ("another stream", cut(0, 0, stream="shop/other"), r".*names a foreign segment: shop/other/0\.#epoch\.0"),
+            ("a foreign segment", cut(0, 0, other="7.#epoch.3"), r".*never had: offset 0 of shop/orders/7\.#epoch\.3"),
+            ("a half", json.dumps({"shop/orders/0.#epoch.0": 0}), r".*names no segment for the keys from 0\.5 .*"),
+            ("beyond the tail", cut(0, HELD + 1), r"the stream cut lies beyond .*676 of shop/orders/1\.#epoch\.0"),
+        )
+    ),
+    Bad(
+        "export up to the middle of an event",
+        exporting("--to", cut(8, 30)),
+        2,
+        r"the stream cut lies inside an event \(.*\): shop/orders/1\.#epoch\.0",
+    ),
+    Bad(
+        "export from the middle of an event",
+        exporting("--from", cut(8, 30)),
+        1,
+        r"no event begins at offset \d+: shop/orders/1\.#epoch\.0\. A cut has to lie between events.*",
+    ),
+    *(
+        Bad(
+            f"import, {option} the middle of an event",
+            importing(option, cut(8, 30)),
+            2,
+            r"the stream cut lies inside an event \(of 11 bytes at 27\): offset 30 of shop/orders/1\.#epoch\.0",
+        )
+        for option in ("--from", "--to")
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", [*NAMES_AND_PLACES, *CUTS], ids=lambda bad: bad.name)
+def test_the_command_says_what_is_wrong(made: World, bad: Bad, capfd: pytest.CaptureFixture[str]) -> None:
+    assert_ends(bad.arguments(made), bad.code, bad.line, capfd)
+    with made.store as store:
+        assert list(store.list_streams("shop")) == [NAME], "nothing was made"
+    assert not (made.folder / "elsewhere" / "shop" / "orders" / "_manifest").exists()
+
+
+def test_a_cut_inside_an_event_does_not_stand_in_the_way_of_the_right_one(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A plan that can never be finished is given up, with what was written for it."""
+    inside = r"the stream cut lies inside an event .*"
+    assert_ends(exporting("--to", cut(HELD, 30))(world), 2, inside, capfd)
+    assert main([*exporting()(world)]) == 0
+    assert main(["check", f"{world.root('elsewhere')}/{NAME}", "--read-data", *INLINE]) == 0
+    with world.store as store:
+        for segment in store.describe(NAME).tail.offsets:
+            append_events(store, NAME, segment, [b"y" * 100] * 9)
+    assert_ends(exporting("--to", cut(HELD + 9 * 108, HELD + 120))(world), 2, inside, capfd)
+    assert main(["check", f"{world.root('elsewhere')}/{NAME}", "--read-data", *INLINE]) == 0
+    assert main([*exporting()(world)]) == 0
+    assert main(["check", f"{world.root('elsewhere')}/{NAME}", "--read-data", *INLINE]) == 0
+    assert show_archive(f"{world.root('elsewhere')}/{NAME}").events == 18
+
+
+HOSTILE = {
+    "climbing": "../../etc",
+    "absolute": "/etc/passwd",
+    "control characters": "or\x1b[2Jders\n",
+    "a slash": "orders/../..",
+    "empty": "",
+    "long": "x" * 5000,
+}
+
+
+def shorten(file: str) -> Callable[[World], object]:
+    def spoil(world: World) -> None:
+        path = world.files / file
+        path.write_bytes(path.read_bytes()[:-40])
+
+    return spoil
+
+
+def in_segment(world: World, key: str, value: object) -> None:
+    def change(manifest: dict[str, object]) -> None:
+        segments = manifest["segments"]
+        assert isinstance(segments, list)
+        segments[0][key] = value
+
+    world.change_manifest(change)
+
+
+def rename_segments(name: str) -> Callable[[World], object]:
+    return lambda world: in_segment(world, "name", name)
+
+
+MANIFESTS = [
+    ("cut short", shorten(MANIFEST), r"not whole JSON \(cut short\?\): .*0000000001\.json.*"),
+    ("empty", lambda w: (w.files / MANIFEST).write_bytes(b""), r"not whole JSON.*"),
+    ("binary", lambda w: (w.files / MANIFEST).write_bytes(bytes(range(256))), r"not whole JSON.*"),
+    ("a list", lambda w: (w.files / MANIFEST).write_bytes(b"[]"), r"not a valid file: .*"),
+    ("of format 2", lambda w: w.put("format", 2), r"a format this version does not read: .*Use a newer streamvault\."),
+    ("of format -1", lambda w: w.put("format", -1), r"a format this version does not read: .*"),
+    ("of another generation", lambda w: w.put("generation", 7), r"the manifest is of another archive .*generation 7.*"),
+    ("of another stream", lambda w: w.put("stream", "other"), r"(not a valid file|the manifest is of another).*"),
+    ("with a total that is wrong", lambda w: w.put("events", 61), r"not a valid file: .*totals.*"),
+    ("that ends before it starts", lambda w: in_segment(w, "end", -1), r"not a valid file: .*"),
+    ("with another digest", lambda w: in_segment(w, "digest", "0" * 64), r"ranges and manifest disagree .*"),
+    ("of a segment it never had", rename_segments("shop/orders/9.#epoch.9"), r"not a valid file: .*"),
+    *((f"with a hostile scope: {kind}", lambda w, name=name: w.put("scope", name), r".*0000000001\.json.*")
+      for kind, name in HOSTILE.items()),
+    *((f"with a hostile stream: {kind}", lambda w, name=name: w.put("stream", name), r".*0000000001\.json.*")
+      for kind, name in HOSTILE.items()),
+    *((f"with a hostile segment: {kind}", rename_segments(f"{name}/0.#epoch.0"), r"not a valid file: .*")
+      for kind, name in HOSTILE.items()),
+    ("whose index is missing", lambda w: (w.files / RANGES).unlink(), r"the index of ranges is missing: .*"),
+    ("whose index is cut short", shorten(RANGES), r"not a readable index of ranges: .*"),
+    ("whose index is empty", lambda w: (w.files / RANGES).write_bytes(b""), r"not a readable index of ranges: .*"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "line"), [case[1:] for case in MANIFESTS], ids=[case[0] for case in MANIFESTS])
+def test_a_damaged_manifest(
+    world: World, spoil: Callable[[World], object], line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spoil(world)
+    before = sorted(str(path) for path in world.folder.parent.rglob("*"))
+    assert_ends(importing()(world), 3, line, capfd)
+    assert_ends(("check", world.archive, *INLINE), 3, line, capfd)
+    assert sorted(str(path) for path in world.folder.parent.rglob("*")) == before, "nothing was made anywhere"
+
+
+def test_a_damaged_manifest_does_not_hide_the_other_archives(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(world.files, world.files.parent / "copy")
+    shorten(MANIFEST)(world)
+    assert main(["ls", world.root(), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert "cut short" in json.dumps(told)
+    assert_ends(("show", world.archive), 3, r"not whole JSON.*", capfd)
+
+
+def test_a_generation_is_missing_in_the_middle(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with world.store as store:
+            append_events(store, NAME, SegmentId(0, 0), [b"more"])
+        export_stream(world.stream(), world.root(), master="inline")
+    (world.files / "_manifest" / "0000000002.json").unlink()
+    for arguments in (importing()(world), ("check", world.archive)):
+        assert_ends(arguments, 3, r"the manifest of generation 2 is missing: .*", capfd)
+
+
+def test_a_plan_that_is_cut_short(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = world.files / "_work" / "0000000002" / "plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_text('{"format": 1, "gen')
+    assert_ends(exporting(root="vault")(world), 3, r"not whole JSON.*plan\.json.*", capfd)
+
+
+def change_byte(world: World) -> str:
+    file = world.event(20)
+    file.write_bytes(b"y" + file.read_bytes()[1:])
+    return file.name
+
+
+def change_size(world: World) -> str:
+    file = world.event(20)
+    file.write_bytes(file.read_bytes() + b"y")
+    return file.name
+
+
+def remove_object(world: World) -> str:
+    file = world.event(20)
+    file.unlink()
+    return file.name.partition("-")[0]
+
+
+def remove_last(world: World) -> str:
+    file = world.event(29)
+    file.unlink()
+    return file.name.partition("-")[0]
+
+
+def add_object(world: World) -> str:
+    file = world.event(20)
+    offset, _, _ = file.name.partition("-")
+    extra = file.with_name(f"{int(offset) + 3:019d}-0000000009")
+    extra.write_bytes(b"z")
+    return extra.name
+
+
+def add_beyond(world: World) -> str:
+    extra = world.event(20).with_name(f"{10_000:019d}-0000000009")
+    extra.write_bytes(b"z")
+    return extra.name
+
+
+def add_foreign(world: World) -> str:
+    extra = world.files / "events" / "notes.txt"
+    extra.write_bytes(b"z")
+    return extra.name
+
+
+DAMAGES: list[tuple[Callable[[World], str], bool, int]] = [
+    # what is done, whether only reading the data shows it, how the import ends
+    (remove_object, False, 3),
+    (remove_last, False, 3),
+    (change_size, False, 3),
+    (change_byte, True, 3),
+    (add_object, False, 3),
+    (add_beyond, False, 0),
+    (add_foreign, False, 0),
+]
+
+
+@pytest.mark.parametrize(("spoil", "hidden", "code"), DAMAGES, ids=[case[0].__name__ for case in DAMAGES])
+def test_a_damaged_object_is_found_and_named(
+    world: World, spoil: Callable[[World], str], hidden: bool, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", world.archive, "--read-data", *INLINE]) == 0
+    named = spoil(world)
+    assert main(["check", world.archive, *INLINE]) == (0 if hidden else 3)
+    capfd.readouterr()
+    assert main(["check", world.archive, "--read-data", *INLINE, "--json"]) == 3
+    out, err = capfd.readouterr()
+    report = json.loads(out)
+    assert not err
+    assert not report["ok"]
+    assert report["findings"]
+    if hidden:
+        # a digest is of a range
+        assert all(re.match(r"shop/orders/0\.#epoch\.0 bytes \d+ to \d+: ", line) for line in report["findings"])
+    else:
+        assert any(named in line for line in report["findings"]), report["findings"]
+    if code:
+        assert_ends(importing()(world), code, r".*", capfd)
+    else:
+        assert main([*importing()(world)]) == 0
+
+
+# --- disks without room: a file system of 1 MiB, mounted in a namespace of the command's own
+
+
+MOUNTING = 'mount -t tmpfs -o size=1m tmpfs "$0" && cp -r "$0.seed/." "$0/" && exec "$@"'
+
+
+def in_namespace(small: Path) -> tuple[str, ...]:
+    """What runs a command with a new file system of 1 MiB at `small`, holding what lies in ``small.seed``."""
+    return ("unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTING, str(small))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A folder where a command gets a file system of 1 MiB; any user may have one where namespaces are allowed."""
+    folder = tmp_path.resolve() / "small"
+    folder.mkdir()
+    (tmp_path / "small.seed").mkdir()
+    tried = subprocess.run([*in_namespace(folder), "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no file system can be mounted here: {tried.stderr.strip()}")
+    return folder
+
+
+def big_stream(world: World) -> None:
+    with world.store as store:
+        store.create_stream(StreamName("shop", "big"), StreamConfiguration())
+        append_events(store, StreamName("shop", "big"), SegmentId(0, 0), [bytes([n]) * 50_000 for n in range(60)])
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_full_disk_under_the_archive(world: World, small: Path, as_json: bool) -> None:
+    big_stream(world)
+    arguments = ("export", world.stream("shop/big"), f"file://{small}/vault", *INLINE, *(["--json"] * as_json))
+    ended = run(*arguments, environment={}, prefix=in_namespace(small))
+    assert ended.code == 1, ended.err
+    line = rf"the disk is full: file://{re.escape(str(small))}/.*Free space.*"
+    assert_told(ended.out, ended.err, 1, line, as_json=as_json)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_full_disk_under_the_stream(world: World, small: Path, as_json: bool) -> None:
+    big_stream(world)
+    export_stream(world.stream("shop/big"), world.root(), master="inline")
+    archive, target = f"{world.root()}/shop/big", f"local://{small}/streams/shop/restored"
+    ended = run("import", archive, target, *INLINE, *(["--json"] * as_json), environment={}, prefix=in_namespace(small))
+    assert ended.code == 1, ended.err
+    assert_told(ended.out, ended.err, 1, r".*(disk is full|no room|no space).*", as_json=as_json)
+
+
+def test_an_export_goes_on_when_there_is_room_again(world: World, small: Path) -> None:
+    """The same folder, first on the full file system, then on a roomy one."""
+    big_stream(world)
+    seed = small.with_name("small.seed")
+    script = f'mount -t tmpfs -o size=1m tmpfs "$0" && {{ "$@"; code=$?; cp -r "$0/." "{seed}/"; exit $code; }}'
+    prefix = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, str(small))
+    export = ("export", world.stream("shop/big"), f"file://{small}/vault", *INLINE, "--json")
+    assert run(*export, environment={}, prefix=prefix).code == 1
+    shutil.copytree(seed, small, dirs_exist_ok=True)
+    assert list(small.rglob("plan.json"))
+    report = run(*export, environment={}).report
+    assert report["adopted"]
+    assert main(["check", f"file://{small}/vault/shop/big", "--read-data", *INLINE]) == 0
+
+
+# --- S3
+
+
+@pytest.fixture
+def bucket(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
+    use_s3(minio)
+    return minio.make_bucket(bucket_name)
+
+
+@pytest.mark.minio
+def test_no_such_bucket(made: World, bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
+    line = r"no such bucket: s3://nowhere-to-be-found at http://127\.0\.0\.1:\d+.*Create it.*"
+    assert_ends(("export", made.stream(), "s3://nowhere-to-be-found/vault", *INLINE), 1, line, capfd)
+    assert_ends(("import", f"s3://nowhere-to-be-found/{NAME}", made.stream("a/b"), *INLINE), 1, line, capfd)
+    assert_ends(("ls", "s3://nowhere-to-be-found"), 1, line, capfd)
+
+
+@pytest.mark.minio
+def test_no_such_archive_in_a_bucket(made: World, bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
+    line = rf"no archive: s3://{bucket}/vault/shop/orders.*"
+    assert_ends(("import", f"s3://{bucket}/vault/{NAME}", made.stream("a/b"), *INLINE), 1, line, capfd)
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("AWS_ACCESS_KEY_ID", "nobody", r"the server does not know the access key .*Check AWS_ACCESS_KEY_ID.*"),
+        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", r"the secret access key is wrong .*Check AWS_ACCESS_KEY_ID.*"),
+        ("AWS_SESSION_TOKEN", "made-up", r".*(token|credential).*"),
+    ],
+)
+def test_wrong_credentials_for_s3(
+    made: World,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    variable: str,
+    value: str,
+    line: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert_ends(("export", made.stream(), f"s3://{bucket}/vault", *INLINE), 1, line, capfd)
+
+
+def test_no_credentials_for_s3(made: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert_ends(
+        ("export", made.stream(), "s3://bucket/vault", *INLINE),
+        1,
+        r"no AWS credentials\. Set AWS_ACCESS_KEY_ID.*",
+        capfd,
+    )
+
+
+@pytest.mark.minio
+def test_a_read_only_bucket(
+    made: World,
+    minio: S3Server,
+    bucket: str,
+    *,
+    use_s3: Callable[[S3Server], None],
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    export_stream(made.stream(), f"s3://{bucket}/vault", master="inline")
+    use_s3(read_only(minio, bucket))
+    line = rf"no permission to write .*s3://{bucket}/other/.*Allow s3:PutObject.*"
+    assert_ends(("export", made.stream(), f"s3://{bucket}/other", *INLINE), 1, line, capfd)
+    # what only reads goes on working
+    assert main(["export", made.stream(), f"s3://{bucket}/vault", *INLINE]) == 0
+    assert main(["check", f"s3://{bucket}/vault/{NAME}", "--read-data", *INLINE]) == 0
+    assert main(["import", f"s3://{bucket}/vault/{NAME}", f"local://{tmp_path}/streams/a/b", *INLINE]) == 0
+
+
+@pytest.mark.minio
+def test_a_bucket_where_nothing_can_be_deleted(
+    made: World,
+    minio: S3Server,
+    bucket: str,
+    *,
+    use_s3: Callable[[S3Server], None],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """An archive is only ever added to, so it needs no right to delete."""
+    allowed = {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetObject", "s3:PutObject"]}
+    places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    policy = {"Version": "2012-10-17", "Statement": [{**allowed, "Resource": places}]}
+    use_s3(limited(minio, policy))
+    for _ in range(2):
+        assert main(["export", made.stream(), f"s3://{bucket}/vault", *INLINE]) == 0
+        err = capfd.readouterr().err
+        assert err == "warning: deleting is not allowed there: the work files of generation 1 stay under _work/\n"
+    assert main(["check", f"s3://{bucket}/vault/{NAME}", "--read-data", *INLINE]) == 0
+
+
+def test_no_s3_server(made: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    began = time.monotonic()
+    assert main(["export", made.stream(), "s3://bucket/vault", *INLINE]) == 1
+    assert time.monotonic() - began < SERVER_DOWN
+    out, err = capfd.readouterr()
+    assert_told(out, err, 1, r"nothing listens at the endpoint.*s3://bucket at http://127.*", as_json=False)
+
+
+# --- Pravega
+
+
+@pytest.fixture
+def streams(pravega: PravegaServer, scope_name: str) -> Iterator[str]:
+    """URI of a stream on Pravega, of two events in one segment."""
+    name = StreamName(scope_name, "orders")
+    uri = f"{pravega.uri}/{name}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(scope_name)
+        store.create_stream(name, StreamConfiguration())
+        append_events(store, name, SegmentId(0, 0), [b"one", b"two"])
+        yield uri
+
+
+@pytest.mark.pravega
+def test_no_such_scope_or_stream_on_pravega(
+    pravega: PravegaServer, streams: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = f"file://{tmp_path}/vault"
+    assert_ends(("export", f"{pravega.uri}/nowhere/orders", root, *INLINE), 1, r"no such scope.*nowhere.*", capfd)
+    assert_ends(("export", f"{streams}-2", root, *INLINE), 1, r"no such stream.*orders-2.*", capfd)
+
+
+@pytest.mark.pravega
+def test_cuts_of_a_stream_on_pravega(streams: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root, name = f"file://{tmp_path}/vault", "/".join(streams.rsplit("/", 2)[1:])
+
+    def at(offset: int, segment: str = "0.#epoch.0") -> str:
+        return json.dumps({f"{name}/{segment}": offset})
+
+    for options, line in (
+        (("--to", at(23)), r"the stream cut lies beyond .*offset 23 of .*"),
+        (("--to", at(0, "5.#epoch.2")), r"the stream cut names a segment that the stream never had.*"),
+        (("--from", at(11), "--to", at(0)), r"the first cut lies after the second.*"),
+        (("--to", at(12)), r"the stream cut lies inside an event.*"),
+    ):
+        assert_ends(("export", streams, root, *INLINE, *options), 2, line, capfd)
+    assert main(["export", streams, root, *INLINE]) == 0
+
+
+def test_no_pravega(made: World, capfd: pytest.CaptureFixture[str]) -> None:
+    uri = f"pravega://127.0.0.1:{free_ports(1)[0]}/shop/orders"
+    began = time.monotonic()
+    assert main(["import", made.archive, uri, *INLINE]) == 1
+    assert time.monotonic() - began < SERVER_DOWN
+    out, err = capfd.readouterr()
+    assert_told(out, err, 1, r"Pravega's controller does not answer.*127\.0\.0\.1:\d+.*", as_json=False)
+
+
+@pytest.mark.pravega
+@pytest.mark.parametrize(
+    ("user", "password"), [(ADMIN.user, "wrong"), ("nobody", "wrong"), ("", "")], ids=["password", "user", "no login"]
+)
+def test_a_wrong_login_for_pravega(
+    pravega_secure: PravegaServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    user: str,
+    password: str,
+) -> None:
+    assert pravega_secure.certificates is not None
+    monkeypatch.setenv("PRAVEGA_CA_FILE", str(pravega_secure.certificates.authority))
+    monkeypatch.setenv("PRAVEGA_USERNAME", user)
+    monkeypatch.setenv("PRAVEGA_PASSWORD", password)
+    line = r".*PRAVEGA_USERNAME.*"
+    arguments = ("export", f"{pravega_secure.uri}/shop/orders", f"file://{tmp_path}/vault", *INLINE)
+    assert_ends(arguments, 1, line, capfd)

@@ -1,0 +1,44 @@
+"""Export and import on a real standalone cluster whose workers do not have the project's code."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from streamstore.model import StreamName
+from streamstore.uri import parse_stream
+from streamvault import check_archive, export_stream, import_stream
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.servers.spark_cluster import SparkCluster
+from tests.streams import digest_of, make_stream, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def test_both_directions_on_two_workers(
+    pravega: PravegaServer,
+    minio: S3Server,
+    spark_cluster: SparkCluster,
+    bucket_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in minio.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(spark_cluster.python))
+    minio.make_bucket(bucket_name)
+    scope = f"scope-{uuid.uuid4().hex[:8]}"
+    source, restored = StreamName(scope, "source"), StreamName(scope, "restored")
+    root, uri = f"s3://{bucket_name}/vault", f"{pravega.uri}/{source}"
+    with parse_stream(uri)[0].open() as store:
+        make_stream(store, source, events=4000)
+        expected = digest_of(store, source)
+        report = export_stream(uri, root, range_size=32 * 1024, master=spark_cluster.master_url)
+        assert report.events == expected[0]
+        assert report.ranges > len(store.describe(source).ranges())
+        checked = check_archive(f"{root}/{source}", read_data=True, master=spark_cluster.master_url)
+        assert checked.ok, checked.findings
+        import_stream(f"{root}/{source}", f"{pravega.uri}/{restored}", master=spark_cluster.master_url)
+        assert digest_of(store, restored) == expected
+        assert shape_of(store, restored) == shape_of(store, source)

@@ -1,0 +1,48 @@
+"""The demo as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamvault.cli import main
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "with a blank"
+    shown = subprocess.run(
+        [sys.executable, "-m", "streamvault", "demo", "--json", "--keep", kept],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    report = json.loads(shown.stdout)
+    assert (report["events"], report["segments"], report["epochs"]) == (10_000, 5, 2)
+    assert [proof["step"] for proof in report["proofs"]] == [
+        "fill a stream",
+        "export it to S3",
+        "list it with boto3",
+        "export again",
+        "import it as a new stream",
+        "check --read-data",
+        "compare both streams",
+    ]
+    assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
+    assert report["kept"] == str(kept)
+
+    # what it kept can be used with the other commands
+    assert main(["check", f"{(kept / 'archive').as_uri()}/demo/orders", "--master", "inline", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["events"] == 10_000
+
+    # and it never touches what is there
+    assert main(["demo", "--keep", str(kept)]) == 4
+    assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Name a new one.\n")

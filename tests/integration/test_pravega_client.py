@@ -1,0 +1,825 @@
+"""Our client against a real Pravega: what the common contract does not say, and what goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from streamstore.errors import (
+    AccessDenied,
+    InvalidCut,
+    NoSuchScope,
+    NoSuchStream,
+    OffsetConflict,
+    ScaleRefused,
+    ScopeNotEmpty,
+    SegmentTruncated,
+    StreamExists,
+    StreamSealed,
+    StreamStoreError,
+    StreamStoreUnavailable,
+)
+from streamstore.model import (
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
+from streamstore.pravega import PravegaSettings, PravegaStore
+from streamstore.pravega.appender import PravegaAppender
+from streamstore.pravega.reader import SegmentReader
+from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN, Account
+from tests.servers.proxy import FaultProxy
+from tests.streams import frame
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
+
+MIB = 1024 * 1024
+FIRST = SegmentId(0, 0)
+READER = Account("reader", "test-reader-password", "prn::*,READ")
+
+
+def settings_of(server: PravegaServer, **changes: object) -> PravegaSettings:
+    return replace(PravegaSettings.from_environment(server.uri, {}), **changes)  # type: ignore[arg-type]
+
+
+def fixed(segments: int, **more: object) -> StreamConfiguration:
+    return StreamConfiguration(scaling=Scaling(min_segments=segments), **more)  # type: ignore[arg-type]
+
+
+def new_stream(store: PravegaStore, segments: int = 1) -> StreamName:
+    stream = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "stream")
+    store.create_scope(stream.scope)
+    store.create_stream(stream, fixed(segments))
+    return stream
+
+
+def blocks_of(total: int, seed: int, largest: int = MIB) -> list[bytes]:
+    """Whole random events in blocks of up to 1 MiB."""
+    rng = random.Random(seed)
+    blocks = []
+    while total > 0:
+        blocks.append(
+            b"".join(frame(rng.randbytes(rng.choice([0, 1, 100, 1000]))) for _ in range(rng.randrange(1, 50)))
+        )
+        if rng.random() < 0.3:
+            blocks.append(frame(rng.randbytes(rng.randrange(1, largest - 8))))
+        total -= len(blocks[-1])
+    return blocks
+
+
+def read(store: PravegaStore, stream: StreamName, segment: SegmentId = FIRST) -> bytes:
+    info = store.segment_info(stream, [segment])[0]
+    return b"".join(bytes(block) for block in store.read(stream, segment, info.start_offset, info.write_offset))
+
+
+@pytest.fixture
+def store(pravega: PravegaServer) -> Iterator[PravegaStore]:
+    with PravegaStore(settings_of(pravega)) as opened:
+        yield opened
+
+
+# streams and scopes
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        StreamConfiguration(
+            Scaling(ScaleKind.BY_EVENTS, 1000, 3, 2), Retention(RetentionKind.TIME, 86_400_000, 0), ("a", "ü b")
+        ),
+        StreamConfiguration(
+            Scaling(ScaleKind.BY_KBYTES, 512, 2, 1),
+            Retention(RetentionKind.SIZE, 1 << 30, 1 << 40),
+            rollover_bytes=64 * MIB,
+            timestamp_aggregation_timeout=5000,
+        ),
+        fixed(3),
+    ],
+)
+def test_a_configuration_comes_back_the_same(store: PravegaStore, configuration: StreamConfiguration) -> None:
+    stream = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "configured")
+    store.create_scope(stream.scope)
+    store.create_stream(stream, configuration)
+    assert store.describe(stream).configuration == configuration
+    changed = replace(configuration, tags=("other", "tags"), retention=Retention())
+    store.update_stream(stream, changed)
+    described = store.describe(stream)
+    assert described.configuration == changed
+    assert len(described.epochs) == 1
+
+
+def test_of_many_who_create_a_stream_one_succeeds(pravega: PravegaServer, store: PravegaStore) -> None:
+    scope = f"race-{uuid.uuid4().hex[:10]}"
+    store.create_scope(scope)
+    for number in range(3):
+        stream = StreamName(scope, f"stream-{number}")
+
+        def create(stream: StreamName = stream) -> str:
+            with PravegaStore(settings_of(pravega)) as mine:
+                try:
+                    mine.create_stream(stream, fixed(2))
+                except StreamExists:
+                    return "exists"
+                return "made"
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: create(), range(6)))
+        assert sorted(answers) == ["exists"] * 5 + ["made"]
+
+
+def test_scopes_come_in_pages(store: PravegaStore) -> None:
+    """The controller answers 1,000 at a time."""
+    prefix = f"page-{uuid.uuid4().hex[:8]}-"
+    names = [f"{prefix}{number:04}" for number in range(1005)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(store.create_scope, names))
+    found = list(store.list_scopes())
+    assert [name for name in found if name.startswith(prefix)] == names
+    assert found == sorted(found)
+    assert not any(name.startswith("_") for name in found)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(store.delete_scope, names))
+
+
+def test_internal_streams_are_left_out_and_a_scope_with_streams_stays(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    other = StreamName(stream.scope, "another")
+    store.create_stream(other, fixed(1))
+    assert list(store.list_streams(stream.scope)) == [other, stream]
+    with pytest.raises(ScopeNotEmpty, match=stream.scope):
+        store.delete_scope(stream.scope)
+    for name in (stream, other):
+        store.delete(name)
+        assert not store.exists(name)
+    store.delete_scope(stream.scope)
+    with pytest.raises(NoSuchScope):
+        list(store.list_streams(stream.scope))
+
+
+def test_what_is_missing_is_named(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    absent, nowhere = StreamName(stream.scope, "absent"), StreamName("nowhere", "absent")
+    uses: list[Callable[[StreamName], object]] = [
+        store.describe,
+        lambda name: store.segment_info(name, [FIRST]),
+        lambda name: next(store.read(name, FIRST, 0, 1)),
+        lambda name: store.appender(name, FIRST),
+        lambda name: store.update_stream(name, fixed(1)),
+        lambda name: store.scale(name, [FIRST], [KeyRange(0, 1)]),
+        lambda name: store.truncate_segment(name, FIRST, 1),
+        lambda name: store.truncate(StreamCut(name, {FIRST: 0})),
+        store.seal,
+        store.delete,
+    ]
+    for use in uses:
+        with pytest.raises(NoSuchStream, match=f"{stream.scope}/absent"):
+            use(absent)
+        with pytest.raises(NoSuchScope, match=r"/nowhere$"):
+            use(nowhere)
+
+
+def test_a_sealed_stream_has_its_tail_and_refuses_changes(store: PravegaStore) -> None:
+    stream = new_stream(store, 2)
+    segments = list(store.describe(stream).tail.offsets)
+    with store.appender(stream, segments[1]) as appender:
+        appender.append(frame(b"one"))
+    epoch = store.scale(stream, [segments[0]], [KeyRange(0.0, 0.2), KeyRange(0.2, 0.5)])
+    store.seal(stream)
+    described = store.describe(stream)
+    assert described.sealed
+    assert set(described.tail.offsets) == set(epoch.segments)
+    assert described.tail.offsets[segments[1]] == len(frame(b"one"))
+    assert [len(each.segments) for each in described.epochs] == [2, 3]
+    uses: list[Callable[[], object]] = [
+        lambda: store.update_stream(stream, fixed(1)),
+        lambda: store.scale(stream, [segments[1]], [KeyRange(0.5, 1.0)]),
+        lambda: store.truncate(described.tail),
+    ]
+    for use in uses:
+        with pytest.raises(StreamSealed):
+            use()
+
+
+def test_a_stream_made_again_goes_on_numbering(store: PravegaStore) -> None:
+    stream = new_stream(store, 3)
+    store.delete(stream)
+    store.create_stream(stream, fixed(2))
+    described = store.describe(stream)
+    assert list(described.tail.offsets) == [SegmentId(0, 3), SegmentId(0, 4)]
+    assert described.head == described.tail
+
+
+def test_many_segments(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    count = 2000
+    edges = [number / count for number in range(count + 1)]
+    epoch = store.scale(stream, [FIRST], [KeyRange(low, high) for low, high in pairwise(edges)])
+    assert len(epoch.segments) == count
+    began = time.monotonic()
+    described = store.describe(stream)
+    infos = store.segment_info(stream, list(epoch.segments))
+    assert time.monotonic() - began < 20
+    assert set(described.tail.offsets) == set(epoch.segments)
+    assert [info.segment for info in infos] == list(epoch.segments)
+
+
+def test_the_key_space_of_49_segments_ends_below_1(store: PravegaStore) -> None:
+    stream = new_stream(store, 49)
+    described = store.describe(stream)
+    assert max(held.high for held in described.epochs[0].segments.values()) < 1.0
+    store.truncate(described.tail)
+    top = SegmentId(0, 48)
+    held = described.epochs[0].segments[top]
+    middle = (held.low + held.high) / 2
+    epoch = store.scale(stream, [top], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
+    assert len(epoch.segments) == 50
+
+
+# scales
+
+
+def test_two_scales_at_once_wait_for_each_other(pravega: PravegaServer, store: PravegaStore) -> None:
+    stream = new_stream(store, 8)
+    segments = store.describe(stream).epochs[0].segments
+
+    def split(segment: SegmentId) -> set[KeyRange]:
+        held = segments[segment]
+        middle = (held.low + held.high) / 2
+        halves = [KeyRange(held.low, middle), KeyRange(middle, held.high)]
+        with PravegaStore(settings_of(pravega)) as mine:
+            epoch = mine.scale(stream, [segment], halves)
+        assert set(halves) <= set(epoch.segments.values())
+        assert segment not in epoch.segments
+        return {epoch.number}
+
+    with ThreadPoolExecutor(4) as pool:
+        numbers = [number for found in pool.map(split, list(segments)[:4]) for number in found]
+    assert sorted(numbers) == [1, 2, 3, 4]
+    described = store.describe(stream)
+    assert [len(epoch.segments) for epoch in described.epochs] == [8, 9, 10, 11, 12]
+
+
+def test_scales_that_are_refused(store: PravegaStore) -> None:
+    stream = new_stream(store, 2)
+    a, b = store.describe(stream).tail.offsets
+    with pytest.raises(ScaleRefused, match="not open"):
+        store.scale(stream, [SegmentId(7, 7)], [KeyRange(0.0, 0.5)])
+    with pytest.raises(ScaleRefused, match="do not cover"):
+        store.scale(stream, [a], [KeyRange(0.0, 0.4)])
+    with pytest.raises(ScaleRefused, match="policy"):
+        # fewer segments than the fixed policy asks for
+        store.scale(stream, [a, b], [KeyRange(0.0, 1.0)])
+    assert len(store.describe(stream).epochs) == 1
+
+
+def test_a_fixed_policy_with_another_number_of_segments_scales_the_stream(store: PravegaStore) -> None:
+    """A fact about the controller that whoever changes tags has to know: see `PravegaStore.update_stream`."""
+    stream = new_stream(store, 1)
+    store.scale(stream, [FIRST], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+    store.update_stream(stream, fixed(1, tags=("only-a-tag",)))
+    assert [len(epoch.segments) for epoch in store.describe(stream).epochs] == [1, 2, 1]
+    by_rate = StreamConfiguration(Scaling(ScaleKind.BY_EVENTS, 1_000_000, 2, 1))
+    store.update_stream(stream, by_rate)
+    store.scale(stream, [SegmentId(2, 3)], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+    store.update_stream(stream, replace(by_rate, tags=("only-a-tag",)))
+    assert [len(epoch.segments) for epoch in store.describe(stream).epochs] == [1, 2, 1, 2]
+
+
+# truncation
+
+
+def test_truncation_and_reads_past_it(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    events = [frame(bytes([number]) * 90) for number in range(200)]
+    size = len(events[0])
+    with store.appender(stream, FIRST) as appender:
+        appender.append(b"".join(events))
+    store.truncate_segment(stream, FIRST, 10 * size)
+    store.truncate_segment(stream, FIRST, 5 * size)
+    assert store.segment_info(stream, [FIRST])[0].start_offset == 10 * size
+    assert store.describe(stream).head.offsets == {FIRST: 0}
+    with pytest.raises(InvalidCut, match="beyond"):
+        store.truncate_segment(stream, FIRST, 201 * size)
+    store.truncate(StreamCut(stream, {FIRST: 20 * size}))
+    store.truncate(StreamCut(stream, {FIRST: 3}))
+    described = store.describe(stream)
+    assert described.head.offsets == {FIRST: 20 * size}
+    assert described.tail.offsets == {FIRST: 200 * size}
+    with pytest.raises(SegmentTruncated) as raised:
+        next(store.read(stream, FIRST, 20 * size - 1, 200 * size))
+    assert raised.value.start_offset == 20 * size
+    assert read(store, stream) == b"".join(events[20:])
+    for offset in (200 * size + 1, 1 << 40):
+        with pytest.raises(InvalidCut, match="beyond"):
+            store.truncate(StreamCut(stream, {FIRST: offset}))
+    store.truncate(described.tail)
+    assert read(store, stream) == b""
+
+
+def test_truncation_while_a_reader_is_under_way(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    data = random.Random(1).randbytes(64 * MIB)
+    with store.appender(stream, FIRST) as appender:
+        for start in range(0, len(data), MIB):
+            appender.append(memoryview(data)[start : start + MIB])
+    found = bytearray()
+
+    def collect() -> None:
+        for block in store.read(stream, FIRST, 0, len(data)):
+            if not found:
+                store.truncate_segment(stream, FIRST, 60 * MIB + 5)
+            found.extend(block)
+
+    with pytest.raises(SegmentTruncated) as raised:
+        collect()
+    assert raised.value.start_offset == 60 * MIB + 5
+    assert MIB <= len(found) < 60 * MIB
+    assert found == data[: len(found)]
+
+
+def test_a_cut_across_epochs_takes_whole_segments_away(store: PravegaStore) -> None:
+    stream = new_stream(store, 2)
+    a, b = store.describe(stream).tail.offsets
+    for segment in (a, b):
+        with store.appender(stream, segment) as appender:
+            appender.append(frame(b"x" * 100))
+    epoch = store.scale(stream, [a], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)])
+    new = [segment for segment in epoch.segments if segment != b]
+    with pytest.raises(InvalidCut, match="beyond"):
+        # of a segment that is sealed and not part of the tail
+        store.truncate(StreamCut(stream, {a: 109, b: 0}))
+    store.truncate(StreamCut(stream, {new[0]: 0, new[1]: 0, b: 54}))
+    described = store.describe(stream)
+    assert described.head.offsets == {new[0]: 0, new[1]: 0, b: 54}
+    assert [len(each.segments) for each in described.epochs] == [2, 3]
+    with pytest.raises(StreamStoreError, match="no such segment"):
+        store.segment_info(stream, [a])
+    store.truncate(StreamCut(stream, {a: 50, b: 0}))
+    assert store.describe(stream).head == described.head
+
+
+# data
+
+
+def test_large_events_and_readers_at_any_offset(store: PravegaStore) -> None:
+    stream = new_stream(store)
+    rng = random.Random(8)
+    events = b"".join(frame(rng.randbytes(size)) for size in (8 * MIB, 0, 1, 8 * MIB - 8, 5 * MIB))
+    with store.appender(stream, FIRST) as appender:
+        for start in range(0, len(events), 4 * MIB):
+            appender.append(events[start : start + 4 * MIB])
+        assert appender.flush() == len(events)
+    for _ in range(20):
+        start = rng.randrange(len(events))
+        end = rng.randrange(start, len(events) + 1)
+        assert b"".join(bytes(block) for block in store.read(stream, FIRST, start, end)) == events[start:end]
+
+
+def test_several_readers_and_appenders_at_once_in_one_store(store: PravegaStore) -> None:
+    stream = new_stream(store, 4)
+    segments = list(store.describe(stream).tail.offsets)
+    written = {segment: blocks_of(8 * MIB, segment.number) for segment in segments}
+
+    def fill(segment: SegmentId) -> None:
+        with store.appender(stream, segment) as appender:
+            for block in written[segment]:
+                appender.append(block)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(fill, segments))
+        found = list(pool.map(lambda segment: read(store, stream, segment), segments * 2))
+    for segment, data in zip(segments * 2, found, strict=True):
+        assert data == b"".join(written[segment])
+
+
+def test_events_of_the_public_python_client(pravega: PravegaServer, store: PravegaStore) -> None:
+    pravega_client = pytest.importorskip("pravega_client", reason="the PyPI client has a wheel for CPython 3.11 only")
+    stream = new_stream(store)
+    manager = pravega_client.StreamManager(f"tcp://127.0.0.1:{pravega.controller_port}")
+    writer = manager.create_writer(stream.scope, stream.stream)
+    payloads = [b"", b"a", b"\x00" * 100, os.urandom(3 * MIB), os.urandom(8 * MIB - 8)]
+    for payload in payloads:
+        writer.write_event_bytes(payload)
+    writer.flush()
+    assert read(store, stream) == b"".join(map(frame, payloads))
+
+
+def test_a_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaStore) -> None:
+    stream = new_stream(store)
+    mine, other = (store.appender(stream, FIRST) for _ in range(2))
+    mine.append(frame(b"mine"))
+    assert mine.flush() == 12
+    other.append(frame(b"others"))
+    with pytest.raises(OffsetConflict) as raised:
+        other.flush()
+    assert raised.value.write_offset == 12
+    other.close()
+    third = store.appender(stream, FIRST)
+    third.append(frame(b"third, in between"))
+    third.flush()
+    third.close()
+    for _ in range(4):
+        mine.append(frame(b"mine again"))
+    with pytest.raises(OffsetConflict) as raised:
+        mine.flush()
+    assert raised.value.write_offset == 12 + len(frame(b"third, in between"))
+    mine.close()
+    assert read(store, stream) == frame(b"mine") + frame(b"third, in between")
+
+
+def test_two_appenders_of_equal_blocks_do_not_both_believe_they_wrote(store: PravegaStore) -> None:
+    """Racing restores of the same bytes: every block's place is taken by one of them, and the other is told."""
+    stream = new_stream(store)
+    block = frame(b"same" * 100)
+    conflicts, acknowledged = [], []
+    together = threading.Barrier(2)
+
+    def fill() -> None:
+        with suppress(OffsetConflict):
+            appender = store.appender(stream, FIRST)
+            together.wait()
+            try:
+                for _ in range(50):
+                    appender.append(block)
+                appender.flush()
+            except OffsetConflict as error:
+                conflicts.append(error)
+            acknowledged.append(appender.acknowledged)
+            appender.close()
+
+    threads = [threading.Thread(target=fill) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert conflicts
+    assert len(read(store, stream)) >= max(acknowledged)
+    assert read(store, stream) == block * (len(read(store, stream)) // len(block))
+
+
+# what goes wrong
+
+
+@pytest.fixture(scope="module")
+def proxied(pravega: PravegaServer) -> Iterator[tuple[PravegaServer, FaultProxy]]:
+    """A server whose segment store is reached through a proxy only; where the plain one can be had, so can this."""
+    del pravega
+    with (
+        FaultProxy() as proxy,
+        PravegaServer(properties={"pravegaservice.service.published.port": str(proxy.port)}) as server,
+    ):
+        proxy.target_port = server.segment_store_port
+        yield server, proxy
+
+
+@pytest.fixture
+def faulty(proxied: tuple[PravegaServer, FaultProxy]) -> Iterator[tuple[PravegaStore, FaultProxy]]:
+    server, proxy = proxied
+    with PravegaStore(settings_of(server, timeout=6.0)) as opened:
+        yield opened, proxy
+    proxy.accept()
+    proxy.resume()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_connections_cut_in_mid_append_leave_exactly_the_right_bytes(
+    faulty: tuple[PravegaStore, FaultProxy], seed: int
+) -> None:
+    store, proxy = faulty
+    stream = new_stream(store)
+    blocks = blocks_of(30 * MIB, seed)
+    rng = random.Random(seed)
+    cuts, over = 0, threading.Event()
+
+    def cut() -> None:
+        nonlocal cuts
+        while not over.wait(rng.uniform(0.02, 0.15)):
+            cuts += proxy.cut() > 0
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        with store.appender(stream, FIRST) as appender:
+            for block in blocks:
+                appender.append(block)
+            assert appender.flush() == sum(map(len, blocks))
+    finally:
+        over.set()
+        cutter.join()
+    assert cuts > 3
+    assert read(store, stream) == b"".join(blocks)
+
+
+def test_acknowledgements_that_never_arrive_do_not_write_a_block_twice(faulty: tuple[PravegaStore, FaultProxy]) -> None:
+    """The connection is cut after so many bytes to the client: blocks land, and their acknowledgements are lost."""
+    store, proxy = faulty
+    stream = new_stream(store)
+    blocks = blocks_of(4 * MIB, 77)
+    before = proxy.connections
+    with store.appender(stream, FIRST) as appender:
+        for number, block in enumerate(blocks):
+            if number % 7 == 0:
+                proxy.cut_after(1 + number % 90)
+            appender.append(block)
+        appender.flush()
+    assert proxy.connections - before > 5
+    assert read(store, stream) == b"".join(blocks)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_connections_cut_in_mid_read(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
+    store, proxy = faulty
+    stream = new_stream(store)
+    blocks = blocks_of(30 * MIB, seed)
+    with store.appender(stream, FIRST) as appender:
+        for block in blocks:
+            appender.append(block)
+    rng = random.Random(seed)
+    found, before = bytearray(), proxy.connections
+    for block in store.read(stream, FIRST, 0, sum(map(len, blocks))):
+        found += block
+        if rng.random() < 0.5:
+            proxy.cut_after(rng.randrange(1, 3 * MIB))
+    assert found == b"".join(blocks)
+    assert proxy.connections - before > 3
+
+
+@pytest.mark.parametrize("fault", ["refused", "silent"])
+def test_a_segment_store_that_is_gone_is_unavailable_in_bounded_time(
+    faulty: tuple[PravegaStore, FaultProxy], fault: str
+) -> None:
+    store, proxy = faulty
+    stream = new_stream(store)
+    with store.appender(stream, FIRST) as appender:
+        for _ in range(20):
+            appender.append(bytes(MIB))
+    blocks = store.read(stream, FIRST, 0, 20 * MIB)
+    appender = store.appender(stream, FIRST)
+    next(blocks)
+    if fault == "silent":
+        proxy.silence()
+    else:
+        proxy.refuse()
+        proxy.cut()
+    for use in (lambda: list(blocks), lambda: write_and_flush(appender), lambda: store.segment_info(stream, [FIRST])):
+        began = time.monotonic()
+        with pytest.raises(StreamStoreUnavailable, match=rf"127\.0\.0\.1:{proxy.port}\. Tried for \d+ s") as raised:
+            use()
+        assert "\n" not in str(raised.value)
+        assert time.monotonic() - began < 25
+    proxy.resume()
+    proxy.accept()
+    assert store.segment_info(stream, [FIRST])[0].write_offset >= 20 * MIB
+
+
+def write_and_flush(appender: object) -> None:
+    assert isinstance(appender, PravegaAppender)
+    try:
+        for _ in range(10):
+            appender.append(bytes(MIB))
+        appender.flush()
+    finally:
+        appender.close()
+
+
+def test_a_pause_shorter_than_the_timeout_is_waited_out(faulty: tuple[PravegaStore, FaultProxy]) -> None:
+    store, proxy = faulty
+    stream = new_stream(store)
+    with store.appender(stream, FIRST) as appender:
+        appender.append(frame(b"before"))
+        appender.flush()
+        proxy.refuse()
+        proxy.cut()
+        timer = threading.Timer(2.0, proxy.accept)
+        timer.start()
+        appender.append(frame(b"after"))
+        appender.flush()
+    assert read(store, stream) == frame(b"before") + frame(b"after")
+
+
+@pytest.mark.parametrize("doing", ["append", "read"])
+def test_a_server_killed_under_way_is_unavailable_in_bounded_time(pravega: PravegaServer, doing: str) -> None:
+    del pravega
+    with PravegaServer() as server, PravegaStore(settings_of(server, timeout=4.0)) as store:
+        stream = new_stream(store)
+        appender = store.appender(stream, FIRST)
+        for _ in range(30):
+            appender.append(bytes(MIB))
+        appender.flush()
+        blocks = store.read(stream, FIRST, 0, 30 * MIB)
+        next(blocks)
+        threading.Timer(0.3, server.kill).start()
+
+        def work() -> None:
+            while True:
+                if doing == "append":
+                    appender.append(bytes(MIB))
+                else:
+                    for _ in store.read(stream, FIRST, 0, 30 * MIB):
+                        time.sleep(0.01)
+
+        began = time.monotonic()
+        with pytest.raises(StreamStoreUnavailable, match=r"127\.0\.0\.1:\d+\. Tried for"):
+            work()
+        assert time.monotonic() - began < 30
+        began = time.monotonic()
+        with pytest.raises(StreamStoreUnavailable, match=rf"controller.*127\.0\.0\.1:{server.controller_port}"):
+            store.describe(stream)
+        assert time.monotonic() - began < 15
+        appender.close()
+
+
+# TLS, passwords, tokens
+
+
+@pytest.fixture(scope="module")
+def secured(pravega: PravegaServer) -> Iterator[PravegaServer]:
+    del pravega
+    with PravegaServer(tls=True, accounts=(ADMIN, READER)) as server:
+        yield server
+
+
+def login(server: PravegaServer, account: Account, **changes: object) -> PravegaSettings:
+    assert server.certificates is not None
+    environment = {
+        "PRAVEGA_USERNAME": account.user,
+        "PRAVEGA_PASSWORD": account.password,
+        "PRAVEGA_CA_FILE": str(server.certificates.authority),
+    }
+    return replace(PravegaSettings.from_environment(server.uri, environment), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{}, {"host": "127.0.0.2", "verify_hostname": False}])
+def test_tls_and_a_password(secured: PravegaServer, changes: dict[str, object]) -> None:
+    """The second time under a name that the certificate does not hold."""
+    blocks = blocks_of(20 * MIB, 3)
+    with PravegaStore(login(secured, ADMIN, **changes)) as store:
+        stream = new_stream(store, 2)
+        with store.appender(stream, FIRST) as appender:
+            for block in blocks:
+                appender.append(block)
+        assert read(store, stream) == b"".join(blocks)
+        store.scale(stream, [SegmentId(0, 1)], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)])
+        store.truncate_segment(stream, FIRST, 100)
+        store.truncate(StreamCut(stream, {FIRST: 200, SegmentId(0, 1): 0}))
+        store.seal(stream)
+        assert store.describe(stream).sealed
+        store.delete(stream)
+
+
+def test_who_may_only_read(secured: PravegaServer) -> None:
+    with PravegaStore(login(secured, ADMIN)) as store:
+        stream = new_stream(store)
+        with store.appender(stream, FIRST) as appender:
+            appender.append(frame(b"secret"))
+    with PravegaStore(login(secured, READER)) as store:
+        assert read(store, stream) == frame(b"secret")
+        assert store.exists(stream)
+        assert stream in list(store.list_streams(stream.scope))
+        # a fact about Pravega: the epochs are for those who may write
+        with pytest.raises(AccessDenied, match=r"reader.*READ_UPDATE"):
+            store.describe(stream)
+        uses: list[Callable[[], object]] = [
+            lambda: store.appender(stream, FIRST),
+            lambda: store.truncate_segment(stream, FIRST, 5),
+            lambda: store.truncate(StreamCut(stream, {FIRST: 5})),
+            lambda: store.create_scope("mine"),
+            lambda: store.create_stream(StreamName(stream.scope, "mine"), fixed(1)),
+            lambda: store.scale(stream, [FIRST], [KeyRange(0.0, 1.0)]),
+            lambda: store.seal(stream),
+            lambda: store.delete(stream),
+        ]
+        for use in uses:
+            with pytest.raises(AccessDenied, match="reader"):
+                use()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"password": "wrong"}, "PRAVEGA_PASSWORD"),
+        ({"username": "nobody"}, "PRAVEGA_USERNAME"),
+        ({"username": "", "password": ""}, "PRAVEGA_USERNAME"),
+        ({"ca_file": ""}, "PRAVEGA_CA_FILE"),
+        ({"ca_file": "", "verify_hostname": False}, "PRAVEGA_CA_FILE"),
+        ({"host": "127.0.0.2"}, "PRAVEGA_TLS_VERIFY_HOSTNAME"),
+    ],
+)
+def test_wrong_logins_and_unknown_authorities_are_told_at_once(
+    secured: PravegaServer, changes: dict[str, object], says: str
+) -> None:
+    began = time.monotonic()
+    with PravegaStore(login(secured, ADMIN, **changes)) as store, pytest.raises(AccessDenied, match=says) as raised:
+        store.exists(StreamName("any", "stream"))
+    assert "\n" not in str(raised.value)
+    assert "test-admin-password" not in str(raised.value)
+    assert time.monotonic() - began < 10
+
+
+def test_plain_to_tls_and_tls_to_plain_end_in_bounded_time(secured: PravegaServer, pravega: PravegaServer) -> None:
+    for settings in (
+        login(secured, ADMIN, tls=False, timeout=3.0),
+        login(secured, ADMIN, port=pravega.controller_port, timeout=3.0),
+    ):
+        with PravegaStore(settings) as store, pytest.raises(StreamStoreUnavailable, match="controller"):
+            store.exists(StreamName("any", "stream"))
+
+
+def signed_token(stream: StreamName, seconds: int, key: bytes = b"secret") -> str:
+    """What the controller gives out, with a lifetime of our choice: the standalone server's key is known."""
+
+    def part(value: dict[str, object]) -> bytes:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
+
+    now = int(time.time())
+    claims: dict[str, object] = {
+        "sub": "segmentstoreresource",
+        "aud": "segmentstore",
+        "iat": now,
+        "exp": now + seconds,
+        f"prn::/scope:{stream.scope}/stream:{stream.stream}": "READ_UPDATE",
+    }
+    body = part({"alg": "HS512"}) + b"." + part(claims)
+    signature = hmac.new(key, body, hashlib.sha512).digest()
+    return (body + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+
+def test_tokens_that_expire_under_way(secured: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PravegaStore(login(secured, ADMIN)) as store:
+        stream = new_stream(store)
+        asked: list[bool] = []
+
+        def short_lived(name: StreamName, *, write: bool) -> str:
+            asked.append(write)
+            return signed_token(name, 2)
+
+        monkeypatch.setattr(store._controller, "delegation_token", short_lived)
+        blocks = blocks_of(12 * MIB, 4)
+        with store.appender(stream, FIRST) as appender:
+            for number, block in enumerate(blocks):
+                appender.append(block)
+                if number in (3, 6):
+                    # the server hangs up on a writer whose token is over
+                    time.sleep(3)
+        assert asked.count(True) >= 3
+        found = bytearray()
+        reader = SegmentReader(store._stores, stream, FIRST, 0, sum(map(len, blocks)), part_bytes=MIB, in_flight=2)
+        for number, block in enumerate(reader.blocks()):
+            found += block
+            if number in (2, 5):
+                time.sleep(3)
+        assert found == b"".join(blocks)
+        assert asked.count(False) >= 3
+
+
+def test_a_token_that_ends_before_it_is_renewed_is_asked_for_again(
+    secured: PravegaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's clock may run ahead: the client believes in its token and the server refuses it."""
+    with PravegaStore(login(secured, ADMIN)) as store:
+        stream = new_stream(store)
+        with store.appender(stream, FIRST) as appender:
+            appender.append(frame(b"x"))
+        real = store._controller.delegation_token
+        given: list[str] = []
+
+        def stale_once(name: StreamName, *, write: bool) -> str:
+            given.append(real(name, write=write) if given else signed_token(name, -60))
+            return given[-1]
+
+        monkeypatch.setattr(store._controller, "delegation_token", stale_once)
+        for use in (
+            lambda: store.segment_info(stream, [FIRST]),
+            lambda: read(store, stream),
+            lambda: store.appender(stream, FIRST).close(),
+        ):
+            given.clear()
+            store._stores.tokens._tokens.clear()
+            use()
+            assert len(given) >= 2
+
+        monkeypatch.setattr(store._controller, "delegation_token", lambda name, **_: signed_token(name, 60, b"other"))
+        store._stores.tokens._tokens.clear()
+        with pytest.raises(AccessDenied, match="token"):
+            store.segment_info(stream, [FIRST])

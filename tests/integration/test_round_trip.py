@@ -1,0 +1,237 @@
+"""A stream with every kind of history goes to a real S3 server and comes back the same, on a real Pravega."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from streamstore.model import SegmentId, StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import check_archive, export_stream, import_stream, show_archive
+from streamvault.reports import ExportReport, ImportReport
+from tests.conftest import absent
+from tests.servers.java import find_java
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import (
+    append_events,
+    boundary,
+    digest_of,
+    events_of,
+    make_stream,
+    payloads,
+    shape_of,
+)
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
+
+JAVA = Path(__file__).parent.parent / "java" / "StreamDigest.java"
+
+
+def scope() -> str:
+    return f"scope-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="module")
+def bucket(minio: S3Server) -> Iterator[str]:
+    """A bucket, and MinIO in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in minio.environment().items():
+            patch.setenv(name, value)
+        yield minio.make_bucket(f"vault-{uuid.uuid4().hex[:10]}")
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """A stream that went to the archive and back, on Spark."""
+
+    store: StreamStore
+    server: PravegaServer
+    source: StreamName
+    restored: StreamName
+    bucket: str
+    exported: ExportReport
+    imported: ImportReport
+
+    @property
+    def archive(self) -> str:
+        return f"s3://{self.bucket}/vault/{self.source}"
+
+
+@pytest.fixture(scope="module")
+def both_ways(pravega: PravegaServer, bucket: str) -> Iterator[BothWays]:
+    source, restored = StreamName(scope(), "source"), StreamName(scope(), "restored")
+    with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
+        make_stream(store, source, events=50_000)
+        exported = export_stream(f"{pravega.uri}/{source}", f"s3://{bucket}/vault", range_size=4 * 1024 * 1024)
+        imported = import_stream(f"s3://{bucket}/vault/{source}", f"{pravega.uri}/{restored}")
+        yield BothWays(store, pravega, source, restored, bucket, exported, imported)
+
+
+def keys_of(bucket: str, prefix: str) -> list[tuple[str, int]]:
+    """As S3 itself lists them."""
+    pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return [(entry["Key"], entry["Size"]) for page in pages for entry in page.get("Contents", [])]
+
+
+def assert_same_stream(store: StreamStore, source: StreamName, restored: StreamName) -> None:
+    assert shape_of(store, restored) == shape_of(store, source)
+    for (a, one), (b, other) in zip(events_of(store, source), events_of(store, restored), strict=True):
+        assert (a.segment, a.offset, a.length) == (b.segment, b.offset, b.length)
+        assert one == other
+
+
+def test_fifty_thousand_events_come_back_the_same(both_ways: BothWays) -> None:
+    count, digest = digest_of(both_ways.store, both_ways.source)
+    assert count > 30_000  # the rest lies before the head
+    assert (both_ways.exported.events, both_ways.imported.events) == (count, count)
+    assert not both_ways.exported.gaps
+    assert_same_stream(both_ways.store, both_ways.source, both_ways.restored)
+    assert digest_of(both_ways.store, both_ways.restored) == (count, digest)
+
+
+def test_a_listing_by_s3_alone_is_the_stream_in_order(both_ways: BothWays) -> None:
+    prefix = f"vault/{both_ways.source}/"
+    listed = [key.removeprefix(prefix) for key, _ in keys_of(both_ways.bucket, f"{prefix}events/")]
+    assert listed == [
+        f"events/{p.segment.epoch:010d}.{p.segment.number:010d}/{p.offset:019d}-{p.length:010d}"
+        for p, _ in events_of(both_ways.store, both_ways.source)
+    ]
+
+
+def test_a_second_run_changes_nothing_and_says_so(both_ways: BothWays) -> None:
+    before = keys_of(both_ways.bucket, f"vault/{both_ways.source}/")
+    again = export_stream(
+        f"{both_ways.server.uri}/{both_ways.source}", f"s3://{both_ways.bucket}/vault", master="inline"
+    )
+    assert (again.unchanged, again.generation, again.events) == (True, 1, 0)
+    assert keys_of(both_ways.bucket, f"vault/{both_ways.source}/") == before
+    assert not [key for key, _ in before if "/_work/" in key]
+
+
+def test_the_archive_passes_its_check(both_ways: BothWays) -> None:
+    report = check_archive(both_ways.archive, read_data=True, master="inline")
+    assert report.ok, report.findings
+    assert report.ranges_read == report.ranges == both_ways.exported.ranges
+
+
+def test_the_java_client_reads_the_same(both_ways: BothWays, tmp_path: Path) -> None:
+    """An independent reader: Pravega's own client of the same release, with nothing of ours in between."""
+    if not has_compiler():
+        absent("jdk", "the Java here has no compiler, which the Java reader needs")
+    with ThreadPoolExecutor(2) as pool:
+        source, restored = pool.map(
+            lambda stream: java_digest(both_ways.server, stream, both_ways.exported.events, tmp_path),
+            (both_ways.source, both_ways.restored),
+        )
+    assert source == restored
+
+
+def has_compiler() -> bool:
+    listed = subprocess.run(
+        [str(find_java()), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
+    )
+    return "jdk.compiler" in listed.stdout
+
+
+def java_digest(pravega: PravegaServer, stream: StreamName, count: int, folder: Path) -> str:
+    log = folder / "logback.xml"
+    log.write_text("<configuration/>")
+    command = [
+        str(find_java()),
+        f"-Dlogback.configurationFile={log}",
+        "-cp",
+        pravega.classpath,
+        str(JAVA),
+        pravega.uri.replace("pravega://", "tcp://"),
+        stream.scope,
+        stream.stream,
+        str(count),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    line = run.stdout.strip().splitlines()[-1]
+    assert line.startswith(f"{count} ")
+    return line
+
+
+def test_generations_hold_exactly_what_came_between(pravega: PravegaServer, bucket: str) -> None:
+    source = StreamName(scope(), "source")
+    uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"
+    address, _ = parse_stream(uri)
+    with address.open() as store:
+        make_stream(store, source, events=1000)
+        first = export_stream(uri, root, master="inline")
+        before = {p for p, _ in events_of(store, source)}
+        tail = sorted(store.describe(source).tail.offsets)
+        for segment in tail:
+            append_events(store, source, segment, payloads(50, segment.value % 89))
+        second = export_stream(uri, root, master="inline")
+        assert (first.generation, second.generation) == (1, 2)
+        assert second.events == 50 * len(tail)
+        manifest = show_archive(f"{root}/{source}")
+        assert manifest.from_ == show_archive(f"{root}/{source}", generation=1).to
+        new = {p for p, _ in events_of(store, source)} - before
+        assert sum(s.events for s in manifest.segments) == len(new)
+
+        store.seal(source)
+        third = export_stream(uri, root, master="inline")
+        assert (third.generation, third.events) == (3, 0)
+        restored = StreamName(source.scope, "restored")
+        import_stream(f"{root}/{source}", f"{pravega.uri}/{restored}", master="inline")
+        assert store.describe(restored).sealed
+        assert_same_stream(store, source, restored)
+
+
+def test_a_part_between_two_cuts(pravega: PravegaServer, bucket: str) -> None:
+    source = StreamName(scope(), "source")
+    uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"
+    address, _ = parse_stream(uri)
+    with address.open() as store:
+        make_stream(store, source, events=2000)
+        described = store.describe(source)
+        export_stream(uri, root, master="inline")
+        middle = {
+            segment: boundary(store, source, segment, 0.6) if segment in described.head.offsets else 0
+            for segment in described.head.offsets
+        }
+        low = StreamCut(source, middle)
+        high = StreamCut(source, {s: boundary(store, source, s, 0.9) for s in described.tail.offsets})
+        expected = [
+            (p, payload)
+            for p, payload in events_of(store, source)
+            if p.offset >= low.offsets.get(p.segment, 0) and p.offset < high.offsets.get(p.segment, 2**63)
+        ]
+        restored = StreamName(source.scope, "part")
+        report = import_stream(
+            f"{root}/{source}",
+            f"{pravega.uri}/{restored}",
+            from_cut=low.to_json(),
+            to_cut=json.dumps(high.to_json()),
+            master="inline",
+        )
+        assert report.events == len(expected)
+        found = [((p.segment, p.offset), payload) for p, payload in events_of(store, restored)]
+        assert found == [((p.segment, p.offset), payload) for p, payload in expected]
+        shifted = StreamName(source.scope, "shifted")
+        report = import_stream(
+            f"{root}/{source}",
+            f"{pravega.uri}/{shifted}",
+            from_cut=low.to_json(),
+            to_cut=high.to_json(),
+            offsets="shift",
+            master="inline",
+        )
+        assert report.shifts == {s.in_stream(source): offset for s, offset in low.offsets.items() if offset}
+        starts: dict[SegmentId, int] = {s: low.offsets.get(s, 0) for s in described.ranges()}
+        found = [((p.segment, p.offset + starts[p.segment]), payload) for p, payload in events_of(store, shifted)]
+        assert found == [((p.segment, p.offset), payload) for p, payload in expected]

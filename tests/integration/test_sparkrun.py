@@ -1,0 +1,375 @@
+"""Running tasks on a real Spark: in this machine, and on a standalone cluster whose workers don't have our code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sparkrun.errors import SparkFailed, TaskFailed
+from sparkrun.runner import Runner, open_runner
+from streamstore.errors import SegmentTruncated
+from tests.servers.spark_cluster import SparkCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+# What runs in tasks. They are told the folder in which to leave signs of life.
+def square(number: int) -> int:
+    return number * number
+
+
+def sleep_then_answer(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def fail_at_first(folder: str) -> str:
+    """A different error each time but the third."""
+    attempts = Path(folder)
+    (attempts / f"{time.time_ns()}").touch()
+    count = len(list(attempts.iterdir()))
+    if count < 3:
+        raise RuntimeError(f"attempt {count}")
+    return f"attempt {count}"
+
+
+def raise_problem(folder: str) -> None:
+    (Path(folder) / f"{time.time_ns()}").touch()
+    raise SegmentTruncated("truncated", where="s/t/0.#epoch.0", todo="Go on.", start_offset=77)
+
+
+def raise_error(number: int) -> int:
+    if number == 3:
+        raise ValueError(f"cannot do {number}\nreally")
+    return number
+
+
+def die(number: int) -> int:
+    if number == 1:
+        os._exit(9)
+    return number
+
+
+def answer_with_what_cannot_be_sent(number: int) -> object:
+    return threading.Lock()
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with open_runner("local[2, 4]") as runner:
+        yield runner
+
+
+def test_every_result_comes_once(runner: Runner) -> None:
+    assert sorted(runner.run(square, range(60))) == [(n, n * n) for n in range(60)]
+    assert runner.parallelism == 2
+    assert runner.start_seconds > 0
+    assert list(runner.run(square, [])) == []
+
+
+def test_results_come_as_tasks_finish(runner: Runner) -> None:
+    list(runner.run(square, range(4)))  # Python is warm
+    run = runner.run(sleep_then_answer, [20.0, 0.0, 0.1])
+    began = time.monotonic()
+    assert [next(run), next(run)] == [(1, 0.0), (2, 0.1)]
+    assert time.monotonic() - began < 20
+    run.close()
+
+
+def test_blocks_inside_of_each_other_share_one_spark(runner: Runner) -> None:
+    began = time.monotonic()
+    with open_runner("local[2, 4]") as inner:
+        assert inner.start_seconds == 0
+        assert list(inner.run(square, [3])) == [(0, 9)]
+    assert time.monotonic() - began < 20
+    assert list(runner.run(square, [4])) == [(0, 16)]
+    with pytest.raises(SparkFailed, match="another master"), open_runner("local[1]"):
+        pass
+
+
+def test_a_problem_arrives_as_it_was_raised_and_is_not_tried_again(runner: Runner, tmp_path: Path) -> None:
+    with pytest.raises(SegmentTruncated) as caught:
+        list(runner.run(raise_problem, [str(tmp_path)]))
+    problem = caught.value
+    assert (problem.what, problem.where, problem.todo) == ("truncated", "s/t/0.#epoch.0", "Go on.")
+    assert problem.start_offset == 77
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_error_is_tried_again(runner: Runner, tmp_path: Path) -> None:
+    assert list(runner.run(fail_at_first, [str(tmp_path)])) == [(0, "attempt 3")]
+
+
+def test_an_error_that_stays_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "sparkrun.failures"), pytest.raises(TaskFailed) as caught:
+        list(runner.run(raise_error, range(5)))
+    assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
+    assert "in raise_error" in caplog.text
+    assert list(runner.run(square, [5])) == [(0, 25)]
+
+
+def test_a_worker_that_dies_is_a_failed_task(runner: Runner) -> None:
+    with pytest.raises(TaskFailed) as caught:
+        list(runner.run(die, range(3)))
+    assert "\n" not in str(caught.value)
+    assert "exited unexpectedly" in str(caught.value)
+
+
+def test_a_result_that_cannot_be_sent_is_a_failed_task(runner: Runner) -> None:
+    with pytest.raises(TaskFailed, match=r"cannot pickle '_thread\.lock' object"):
+        list(runner.run(answer_with_what_cannot_be_sent, [1]))
+
+
+def test_leaving_early_kills_the_tasks(runner: Runner) -> None:
+    run = runner.run(sleep_then_answer, [0.0] + [600.0] * 5)
+    assert next(run) == (0, 0.0)
+    began = time.monotonic()
+    run.close()
+    assert sorted(runner.run(square, [6, 7])) == [(0, 36), (1, 49)]
+    assert time.monotonic() - began < 60
+
+
+def test_several_runs_at_once(runner: Runner) -> None:
+    results: dict[int, list[tuple[int, int]]] = {}
+
+    def run(number: int) -> None:
+        results[number] = sorted(runner.run(square, range(number, number + 10)))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    slow = runner.run(sleep_then_answer, [0.0, 5.0])
+    next(slow)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert results == {n: [(i, (n + i) ** 2) for i in range(10)] for n in range(4)}
+    assert list(slow) == [(1, 5.0)]
+
+
+# Programs of their own, to be interrupted and killed.
+PROGRAM = """
+import json, logging, sys, time
+from sparkrun.runner import open_runner
+
+logging.basicConfig(level=logging.WARNING)
+
+def work(seconds):
+    time.sleep(seconds)
+    print("noise of a task")
+    return seconds
+
+if __name__ == "__main__":
+    try:
+        with open_runner(sys.argv[1]) as runner:
+            for index, _ in runner.run(work, [0.0] + [600.0] * 8 if sys.argv[2] == "long" else [0.0] * 4):
+                print(json.dumps({"index": index}), flush=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+class Program:
+    """A program with a Spark of its own, and the processes below it."""
+
+    def __init__(self, folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        script = folder / "program.py"
+        script.write_text(PROGRAM)
+        self.process = subprocess.Popen(
+            [sys.executable, script, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(self.temporary)} | (environment or {}),
+            start_new_session=True,
+        )
+        self.below: list[psutil.Process] = []
+
+    def wait_for_a_result(self) -> None:
+        assert self.process.stdout is not None
+        assert json.loads(self.process.stdout.readline()) == {"index": 0}
+        self.below = psutil.Process(self.process.pid).children(recursive=True)
+        assert len([process for process in self.below if "java" in process.name()]) == 1
+
+    def end(self, timeout: float) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+    def left_over(self, seconds: float) -> list[str]:
+        """Processes below it that are still there after so long."""
+        _, alive = psutil.wait_procs(self.below, timeout=seconds)
+        return [f"{process.pid} {process.name()}" for process in alive]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def start(*arguments: str, environment: dict[str, str] | None = None) -> Program:
+        started.append(Program(tmp_path, *arguments, environment=environment))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.process.kill()
+        program.process.wait()
+
+
+def test_nothing_is_written_but_by_the_program(start: Callable[..., Program]) -> None:
+    program = start("local[2]", "short")
+    code, out, err = program.end(240)
+    assert (code, err) == (0, "")
+    assert sorted(json.loads(line)["index"] for line in out.splitlines()) == [0, 1, 2, 3]
+    assert list(program.temporary.iterdir()) == []
+
+
+def test_ctrl_c_in_the_middle_of_the_work(start: Callable[..., Program]) -> None:
+    program = start("local[2]", "long")
+    program.wait_for_a_result()
+    began = time.monotonic()
+    program.process.send_signal(signal.SIGINT)
+    assert program.end(60) == (130, "", "")
+    assert time.monotonic() - began < 30
+    assert program.left_over(10) == []
+    assert list(program.temporary.iterdir()) == []
+
+
+def test_ctrl_c_while_spark_starts(start: Callable[..., Program]) -> None:
+    program = start("local[2]", "long")
+    deadline = time.monotonic() + 120
+    process = psutil.Process(program.process.pid)
+    while not (below := process.children(recursive=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    program.below = below
+    time.sleep(0.3)
+    program.process.send_signal(signal.SIGINT)
+    assert program.end(60) == (130, "", "")
+    assert program.left_over(20) == []
+
+
+def test_a_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> None:
+    program = start("local[2]", "long")
+    program.wait_for_a_result()
+    program.process.kill()
+    program.process.wait()
+    assert program.left_over(30) == []
+    assert list(program.temporary.iterdir()) == []
+
+
+def test_spark_whose_process_is_killed_is_one_line(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, threading, time
+from problems import Problem
+from sparkrun.runner import open_runner
+import psutil
+
+if __name__ == "__main__":
+    try:
+        with open_runner("local[1]") as runner:
+            java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+            for index, _ in runner.run(time.sleep, [0.0, 600.0]):
+                for process in java:
+                    process.kill()
+    except Problem as problem:
+        print(type(problem).__name__, problem)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("SparkFailed Spark's process ended in the middle of the work")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_master_that_never_answers() -> None:
+    """Something takes the connection and says nothing: Spark gives up after a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        script = f"""
+from problems import Problem
+from sparkrun.runner import open_runner
+try:
+    with open_runner("spark://127.0.0.1:{server.getsockname()[1]}"):
+        pass
+except Problem as problem:
+    print(type(problem).__name__, problem)
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    # Which of the two depends on who is first: Spark's process ending itself, or we seeing that it did not register.
+    assert done.stdout.startswith(("SparkFailed the Spark master did not take", "SparkFailed Spark did not start"))
+    assert "spark://127.0.0.1:" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+# On a cluster. What runs there must not need this module, so it is part of a program of its own.
+ON_CLUSTER = """
+import json, os, sys, time
+from sparkrun.runner import open_runner
+
+def where(number):
+    import manifests.model
+    import streamstore.pravega.controller_pb2
+    time.sleep(0.5)
+    return [sys.executable, manifests.model.__file__, os.getppid()]
+
+def damaged(number):
+    from objectstore.errors import NoSuchObject
+    raise NoSuchObject("no such object", where="events/x")
+
+def kill_its_executor_once(folder):
+    import psutil
+    with open(os.path.join(folder, str(time.time_ns())), "w"):
+        pass
+    if len(os.listdir(folder)) == 1:
+        executor = next(p for p in psutil.Process().parents() if "java" in p.name())
+        executor.kill()
+        time.sleep(60)
+    return len(os.listdir(folder))
+
+if __name__ == "__main__":
+    from problems import Problem
+    with open_runner(sys.argv[1]) as runner:
+        places = [place for _, place in runner.run(where, range(8))]
+        try:
+            list(runner.run(damaged, range(8)))
+        except Problem as problem:
+            said = [type(problem).__name__, str(problem)]
+        retried = list(runner.run(kill_its_executor_once, [sys.argv[2]]))
+    print(json.dumps({"places": places, "said": said, "retried": retried, "start": runner.start_seconds}))
+"""
+
+
+def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    script, folder = tmp_path / "program.py", tmp_path / "attempts"
+    script.write_text(ON_CLUSTER)
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, script, spark_cluster.master_url, str(folder)],
+        env=os.environ | spark_cluster.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    slow_start = f"no executor has come from {spark_cluster.master_url} yet; waiting\n"
+    assert (done.returncode, done.stderr.replace(slow_start, "", 1)) == (0, "")
+    answer = json.loads(done.stdout)
+    pythons, files, daemons = (set(values) for values in zip(*answer["places"], strict=True))
+    assert pythons == {str(spark_cluster.python)}
+    assert all("streamvault-code.zip" in file for file in files)
+    assert len(daemons) == 2  # one for each executor
+    assert answer["said"] == ["NoSuchObject", "no such object: events/x"]
+    assert answer["retried"] == [[0, 2]]
+    assert answer["start"] > 0

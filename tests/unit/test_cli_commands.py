@@ -1,0 +1,217 @@
+"""The command line as a user's shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import resource
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from problems import Problem
+from streamvault.cli import main
+from streamvault.cli.options import read_cut
+
+COMMANDS = ("export", "import", "ls", "show", "check", "demo")
+CUT = '{"a/b/0.#epoch.0": 8}'
+
+
+def streamvault(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "streamvault", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", **environment},
+        timeout=60,
+    )
+
+
+def test_help_names_every_command() -> None:
+    shown = streamvault("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert tuple(re.findall(r"^  ([a-z]+)  ", shown.stdout, re.MULTILINE)) == COMMANDS
+
+
+def test_no_arguments_show_the_help_as_wrong_usage() -> None:
+    shown = streamvault()
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "Commands:" in shown.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help(name: str) -> None:
+    shown = streamvault(name, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "--json" in shown.stdout
+    assert "--log-level" in shown.stdout
+    assert ("--dry-run" in shown.stdout) == (name in {"export", "import"})
+    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "demo"})
+
+
+def test_version() -> None:
+    shown = streamvault("--version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"streamvault {version('streamvault')}\n", "")
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    script = """
+import sys
+from problems import Problem
+from streamvault.cli import main
+assert main(["--help"]) == 0
+heavy = {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "boto3", "obstore", "grpc", "rich", "structlog", "moto"}
+print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stderr.split() == []
+
+    taken = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert streamvault("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # processor time: it waits for nothing, and a busy machine does not change it much
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(taken) < 0.4, taken
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["ls"], "Missing argument 'ROOT'. See streamvault ls --help."),
+        (["export", "local:///x/a/b"], "Missing argument 'ROOT'. See streamvault export --help."),
+        (["fly"], "No such command 'fly'. See streamvault --help."),
+        (["ls", "file:///x", "--loud"], "No such option: --loud. See streamvault ls --help."),
+        (["ls", "file:///x", "more"], "Got unexpected extra argument(s) (more). See streamvault ls --help."),
+        (
+            ["export", "x", "y", "--layout", "pages"],
+            "Invalid value for '--layout': 'pages' is not one of 'events', 'chunks'. See streamvault export --help.",
+        ),
+        (
+            ["export", "x", "y", "--range-size", "5Q"],
+            "Invalid value for '--range-size': '5Q' is not a size. Write for example 64MiB, 1GiB",
+        ),
+        (
+            ["check", "x", "--read-data-subset", "0%"],
+            "Invalid value for '--read-data-subset': '0%' is not a share of the data. Write for example 10%",
+        ),
+        (
+            ["check", "x", "--read-data", "--read-data-subset", "10%"],
+            "--read-data reads everything, --read-data-subset a part. Give one of them.",
+        ),
+        (["check", "x", "--seed", "1"], "--seed chooses the ranges of a sample. Give --read-data-subset too."),
+        (
+            ["export", "x", "y", "--from", "no/such/file"],
+            "--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself",
+        ),
+        (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
+        (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'], "an offset in a stream cut is not a whole number"),
+        (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
+        (["import", "x", "y", "--to", '{"a/b": 1}'], "a stream cut names no segment: --to: "),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"streamvault: {line}")
+    assert err.count("\n") == 1
+
+    assert main([*arguments, "--json"]) == 2
+    out, again = capfd.readouterr()
+    assert again == err
+    told = json.loads(out)["error"]
+    assert told["exit_code"] == 2
+    assert err == f"streamvault: {Problem(told['what'], where=told['where'], todo=told['todo'])}\n"
+
+
+def test_a_cut_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "cut.json"
+    file.write_text(CUT)
+    assert read_cut(str(file), "--from") == read_cut(CUT, "--from") == {"a/b/0.#epoch.0": 8}
+    assert read_cut(None, "--from") is None
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_commands_and_choices(shell: str) -> None:
+    # these variables are how a shell asks
+    words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
+    ask = {"_STREAMVAULT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    shown = streamvault(**ask, **{words: "streamvault ", "COMP_CWORD": "1"})
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in COMMANDS)
+    shown = streamvault(**ask, **{words: "streamvault export a b --layout ", "COMP_CWORD": "5"})
+    assert "events" in shown.stdout
+    assert "chunks" in shown.stdout
+
+
+def test_a_completion_script_can_be_had() -> None:
+    shown = streamvault("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert shown.returncode == 0
+    assert "_STREAMVAULT_COMPLETE=complete_bash" in shown.stdout
+
+
+def test_closed_standard_streams_do_no_harm() -> None:
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        shown = subprocess.run(
+            ["sh", "-c", f"'{sys.executable}' -m streamvault check x --seed 1 --json {closed}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert shown.returncode == 2
+        assert "Traceback" not in shown.stderr
+
+
+BARS = """
+import time
+from streamvault.cli.progress import watching
+
+with watching() as progress:
+    progress.begin("exporting [bold]", 10 * 1024**2, 1024**2)
+    for _ in range(9):
+        progress.advance(1000, 1024**2)
+        time.sleep(0.05)
+    progress.say("something to say")
+    progress.warn("something to know")
+    progress.end()
+"""
+
+
+def _at_a_terminal(script: str) -> str:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm", COLUMNS="140")
+        os.execv(sys.executable, [sys.executable, "-c", script])
+    seen = bytearray()
+    try:
+        while chunk := os.read(terminal, 65536):
+            seen += chunk
+    except OSError:
+        pass  # how Linux says that the other side is closed
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+
+
+def test_bars_show_events_bytes_rate_and_time_left_at_a_terminal() -> None:
+    seen = _at_a_terminal(BARS)
+    assert "exporting [bold]" in seen
+    assert "9,000 events" in seen
+    assert "10.0/10.0 MiB" in seen
+    assert "100 %" in seen
+    assert re.search(r"[0-9.]+ [kMG]?i?B/s", seen)
+    assert "something to say\r\n" in seen
+    assert "warning: something to know\r\n" in seen
+
+
+def test_there_are_no_bars_without_a_terminal() -> None:
+    shown = subprocess.run([sys.executable, "-c", BARS], capture_output=True, text=True, check=True)
+    assert (shown.stdout, shown.stderr) == ("", "warning: something to know\n")

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import boto3
+import pytest
+
+from streamvault.demo.server import environment, s3_server
+
+
+def test_clients_are_led_to_the_demo_and_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    before = dict(os.environ)
+    with s3_server() as endpoint:
+        assert endpoint.startswith("http://127.0.0.1:")
+        with suppress(LookupError), environment(endpoint):
+            assert "AWS_SESSION_TOKEN" not in os.environ
+            client = boto3.session.Session().client("s3")
+            client.create_bucket(Bucket="a-bucket")
+            assert [bucket["Name"] for bucket in client.list_buckets()["Buckets"]] == ["a-bucket"]
+            raise LookupError
+        assert dict(os.environ) == before
+
+
+def test_the_next_demo_finds_nothing_of_the_one_before() -> None:
+    for _ in range(2):
+        with s3_server() as endpoint, environment(endpoint):
+            client = boto3.session.Session().client("s3")
+            assert client.list_buckets()["Buckets"] == []
+            client.create_bucket(Bucket="a-bucket")
+            client.put_object(Bucket="a-bucket", Key="key", Body=b"value")

@@ -1,0 +1,219 @@
+"""Payloads that look like events: whatever a task guesses, what is archived is the true events and nothing else."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from exporter.planning import Wanted, settle_plan
+from exporter.reading import find_start
+from exporter.spans import Span, spans_of
+from exporter.task import ExportTask, export_range
+from manifests.archive import Archive
+from objectstore.uri import RootAddress
+from streamstore.local import LocalStore
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.uri import parse_stream
+from streamvault import check_archive, export_stream, import_stream
+from tests.streams import append_events, digest_of, events_of, frame
+
+NAME = StreamName("scope", "stream")
+SEGMENT = SegmentId(0, 0)
+MOST_RANGES = 40
+
+
+def nested(depth: int, core: bytes) -> bytes:
+    """Events in an event: each level is a chain of headers that leads to the end of the one around it."""
+    for _ in range(depth):
+        core = frame(b"") + frame(core)
+    return core
+
+
+def lure(rest: int) -> bytes:
+    """A payload in whose middle an event begins that swallows the next `rest` bytes of the segment as well.
+
+    A guess that starts there comes out at a boundary as true as any, behind events that it has hidden.
+    """
+    return b"\xff" * 5 + struct.pack(">ii", 0, rest + 3) + b"end"
+
+
+def headers(sizes: list[int]) -> bytes:
+    """Headers, one right behind the other."""
+    return b"".join(struct.pack(">ii", 0, size) for size in sizes)
+
+
+smalls = st.one_of(
+    st.binary(max_size=40),
+    st.integers(0, 300).map(bytes),
+    st.builds(nested, st.integers(1, 5), st.binary(max_size=20)),
+    st.lists(st.integers(0, 40), max_size=12).map(
+        lambda sizes: b"".join(struct.pack(">ii", 0, size) for size in sizes)
+    ),
+    st.integers(0, 200).map(lure),
+    st.binary(min_size=8, max_size=8).map(lambda odd: b"\x01" + bytes(7) + odd + bytes(9)),
+    st.integers(300, 5000).map(lambda size: b"\x07" * size),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An embedded store and a root for archives, in memory unless `on_disk` (which flushes every object)."""
+
+    folder: Path
+    on_disk: bool = False
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "streams")
+
+    def uri(self, stream: str = "stream") -> str:
+        return f"local://{self.folder}/streams/scope/{stream}"
+
+    @property
+    def root(self) -> str:
+        return (
+            f"file://{self.folder}/vault" if self.on_disk else f"memory://{self.folder.parent.name}-{self.folder.name}"
+        )
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{NAME}"
+
+    def keys(self) -> list[str]:
+        """What is archived, as it is listed."""
+        events = f"{NAME}/events/"
+        return [found.key.removeprefix(events) for found in RootAddress.parse(self.root).open().list(events)]
+
+    def fill(self, *segments: list[bytes]) -> None:
+        """Make the stream."""
+        with self.store as store:
+            store.create_scope("scope")
+            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=len(segments))))
+            for segment, payloads in zip(sorted(store.describe(NAME).tail.offsets), segments, strict=True):
+                append_events(store, NAME, segment, payloads)
+
+    def true_keys(self) -> list[str]:
+        with self.store as store:
+            return sorted(
+                f"{p.segment.epoch:010d}.{p.segment.number:010d}/{p.offset:019d}-{p.length:010d}"
+                for p, _ in events_of(store, NAME)
+            )
+
+    def prove(self, range_size: int) -> None:
+        """Export, compare with the truth, check, import, compare again."""
+        report = export_stream(self.uri(), self.root, range_size=range_size, master="inline[2]")
+        assert self.keys() == self.true_keys()
+        assert report.events == len(self.true_keys())
+        check = check_archive(self.archive, read_data=True, master="inline[2]")
+        assert check.ok, check.findings
+        import_stream(self.archive, self.uri("restored"), master="inline[2]")
+        with self.store as store:
+            assert digest_of(store, StreamName("scope", "restored")) == digest_of(store, NAME)
+
+    def guesses(self, range_size: int) -> Iterator[tuple[int, int | None]]:
+        """For each range but the first, where its task thinks that it begins, and where it does."""
+        with self.store as store:
+            end = store.describe(NAME).tail.offsets[SEGMENT]
+            starts = [p.offset for p, _ in events_of(store, NAME) if p.segment == SEGMENT] + [end]
+            for span in list(spans_of(0, end, range_size))[1:]:
+                true = next(start for start in starts if start >= span.low)
+                yield true, find_start(store, NAME, SEGMENT, span, end)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path.resolve())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    payloads=st.lists(smalls, min_size=1, max_size=30),
+    other=st.lists(smalls, max_size=10),
+    range_size=st.integers(1, 700),
+)
+@example(payloads=[bytes(999)] * 5, other=[], range_size=64)
+@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50)
+@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17)
+@example(payloads=[b"\x07" * 4000, b""] * 4, other=[], range_size=100)
+def test_only_the_true_events_are_archived(payloads: list[bytes], other: list[bytes], range_size: int) -> None:
+    held = sum(len(payload) + 8 for payload in payloads + other)
+    range_size = max(range_size, held // MOST_RANGES)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder))  # whose name is new each time, and so is the archive's
+        place.fill(payloads, other)
+        place.prove(range_size)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        pytest.param([bytes(200)] * 60, id="zeros"),
+        pytest.param([nested(60, bytes(100))] * 6, id="nested"),
+        pytest.param([frame(bytes(n)) * 9 for n in range(0, 80, 4)], id="whole-events"),
+        pytest.param([b"\xff" * 300 + bytes(8) + lure(332)] * 40, id="lures"),
+    ],
+)
+def test_the_guesses_were_really_wrong(place: Place, payloads: list[bytes]) -> None:
+    """The test before proves something only if tasks do guess wrong."""
+    place.fill(payloads)
+    guesses = list(place.guesses(512))
+    assert sum(true != found for true, found in guesses) >= 3
+    place.prove(512)
+
+
+def test_the_zeros_of_a_payload_are_not_taken_for_a_million_events(place: Place) -> None:
+    place.fill([bytes(2003)] * 8)
+    assert all(found is not None and 0 <= true - found < 256 for true, found in place.guesses(512))
+    place.prove(512)
+
+
+def test_many_empty_events_in_a_row_are_archived_though_they_look_like_a_payload(place: Place) -> None:
+    place.fill([b""] * 900, [b"x", *[b""] * 100] * 3)
+    place.prove(1024)
+
+
+def test_events_larger_than_a_range(place: Place) -> None:
+    large = [b"\x05" * 300_000, bytes(100_000), b"", b"\x06" * 70_000, nested(3, bytes(200_000))]
+    place.fill(large, large[::-1])
+    place.prove(16 * 1024)
+
+
+def test_events_of_eight_mebibytes(place: Place) -> None:
+    """The largest a client can write: the guess has to look further, and one block does not hold one."""
+    largest = 8 * 1024 * 1024
+    place.fill([b"\x05" * largest, bytes(largest), b"small", b"\x06" * largest, b""])
+    place.prove(3 * 1024 * 1024)
+
+
+def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(tmp_path: Path) -> None:
+    """Rows and objects of wrong guesses that an earlier run left: the chain passes them by, the sweep takes them."""
+    place = Place(tmp_path, on_disk=True)
+    place.fill([nested(60, bytes(100))] * 6)
+    root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
+    archive = Archive(root.open(), NAME)
+    with place.store as store:
+        plan = settle_plan(archive, store, Wanted(range_size=512)).plan
+    assert plan is not None
+    end = plan.segments[0].end
+    for low in range(512, end, 512):
+        task = ExportTask(
+            source=source,
+            stream=NAME,
+            segment=SEGMENT,
+            segment_end=end,
+            root=root,
+            prefix=archive.prefix,
+            generation=1,
+            layout="events",
+            span=Span(low, min(low + 512, end), known=False),
+        )
+        export_range(task)
+    assert set(place.keys()) - set(place.true_keys()), "there is something to remove"
+    place.prove(512)

@@ -1,0 +1,170 @@
+"""The key codec: exact names, order, round trips, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from objectstore import keys
+from objectstore.errors import InvalidKey
+
+INT31 = 2**31 - 1
+INT63 = 2**63 - 1
+
+
+def int31(low: int = 0) -> st.SearchStrategy[int]:
+    # Numbers of every width and the edges, or nearly all would have ten digits.
+    widths = [st.integers(low, min(10**w, INT31)) for w in range(1, 11) if 10**w > low]
+    return st.one_of(st.sampled_from([low, INT31, INT31 - 1]), *widths)
+
+
+offsets = st.one_of(
+    st.sampled_from([0, 9, 10, INT63 - INT31]), *[st.integers(0, min(10**w, INT63 - INT31)) for w in range(1, 20)]
+)
+events = st.tuples(int31(), int31(), offsets, int31(8))
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (keys.archive_prefix("scope", "stream"), "scope/stream/"),
+        (keys.events_folder(1, 2), "events/0000000001.0000000002/"),
+        (keys.event_key(1, 2, 3, 12), "events/0000000001.0000000002/0000000000000000003-0000000012"),
+        (keys.event_key(INT31, INT31, INT63 - 8, 8), "events/2147483647.2147483647/9223372036854775799-0000000008"),
+        (keys.chunk_key(1, 2, 3, 4), "chunks/0000000001.0000000002/0000000000000000003-0000000000000000004"),
+        (keys.manifest_key(7), "_manifest/0000000007.json"),
+        (keys.ranges_key(7), "_manifest/0000000007.ranges.parquet"),
+        (keys.plan_key(7), "_work/0000000007/plan.json"),
+        (keys.row_key(7, 1, 2, 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
+    ],
+)
+def test_names_are_exactly_those_of_the_format(made: str, expected: str) -> None:
+    assert made == expected
+
+
+@given(events, events)
+def test_byte_order_of_event_keys_is_the_streams_order(
+    a: tuple[int, int, int, int], b: tuple[int, int, int, int]
+) -> None:
+    key_a, key_b = keys.event_key(*a).encode(), keys.event_key(*b).encode()
+    if a[:3] != b[:3]:
+        assert (key_a < key_b) == (a[:3] < b[:3])
+    assert (key_a == key_b) == (a == b)
+
+
+@given(events)
+def test_event_keys_round_trip(event: tuple[int, int, int, int]) -> None:
+    key = keys.event_key(*event)
+    parsed = keys.parse_event(key)
+    assert parsed == event
+    assert parsed.end == event[2] + event[3]
+    assert key.startswith(keys.events_folder(event[0], event[1]))
+
+
+@given(int31(), int31(), offsets, st.integers(1, INT31 + 10))
+def test_chunk_keys_round_trip(epoch: int, number: int, offset: int, length: int) -> None:
+    assert keys.parse_chunk(keys.chunk_key(epoch, number, offset, length)) == (epoch, number, offset, length)
+
+
+@given(int31(), int31(), int31(), offsets)
+def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: int, offset: int) -> None:
+    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (generation, epoch, number, offset)
+    assert keys.parse_manifest(keys.manifest_key(generation)) == generation
+    assert keys.parse_ranges(keys.ranges_key(generation)) == generation
+    assert keys.parse_row(keys.plan_key(generation)) is None
+    assert keys.parse_manifest(keys.ranges_key(generation)) is None
+
+
+@given(int31(), int31(), offsets, int31(8))
+def test_the_bound_sorts_between_the_neighbours(epoch: int, number: int, offset: int, length: int) -> None:
+    bound = keys.events_after(epoch, number, offset)
+    assert bound < keys.event_key(epoch, number, offset, 8)
+    assert bound < keys.event_key(epoch, number, offset, length)
+    if offset:
+        assert bound > keys.event_key(epoch, number, offset - 1, INT31)
+    assert keys.chunks_after(epoch, number, offset) < keys.chunk_key(epoch, number, offset, 1)
+
+
+@given(events)
+def test_segment_names_round_trip(event: tuple[int, int, int, int]) -> None:
+    assert keys.parse_segment(keys.segment_name(event[0], event[1])) == event[:2]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "events/0000000001.0000000002/0000000000000000003-0000000012\n",
+        "events/0000000001.0000000002/0000000000000000003-0000000012/",
+        "/events/0000000001.0000000002/0000000000000000003-0000000012",
+        "xevents/0000000001.0000000002/0000000000000000003-0000000012",
+        "events/0000000001.0000000002/000000000000000003-0000000012",  # 18 digits
+        "events/0000000001.0000000002/0000000000000000003-00000000012",  # 11 digits
+        "events/0000000001.0000000002/0000000000000000003-0000000007",  # shorter than a header
+        "events/0000000001.0000000002/0000000000000000003-2147483648",  # longer than an int32
+        "events/0000000001.0000000002/9223372036854775807-0000000008",  # ends beyond an int64
+        "events/0000000001.0000000002/9999999999999999999-0000000008",
+        "events/2147483648.0000000002/0000000000000000003-0000000012",
+        "events/0000000001.2147483648/0000000000000000003-0000000012",
+        "events/0000000001.000000000२/0000000000000000003-0000000012",  # a digit, but not ASCII
+        "events/0000000001.0000000002/+000000000000000003-0000000012",
+        "events/0000000001.0000000002/0000000000000000003-0000000012#1",
+        "events/0000000001-0000000002/0000000000000000003-0000000012",
+        "chunks/0000000001.0000000002/0000000000000000003-0000000012",
+    ],
+)
+def test_what_is_not_exactly_an_event_key_is_foreign(key: str) -> None:
+    assert keys.parse_event(key) is None
+
+
+@pytest.mark.parametrize("key", ["_manifest/2147483648.json", "_manifest/000000001.json", "_manifest/0000000001.json~"])
+def test_foreign_manifest_keys(key: str) -> None:
+    assert keys.parse_manifest(key) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "_work/0000000007/plan.json",
+        "_work/2147483648/0000000001.0000000002/0000000000000000003.json",
+        "_work/0000000007/2147483648.0000000002/0000000000000000003.json",
+        "_work/0000000007/0000000001.0000000002/9999999999999999999.json",
+    ],
+)
+def test_foreign_rows(key: str) -> None:
+    assert keys.parse_row(key) is None
+
+
+@pytest.mark.parametrize("name", ["", "0000000001", "0000000001.000000002", "9999999999.0000000000", "a.b"])
+def test_foreign_segment_folders(name: str) -> None:
+    assert keys.parse_segment(name) is None
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (-1, 0, 0, 8),
+        (0, -1, 0, 8),
+        (INT31 + 1, 0, 0, 8),
+        (0, INT31 + 1, 0, 8),
+        (0, 0, -1, 8),
+        (0, 0, 0, 7),
+        (0, 0, 0, INT31 + 1),
+        (0, 0, INT63 - 7, 8),
+    ],
+)
+def test_impossible_numbers_make_no_key(numbers: tuple[int, int, int, int]) -> None:
+    with pytest.raises(InvalidKey):
+        keys.event_key(*numbers)
+
+
+def test_impossible_generations_and_bounds_make_no_key() -> None:
+    for call in (keys.manifest_key, keys.ranges_key, keys.plan_key, keys.work_folder):
+        for generation in (-1, INT31 + 1):
+            with pytest.raises(InvalidKey):
+                call(generation)
+    with pytest.raises(InvalidKey):
+        keys.events_after(0, 0, -1)
+    with pytest.raises(InvalidKey):
+        keys.chunk_key(0, 0, 0, 0)

@@ -1,0 +1,336 @@
+"""The layout of one object per event: round trips, every kind of damage, and tidying up."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from objectstore import keys
+from objectstore.folder import FolderStore
+from objectstore.layouts import Finding, UnknownLayout, open_layout
+from objectstore.metered import MeteredStore
+from objectstore.obstore_store import ObstoreStore
+from objectstore.store import ObjectStore
+from problems import Conflict, Damaged
+
+LAYOUT = open_layout("events")
+PREFIX = "scope/stream/"
+SEGMENT = (3, 7)
+AT = (PREFIX, *SEGMENT)
+
+
+def memory() -> ObjectStore:
+    return ObstoreStore(MemoryStore(), bucket="memory://archive")
+
+
+def framed(payloads: list[bytes], start: int = 0) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Events as (offset, payload), and the segment's raw bytes."""
+    events, raw = [], b""
+    for payload in payloads:
+        events.append((start + len(raw), payload))
+        raw += struct.pack(">ii", 0, len(payload)) + payload
+    return events, raw
+
+
+def key_of(offset: int, payload_length: int) -> str:
+    return PREFIX + keys.event_key(*SEGMENT, offset, payload_length + 8)
+
+
+PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
+START = 1000
+EVENTS, RAW = framed(PAYLOADS, START)
+END = START + len(RAW)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    """Holds `EVENTS`, and neighbours in the same segment and in others."""
+    store = memory()
+    assert LAYOUT.write_events(store, *AT, EVENTS) == len(EVENTS)
+    LAYOUT.write_events(store, *AT, framed([b"before"], START - 14)[0])
+    LAYOUT.write_events(store, *AT, framed([b"after"], END)[0])
+    LAYOUT.write_events(store, PREFIX, 3, 8, framed([b"another segment"], START)[0])
+    return store
+
+
+def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
+    return b"".join(LAYOUT.read_range(store, *AT, start, end))
+
+
+def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
+    """What the check says; the strict ways must agree with it."""
+    report = LAYOUT.check_range(store, *AT, start, end)
+    assert report.found == len(report.findings)
+    if report.findings:
+        first = report.findings[0]
+        for strict in (lambda: list(LAYOUT.list_range(store, *AT, start, end)), lambda: read(store, start, end)):
+            with pytest.raises(Damaged) as caught:
+                strict()
+            assert caught.value.what == first.what
+            assert first.key in str(caught.value)
+            assert caught.value.exit_code == 3
+    return [(finding.kind, finding.key) for finding in report.findings]
+
+
+def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
+    found = [entry.key for entry in store.list(f"{PREFIX}events/0000000003.0000000007/")]
+    assert found[1:-1] == [key_of(offset, len(payload)) for offset, payload in EVENTS]
+    assert found[1] == f"{PREFIX}events/0000000003.0000000007/0000000000000001000-0000000011"
+    assert store.get(found[1]) == b"one"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.binary(max_size=300), max_size=40), st.integers(0, 2**62), st.data())
+def test_any_part_between_events_comes_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
+    store = memory()
+    events, raw = framed(payloads, start)
+    assert LAYOUT.write_events(store, *AT, events) == len(events)
+    cuts = [offset for offset, _ in events] + [start + len(raw)]
+    low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
+    assert read(store, low, high) == raw[low - start : high - start]
+    listed = list(LAYOUT.list_range(store, *AT, low, high))
+    expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
+    assert [entry[1:] for entry in listed] == expected
+    report = LAYOUT.check_range(store, *AT, low, high)
+    assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
+    assert report.findings == ()
+
+
+def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
+    store = memory()
+    random.seed(1)
+    payloads = [random.randbytes(random.choice([0, 10, 1000, 100_000])) for _ in range(300)]
+    payloads[100] = random.randbytes(8 * 1024 * 1024)
+    events, raw = framed(payloads)
+    LAYOUT.write_events(store, *AT, events)
+    blocks = list(LAYOUT.read_range(store, *AT, 0, len(raw)))
+    assert b"".join(blocks) == raw
+    ends = {offset for offset, _ in events} | {len(raw)}
+    assert set(itertools.accumulate(map(len, blocks))) <= ends
+    assert all(2**20 <= len(block) <= 2**20 + 100_008 for block in blocks[:-1] if len(block) < 8 * 2**20)
+
+
+def test_a_payload_needs_to_be_valid_only_until_the_next() -> None:
+    store = memory()
+    buffer = bytearray(4)
+
+    def events() -> object:
+        for number in range(200):
+            buffer[:] = number.to_bytes(4, "big")
+            yield number * 12, memoryview(buffer)
+            buffer[:] = b"gone"
+
+    LAYOUT.write_events(store, *AT, events())  # type: ignore[arg-type]
+    assert read(store, 0, 2400) == framed([number.to_bytes(4, "big") for number in range(200)])[1]
+
+
+def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
+    before = list(store.list(""))
+    assert LAYOUT.write_events(store, *AT, EVENTS) == len(EVENTS)
+    with pytest.raises(Conflict, match="another object is already there"):
+        LAYOUT.write_events(store, *AT, [(START, b"eno")])
+    assert list(store.list("")) == before
+    assert read(store) == RAW
+
+
+def test_a_range_is_a_listing_between_two_keys() -> None:
+    inner = memory()
+    LAYOUT.write_events(inner, *AT, framed([b"x"] * 5000)[0])
+    store = MeteredStore(inner)
+    assert len(list(LAYOUT.list_range(store, *AT, 9 * 2000, 9 * 2500))) == 500
+    assert (store.meter.lists, store.meter.requests) == (1, 1)
+    assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
+    assert store.meter.gets == 500
+    assert list(LAYOUT.list_range(store, *AT, 90, 90)) == []
+    assert read(store, 90, 90) == b""
+
+
+@pytest.mark.parametrize("gone", [(0,), (3,), (len(EVENTS) - 1,), (2, 3, 4), (0, 1, 7), tuple(range(len(EVENTS)))])
+def test_missing_objects(store: ObjectStore, gone: tuple[int, ...]) -> None:
+    store.delete([key_of(EVENTS[index][0], len(EVENTS[index][1])) for index in gone])
+    firsts = [index for index in gone if index - 1 not in gone]  # a run of missing events is one finding
+    folder = f"{PREFIX}events/0000000003.0000000007/"
+    assert findings(store) == [("missing", f"{folder}{EVENTS[index][0]:019d}-…") for index in firsts]
+
+
+def test_a_whole_segment_is_missing() -> None:
+    assert findings(memory(), 0, 100) == [("missing", f"{PREFIX}events/0000000003.0000000007/{0:019d}-…")]
+
+
+def test_objects_of_another_size(store: ObjectStore) -> None:
+    for index in (0, 3, 7):
+        key = key_of(EVENTS[index][0], len(EVENTS[index][1]))
+        store.delete([key])
+        store.put(key, b"ab")
+    assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
+    report = LAYOUT.check_range(store, *AT, START, END)
+    assert report.findings[0].what == "the object has 2 bytes instead of 3"
+    assert report.objects == len(EVENTS) - 3
+
+
+def test_objects_that_are_too_much(store: ObjectStore) -> None:
+    inside = EVENTS[2][0]
+    foreign = [
+        key_of(inside + 1, 5),  # inside of an event
+        key_of(inside + 20, 0),
+        key_of(EVENTS[6][0], 3),  # at an event, with a wrong length: it sorts before the right one
+        key_of(EVENTS[7][0], 400),  # at the last event, reaching beyond the end
+        f"{PREFIX}events/0000000003.0000000007/{EVENTS[4][0]:019d}.txt",
+        key_of(EVENTS[5][0], 3) + ".bak",
+    ]
+    for key in foreign:
+        store.put(key, b"")
+    assert sorted(findings(store)) == sorted(("extra", key) for key in foreign)
+    assert LAYOUT.check_range(store, *AT, START, END).objects == len(EVENTS)
+
+    assert LAYOUT.remove_extra(store, *AT, START, END) == len(foreign)
+    assert findings(store) == []
+    assert read(store) == RAW
+    assert LAYOUT.remove_extra(store, *AT, START, END) == 0
+
+
+def test_nothing_is_removed_from_a_range_that_is_not_complete(store: ObjectStore) -> None:
+    store.delete([key_of(*((EVENTS[1][0], 0)))])
+    store.put(key_of(EVENTS[2][0] + 1, 5), b"")
+    with pytest.raises(Damaged, match="no object holds the bytes"):
+        LAYOUT.remove_extra(store, *AT, START, END)
+    assert store.size(key_of(EVENTS[2][0] + 1, 5)) == 0
+
+
+def test_a_stretch_that_holds_nothing_is_emptied(store: ObjectStore) -> None:
+    assert LAYOUT.remove_all(store, *AT, EVENTS[2][0], EVENTS[5][0]) == 3
+    assert LAYOUT.remove_all(store, *AT, EVENTS[2][0], EVENTS[5][0]) == 0
+    left = [parsed.offset for entry in store.list(PREFIX) if (parsed := keys.parse_event(entry.key[len(PREFIX) :]))]
+    assert left == [START - 14, *(EVENTS[i][0] for i in (0, 1, 5, 6, 7)), END, START]
+
+
+def test_many_objects_are_deleted_in_bulk() -> None:
+    inner = memory()
+    LAYOUT.write_events(inner, *AT, framed([b""] * 2500)[0])
+    store = MeteredStore(inner)
+    assert LAYOUT.remove_all(store, *AT, 0, 8 * 2500) == 2500
+    assert store.meter.deletes == 3
+    assert list(inner.list("")) == []
+
+
+def test_findings_are_counted_beyond_those_that_are_kept() -> None:
+    store = memory()
+    events, raw = framed([b"x"] * 300)
+    LAYOUT.write_events(store, *AT, events[::2])
+    report = LAYOUT.check_range(store, *AT, 0, len(raw))
+    assert (report.objects, report.found, len(report.findings)) == (150, 150, 100)
+
+
+def test_strays_are_what_lies_in_no_range(store: ObjectStore) -> None:
+    folder = f"{PREFIX}events/0000000003.0000000007/"
+    store.put(folder + ".first", b"")
+    store.put(folder + "zlast", b"")
+    middle = EVENTS[4][0]
+    before, after = key_of(START - 14, 6), key_of(END, 5)
+    assert list(LAYOUT.strays(store, *AT, [(START, END)])) == [folder + ".first", before, after, folder + "zlast"]
+    assert list(LAYOUT.strays(store, *AT, [(START - 14, START), (START, middle), (middle, END + 13)])) == [
+        folder + ".first",
+        folder + "zlast",
+    ]
+    gap = [key_of(offset, len(payload)) for offset, payload in EVENTS[2:4]]
+    ranges = [(START, EVENTS[2][0]), (middle, END)]
+    assert list(LAYOUT.strays(store, *AT, ranges)) == [folder + ".first", before, *gap, after, folder + "zlast"]
+    assert len(list(LAYOUT.strays(store, *AT, []))) == len(EVENTS) + 4
+
+
+def test_segments_and_what_is_foreign(store: ObjectStore) -> None:
+    assert LAYOUT.segments(store, PREFIX) == [(3, 7), (3, 8)]
+    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7), (3, 8)])) == []
+    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7)])) == [
+        f"{PREFIX}events/0000000003.0000000008/{START:019d}-0000000023"
+    ]
+    foreign = [
+        "events/!note",
+        "events/0000000003.0000000007-x",
+        "events/0000000003.00000000070",
+        "events/0000000003.0000000007x/y",
+        "events/2147483648.0000000000/0",
+        "events/readme.txt",
+    ]
+    for key in foreign[1:]:
+        store.put(PREFIX + key, b"")
+    store.put(f"{PREFIX}events/0000000003.0000000007/zlast", b"")  # a stray of its segment
+    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7), (3, 8)])) == [PREFIX + key for key in foreign[1:]]
+    assert LAYOUT.segments(store, PREFIX) == [(3, 7), (3, 8)]
+    assert LAYOUT.segments(store, "nobody/") == []
+
+
+class Vanishing(ObstoreStore):
+    """A store from which an object vanishes, or is cut short, between listing and reading."""
+
+    victim = ""
+    left: bytes | None = None
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        if key == self.victim:
+            self.victim = ""
+            self.delete([key])
+            if self.left is not None:
+                self.put(key, self.left)
+        return super().get(key, start, end)
+
+
+@pytest.mark.parametrize(("left", "says"), [(None, "no such object"), (b"x", "the object has 1 bytes instead of 256")])
+def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str) -> None:
+    store = Vanishing(MemoryStore(), bucket="memory://archive")
+    LAYOUT.write_events(store, *AT, EVENTS)
+    store.victim, store.left = key_of(EVENTS[3][0], 256), left
+    with pytest.raises(Damaged, match=says) as caught:
+        read(store)
+    assert caught.value.where == f"memory://archive/{key_of(EVENTS[3][0], 256)}"
+
+
+def test_an_archive_at_the_stores_root() -> None:
+    store = memory()
+    LAYOUT.write_events(store, "", *SEGMENT, EVENTS)
+    assert b"".join(LAYOUT.read_range(store, "", *SEGMENT, START, END)) == RAW
+    assert LAYOUT.segments(store, "") == [SEGMENT]
+    assert list(LAYOUT.foreign(store, "", [SEGMENT])) == []
+
+
+def test_findings_become_problems() -> None:
+    problem = Finding("extra", "a/b", 0, 9, "something").problem("s3://bucket")
+    assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
+
+
+def test_layouts_that_are_not_known() -> None:
+    with pytest.raises(UnknownLayout, match=r"'chunky'\. This release knows: events"):
+        open_layout("chunky")
+    assert LAYOUT.name == "events"
+
+
+def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    size = 8 * 1024 * 1024
+    count = 40  # 320 MiB
+
+    def events() -> object:
+        for number in range(count):
+            yield number * (size + 8), bytes([number]) * size
+
+    tracemalloc.start()
+    LAYOUT.write_events(store, *AT, events())  # type: ignore[arg-type]
+    digest = hashlib.sha256()
+    for block in LAYOUT.read_range(store, *AT, 0, count * (size + 8)):
+        digest.update(block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 160 * 1024 * 1024
+    expected = hashlib.sha256()
+    for number in range(count):
+        expected.update(struct.pack(">ii", 0, size) + bytes([number]) * size)
+    assert digest.digest() == expected.digest()
