@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
-from streamstore.errors import NoSuchSegment, RequestFailed
+from streamstore.errors import NoSuchSegment, NoSuchStream, RequestFailed
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.segments import SegmentStores
@@ -17,27 +18,49 @@ BATCH = 32
 ATTEMPTS = 5
 """A scale that is finished between two questions makes the answers disagree; then all is asked again."""
 
+MAKING_SECONDS = 10.0
+"""How long a stream that somebody is just making is waited for."""
+
+MAKING_PAUSE = 0.05
+"""Seconds between two questions meanwhile."""
+
 
 def describe(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription:
     """The stream at one moment; see `StreamStore.describe`."""
-    for _ in range(ATTEMPTS):
-        configuration = controller.configuration(stream)
-        epochs = _epochs(controller, stream)
-        head = controller.head(stream)
-        current = controller.current_segments(stream)
-        last = _open_epoch(epochs, current)
-        if last is None:
-            continue
+    disagreements, deadline = 0, time.monotonic() + MAKING_SECONDS
+    while disagreements < ATTEMPTS:
         try:
-            infos = stores.infos(stream, list(epochs[last].segments))
-        except NoSuchSegment:
-            # truncated away meanwhile
+            description = _describe_once(controller, stores, stream)
+        except NoSuchStream:
+            # a stream exists before its first epoch does
+            if time.monotonic() > deadline or not controller.stream_exists(stream):
+                raise
+            time.sleep(MAKING_PAUSE)
             continue
-        tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
-        return StreamDescription(stream, configuration, tuple(epochs[: last + 1]), head, tail, sealed=not current)
+        if description is not None:
+            return description
+        disagreements += 1
     raise RequestFailed(
         "the stream changes faster than it can be described", where=f"{stores.settings.uri}/{stream}", todo="Try again."
     )
+
+
+def _describe_once(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription | None:
+    """The stream, or None if the answers disagree."""
+    configuration = controller.configuration(stream)
+    epochs = _epochs(controller, stream)
+    head = controller.head(stream)
+    current = controller.current_segments(stream)
+    last = _open_epoch(epochs, current)
+    if last is None:
+        return None
+    try:
+        infos = stores.infos(stream, list(epochs[last].segments))
+    except NoSuchSegment:
+        # truncated away meanwhile
+        return None
+    tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
+    return StreamDescription(stream, configuration, tuple(epochs[: last + 1]), head, tail, sealed=not current)
 
 
 def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:

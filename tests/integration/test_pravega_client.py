@@ -510,12 +510,16 @@ def test_connections_cut_in_mid_append_leave_exactly_the_right_bytes(
     stream = new_stream(store)
     blocks = blocks_of(30 * MIB, seed)
     rng = random.Random(seed)
-    cuts, over = 0, threading.Event()
+    # before half of the bytes are through, whatever the machine's speed
+    moments = sorted(rng.randrange(15 * MIB) for _ in range(6))
+    start, over = proxy.bytes_to_server, threading.Event()
+    cuts = []
 
     def cut() -> None:
-        nonlocal cuts
-        while not over.wait(rng.uniform(0.02, 0.15)):
-            cuts += proxy.cut() > 0
+        for moment in moments:
+            while not over.is_set() and (proxy.bytes_to_server - start < moment or not proxy.cut()):
+                time.sleep(0.001)
+            cuts.append(proxy.bytes_to_server - start)
 
     cutter = threading.Thread(target=cut)
     cutter.start()
@@ -524,10 +528,10 @@ def test_connections_cut_in_mid_append_leave_exactly_the_right_bytes(
             for block in blocks:
                 appender.append(block)
             assert appender.flush() == sum(map(len, blocks))
+            assert len(cuts) == len(moments)
     finally:
         over.set()
         cutter.join()
-    assert cuts > 3
     assert read(store, stream) == b"".join(blocks)
 
 
