@@ -28,12 +28,14 @@ from exporter.reading import RangeReader
 from exporter.spans import Span
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
+from manifests.ranges import RangeRow
 from objectstore.bulk import put_all
 from objectstore.keys import archive_prefix
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
+from streamvault.windows import WINDOW
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -108,7 +110,7 @@ class _Task:
         items = list(self._workload.objects(self._stream, SEGMENT.number))
         yield "create-only put, from memory", lambda: put_all(beside, items)
         reader = RangeReader(self._setting.store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
-        yield "read, split, hash", lambda: deque(reader.events(), maxlen=0)
+        yield "read, split, hash", lambda: [deque(piece.blocks(), maxlen=0) for piece in reader.pieces()]
         task = ExportTask(
             source=self._address,
             stream=self._stream,
@@ -118,20 +120,21 @@ class _Task:
             prefix=self._prefix,
             generation=1,
             layout=LAYOUT,
+            compression="",
+            window=WINDOW,
             span=Span(0, end, known=True),
         )
         yield "**the whole export task**", lambda: export_range(task)
         objects = task.root.open()
         layout = open_layout(LAYOUT)
-        check = partial(layout.check_range, objects, self._prefix, SEGMENT.epoch, SEGMENT.number, 0, end)
+        check = partial(layout.check_range, objects, self._prefix, self._row().extent)
         yield "the proof: list, follow the chain", check
 
     def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
         end, root = self._workload.bytes, self._root(f"{repeat}/task")
         yield "limit: list and get by obstore alone", prepare_get(self._objects(f"{repeat}/task"))
-        blocks = partial(
-            open_layout(LAYOUT).read_range, root.open(), self._prefix, SEGMENT.epoch, SEGMENT.number, 0, end
-        )
+        row = self._row()
+        blocks = partial(open_layout(LAYOUT).read_range, root.open(), self._prefix, row.extent, 0, end)
         yield "list, get in order, frame", lambda: deque(blocks(), maxlen=0)
         target = self._setting.stream(f"target-{repeat}")
         self._setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=1)))
@@ -141,11 +144,19 @@ class _Task:
             segment=SEGMENT,
             root=root,
             prefix=self._prefix,
+            window=WINDOW,
             head=0,
-            stretches=(Stretch(0, end, "range", layout=LAYOUT),),
+            stretches=(Stretch(0, end, row, layout=LAYOUT),),
         )
         yield "**the whole import task**", lambda: fill_segment(task)
         yield "the proof: read back, hash", partial(self._read_back, target)
+
+    def _row(self) -> RangeRow:
+        """The segment as one archived range."""
+        end, digest = self._workload.bytes, hashlib.sha256()
+        for block in self._setting.store.read(self._stream, SEGMENT, 0, end):
+            digest.update(block)
+        return RangeRow(SEGMENT, 0, end, self._workload.events, digest.hexdigest())
 
     def _read_back(self, target: StreamName) -> None:
         digest = hashlib.sha256()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from exporter.spans import spans_of
 from manifests.model import segment_key
 from manifests.plan import Plan
-from streamstore.framing import EventSplitter
+from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 
 __all__ = ["count_ranges", "estimate_events"]
@@ -33,7 +33,7 @@ def estimate_events(store: StreamStore, plan: Plan) -> tuple[int, bool]:
     for segment, start in stretches[:SAMPLE_SEGMENTS]:
         splitter = EventSplitter(start, segment.name)
         for block in store.read(plan.name, segment_key(segment.name), start, min(segment.end, start + SAMPLE_BYTES)):
-            events += sum(1 for _ in splitter.feed(block))
+            events += sum(1 for _ in splitter.events(block))
         size += splitter.offset - start
         if splitter.pending:  # the event that the sample cuts counts whole: it may be much larger than the others
             events += 1

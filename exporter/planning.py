@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from manifests.archive import Archive
-from manifests.model import Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
+from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
 from manifests.plan import Plan, PlannedSegment, create_plan, find_plan, remove_work
 from problems import Conflict, Usage
 from streamstore.cuts import segments_between, validate_cut
@@ -27,12 +27,13 @@ class Wanted:
     Attributes:
         from_cut: where the first generation starts; None for the stream's head.
         to_cut: where this generation ends; None for the stream's tail.
-        layout: how the data is laid out. range_size: bytes.
+        layout: how the data is laid out. compression: of chunks. range_size: bytes.
     """
 
     from_cut: StreamCut | None = None
     to_cut: StreamCut | None = None
     layout: Layout = "events"
+    compression: Compression = ""
     range_size: int = 64 * 1024 * 1024
 
 
@@ -91,6 +92,7 @@ def make_plan(described: StreamDescription, store: StreamStore, newest: Manifest
         scope=described.name.scope,
         stream=described.name.stream,
         layout=wanted.layout,
+        compression=wanted.compression,
         range_size=wanted.range_size,
         configuration=configuration,
         epochs=epochs,

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterator
 
 from exporter.spans import Span
-from manifests.rows import FinishedRange, Gap, Piece
+from manifests.rows import Gap
 from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.framing import EventSplitter, guess_boundary
+from streamstore.framing import guess_boundary
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamstore.splitting import EventBlock, EventSplitter
 from streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED", "RangeReader", "find_start"]
+__all__ = ["TRUNCATED", "PieceReader", "RangeReader", "find_start"]
 
 TRUNCATED = "truncated at the source while the export ran"
 
@@ -49,12 +50,16 @@ def _zeros(data: bytes) -> int:
 class RangeReader:
     """Walks the events of one range, once.
 
-    Iterate `events`, then ask for `row`. Memory: a few blocks, and one event that is cut by a block's end.
+    Use up the blocks of each of `pieces`, then ask for `end` and `gaps`. Memory: a few blocks, and one event that is
+    cut by a block's end.
 
     Args:
         start: an event boundary (known or guessed) in the span. high: the span's high end: events that begin below
             it belong to the range.
         segment_end: where the segment ends for this generation; no event may reach beyond.
+
+    Attributes:
+        end: where the next range begins. gaps: what was truncated away meanwhile, in order.
     """
 
     def __init__(
@@ -65,48 +70,35 @@ class RangeReader:
         self._segment = segment
         self._high = high
         self._segment_end = segment_end
-        self._start = start
-        self._pieces: list[Piece] = []
-        self._gaps: list[Gap] = []
-        self._at = start
+        self.end = start
+        self.gaps: list[Gap] = []
 
-    def events(self) -> Iterator[tuple[int, memoryview]]:
-        """Each event: offset of its header, payload; the payload is valid until the next one is asked for.
-
-        Raises:
-            NotAnEvent: no event begins where one should: `start` was wrong, or the segment holds other data.
-        """
-        while self._at < self._high:
-            piece = _PieceReader(
-                self._store, self._stream, self._segment, start=self._at, high=self._high, end=self._segment_end
+    def pieces(self) -> Iterator[PieceReader]:
+        """The runs of events that the source still has: one, unless it is truncated meanwhile."""
+        while self.end < self._high:
+            piece = PieceReader(
+                self._store, self._stream, self._segment, start=self.end, high=self._high, end=self._segment_end
             )
-            try:
-                yield from piece.events()
-                gone_until = piece.end
-            except SegmentTruncated as truncated:
-                gone_until = max(truncated.start_offset, piece.end)
-            except NoSuchSegment:
-                gone_until = self._segment_end
-            if piece.end > self._at:
-                self._pieces.append(Piece(start=self._at, end=piece.end, events=piece.count, digest=piece.digest))
+            yield piece
+            gone_until = min(piece.gone_until, self._segment_end)
             if gone_until > piece.end:
-                gone_until = min(gone_until, self._segment_end)
-                self._gaps.append(Gap(start=piece.end, end=gone_until, reason=TRUNCATED))
-            self._at = gone_until
-
-    @property
-    def row(self) -> FinishedRange:
-        """The finished range; `events` has to be used up."""
-        return FinishedRange(start=self._start, end=self._at, pieces=tuple(self._pieces), gaps=tuple(self._gaps))
+                self.gaps.append(Gap(start=piece.end, end=gone_until, reason=TRUNCATED))
+            self.end = max(piece.end, gone_until)
 
 
-class _PieceReader:
-    """The events of a stretch, as long as the source has it. `end` and `digest` are always at an event boundary."""
+class PieceReader:
+    """The events of a stretch, as long as the source has it.
+
+    Attributes:
+        start: offset of the first event. end: behind the last whole one so far.
+        count: how many events there were so far.
+        gone_until: what lies between `end` and here is gone at the source.
+    """
 
     def __init__(
         self, store: StreamStore, stream: StreamName, segment: SegmentId, *, start: int, high: int, end: int
     ) -> None:
-        self.end = start
+        self.start = self.end = self.gone_until = start
         self.count = 0
         self._store = store
         self._stream = stream
@@ -115,30 +107,35 @@ class _PieceReader:
         self._segment_end = end
         self._splitter = EventSplitter(start, segment.in_stream(stream))
         self._digest = hashlib.sha256()
-        self._digest_at_end = self._digest.copy()
 
     @property
     def digest(self) -> str:
         """Of the whole events so far."""
-        return self._digest_at_end.hexdigest()
+        return self._digest.hexdigest()
 
-    def events(self) -> Iterator[tuple[int, memoryview]]:
-        yield from self._read(self.end, self._high)
-        while self._splitter.pending and (wanted := self._rest_of_last_event()):
-            yield from self._read(wanted[0], wanted[1])
-        self._splitter.finish()
+    def blocks(self) -> Iterator[EventBlock]:
+        """The events, in blocks of whole ones that are valid until the next is asked for.
 
-    def _read(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        Raises:
+            NotAnEvent: no event begins where one should: `start` was wrong, or the segment holds other data.
+        """
+        try:
+            yield from self._read(self.end, self._high)
+            while self._splitter.pending and (wanted := self._rest_of_last_event()):
+                yield from self._read(wanted[0], wanted[1])
+            self._splitter.finish()
+        except SegmentTruncated as truncated:
+            self.gone_until = truncated.start_offset
+        except NoSuchSegment:
+            self.gone_until = self._segment_end
+
+    def _read(self, start: int, end: int) -> Iterator[EventBlock]:
         for block in self._store.read(self._stream, self._segment, start, end):
-            for event in self._splitter.feed(block):
-                self.count += 1
-                yield event
-            whole = max(len(block) - self._splitter.pending, 0)
-            self._digest.update(block[:whole])
-            if self._splitter.offset > self.end:
-                self.end = self._splitter.offset
-                self._digest_at_end = self._digest.copy()
-            self._digest.update(block[whole:])
+            for whole in self._splitter.feed(block):
+                self.count += whole.count
+                self._digest.update(whole.data)
+                self.end = whole.end
+                yield whole
 
     def _rest_of_last_event(self) -> tuple[int, int] | None:
         """What is still to be read of the event that the last block cut."""

@@ -18,12 +18,15 @@ from manifests.rows import Piece, find_rows
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
-from sparkrun.runner import Runner
+from sparkrun.runner import Runner, open_runner
 from streamstore.errors import InvalidCut
 from streamstore.model import SegmentId
 from streamstore.uri import StoreAddress
 
 __all__ = ["ExportRun", "Published"]
+
+FEW_OBJECTS = 10_000
+"""So many objects are listed sooner here than tasks for it are started elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,18 @@ class ExportRun:
         archive: where to. root: the same root, for tasks. source: the stream's store, for tasks.
         plan: of the generation.
         tool: name and version to note in the manifest.
+        window: bytes that a task may hold of what is on its way.
     """
 
-    def __init__(self, archive: Archive, root: RootAddress, source: StoreAddress, plan: Plan, *, tool: str) -> None:
+    def __init__(
+        self, archive: Archive, root: RootAddress, source: StoreAddress, plan: Plan, *, tool: str, window: int
+    ) -> None:
         self._archive = archive
         self._root = root
         self._source = source
         self._plan = plan
         self._tool = tool
+        self._window = window
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
             self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
@@ -139,6 +146,8 @@ class ExportRun:
             prefix=self._archive.prefix,
             generation=self._plan.generation,
             layout=self._plan.layout,
+            compression=self._plan.compression,
+            window=self._window,
             span=span,
         )
 
@@ -146,8 +155,11 @@ class ExportRun:
         """Before anything is published: every key is there, and none that a wrong guess left."""
         tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_sweep(segment))]
         progress.begin("proving", sum(task.end - task.start for task in tasks))
-        for index, _ in runner.run(sweep, tasks):
-            progress.advance(0, tasks[index].end - tasks[index].start)
+        pieces = (piece for task in tasks for piece in task.pieces)
+        objects = sum(piece.events if self._plan.layout == "events" else 1 for piece in pieces)
+        with open_runner("inline[4]") as here:
+            for index, _ in (here if objects <= FEW_OBJECTS else runner).run(sweep, tasks):
+                progress.advance(0, tasks[index].end - tasks[index].start)
 
     def _whole_sweep(self, segment: SegmentId) -> SweepTask:
         return SweepTask(
@@ -178,6 +190,7 @@ class ExportRun:
             scope=plan.scope,
             stream=plan.stream,
             layout=plan.layout,
+            compression=plan.compression,
             configuration=plan.configuration,
             epochs=plan.epochs,
             from_=plan.from_,
@@ -194,7 +207,7 @@ class ExportRun:
 
 
 def _row(segment: SegmentId, piece: Piece) -> RangeRow:
-    return RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
+    return RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
 
 
 def _entry(planned: PlannedSegment, held: Iterable[RangeRow]) -> SegmentEntry:

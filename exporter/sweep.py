@@ -57,19 +57,20 @@ def sweep(task: SweepTask) -> int:
     layout, objects = open_layout(task.layout), task.root.open()
     place = (objects, task.prefix, task.segment.epoch, task.segment.number)
     removed, at = 0, task.start
-    for start, end in _joined(task.pieces):
+    for run in _runs(task.pieces):
+        start, end = run[0][0], run[-1][1]
         removed += layout.remove_all(*place, at, start) if at < start else 0
-        removed += layout.remove_extra(*place, start, end)
+        removed += layout.remove_extra(*place, run)
         at = end
     return removed + (layout.remove_all(*place, at, task.end) if at < task.end else 0)
 
 
-def _joined(pieces: tuple[Piece, ...]) -> list[tuple[int, int]]:
-    """The pieces as stretches, neighbours joined: one listing each."""
-    stretches: list[tuple[int, int]] = []
+def _runs(pieces: tuple[Piece, ...]) -> list[list[tuple[int, int]]]:
+    """The pieces' starts and ends, those together that follow each other."""
+    runs: list[list[tuple[int, int]]] = []
     for piece in pieces:
-        if stretches and stretches[-1][1] == piece.start:
-            stretches[-1] = (stretches[-1][0], piece.end)
+        if runs and runs[-1][-1][1] == piece.start:
+            runs[-1].append((piece.start, piece.end))
         else:
-            stretches.append((piece.start, piece.end))
-    return stretches
+            runs.append([(piece.start, piece.end)])
+    return runs

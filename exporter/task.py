@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.reading import TRUNCATED, RangeReader, find_start
+from exporter.reading import TRUNCATED, PieceReader, RangeReader, find_start
 from exporter.spans import Span
-from manifests.model import Layout
-from manifests.rows import FinishedRange, Gap, leave_row
+from manifests.model import Compression, Layout
+from manifests.rows import FinishedRange, Gap, Piece, leave_row
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -31,7 +31,8 @@ class ExportTask:
 
     Attributes:
         source, stream, segment: where from. segment_end: where the segment ends for this generation (bytes).
-        root, prefix: the archive. generation, layout: of the plan.
+        root, prefix: the archive. generation, layout, compression: of the plan.
+        window: bytes to hold in memory at most, of what is on its way.
         span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
     """
 
@@ -43,6 +44,8 @@ class ExportTask:
     prefix: str
     generation: int
     layout: Layout
+    compression: Compression
+    window: int
     span: Span
 
 
@@ -65,7 +68,7 @@ def export_range(task: ExportTask) -> Exported:
         NotEvents: a range that begins at a known boundary is not made of events.
         InvalidCut: the segment's end for this generation lies inside an event.
     """
-    with task.source.open() as source:
+    with task.source.lend() as source:
         objects = task.root.open()
         found = _start(source, task)
         if found is None or found.start >= task.span.high:
@@ -78,15 +81,26 @@ def export_range(task: ExportTask) -> Exported:
             high=task.span.high,
             segment_end=task.segment_end,
         )
-        layout = open_layout(task.layout)
         try:
-            layout.write_events(objects, task.prefix, task.segment.epoch, task.segment.number, reader.events())
+            pieces = tuple(_write(objects, task, piece) for piece in reader.pieces())
         except NotAnEvent as error:
             if not task.span.known:
                 return Exported(task.segment, None)  # a wrong guess; the driver comes back with a proved boundary
             raise _not_events(task, error) from None
-        row = reader.row
-        return Exported(task.segment, _leave(objects, task, row.model_copy(update={"gaps": (*found.gaps, *row.gaps)})))
+        row = FinishedRange(
+            start=found.start,
+            end=reader.end,
+            pieces=tuple(piece for piece in pieces if piece.events),
+            gaps=(*found.gaps, *reader.gaps),
+        )
+        return Exported(task.segment, _leave(objects, task, row))
+
+
+def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader) -> Piece:
+    written = open_layout(task.layout, task.compression).write_run(
+        objects, task.prefix, task.segment.epoch, task.segment.number, piece.blocks(), task.window
+    )
+    return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)
 
 
 def _start(source: StreamStore, task: ExportTask) -> FinishedRange | None:

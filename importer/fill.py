@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from manifests.ranges import RangeRow
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
-from problems import Conflict
+from problems import Conflict, Damaged
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import SegmentAppender, StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Stretch", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Stretch", "damaged_range", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler below a start offset is dropped after this many bytes, so that it never piles up."""
@@ -34,16 +35,21 @@ class Stretch:
 
     Attributes:
         start, end: offsets in the target (bytes), both event boundaries.
-        origin: "range": (part of) an archived range. "filler": zeros framed as events, dropped or standing for a gap.
+        origin: (a part of) this archived range; None for filler: zeros framed as events, dropped or standing for a gap.
         source: offset in the archived segment that `start` corresponds to (ranges only).
         layout: of the archived range.
     """
 
     start: int
     end: int
-    origin: Literal["range", "filler"]
+    origin: RangeRow | None = None
     source: int = 0
     layout: str = ""
+
+    @property
+    def is_whole_range(self) -> bool:
+        """Whether it is all of an archived range, so that its digest is known."""
+        return self.origin is not None and self.end - self.start == self.origin.end - self.origin.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class FillTask:
     Attributes:
         target, stream: where to. segment: which segment; the same id in archive and target.
         root, prefix: the archive.
+        window: bytes to hold in memory at most, of what is on its way.
         head: the segment's start offset in the target; what lies below is filler and is dropped at once.
         stretches: from offset 0 to the segment's end, without holes.
     """
@@ -62,6 +69,7 @@ class FillTask:
     segment: SegmentId
     root: RootAddress
     prefix: str
+    window: int
     head: int
     stretches: tuple[Stretch, ...]
 
@@ -73,10 +81,17 @@ class FillTask:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A segment that holds all its bytes: which, and how many bytes this run appended."""
+    """A segment that holds all its bytes.
+
+    Attributes:
+        segment: which. appended: how many bytes this run appended.
+        proved_from: of the archived ranges that begin at or after this offset of the target, this run has appended
+            every byte, and the bytes that went in had the ranges' digests.
+    """
 
     segment: SegmentId
     appended: int
+    proved_from: int
 
 
 def fill_segment(task: FillTask) -> Filled:
@@ -86,16 +101,16 @@ def fill_segment(task: FillTask) -> Filled:
         Conflict: the segment holds more than the archive, or somebody else appends to it.
         Damaged: an object is missing or has the wrong size.
     """
-    with task.target.open() as store:
+    with task.target.lend() as store:
         for _ in range(FOREIGN_APPENDS):
             try:
-                return Filled(task.segment, _append_rest(store, task))
+                return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
     raise Conflict("somebody else appends to the segment", where=task.segment.in_stream(task.stream))
 
 
-def _append_rest(store: StreamStore, task: FillTask) -> int:
+def _append_rest(store: StreamStore, task: FillTask) -> Filled:
     with store.appender(task.stream, task.segment) as appender:
         begun = appender.offset
         if begun > task.end:
@@ -106,13 +121,18 @@ def _append_rest(store: StreamStore, task: FillTask) -> int:
         dropped = begun
         for stretch in task.stretches:
             start = max(stretch.start, appender.offset)
+            digest = hashlib.sha256() if stretch.is_whole_range and start == stretch.start else None
             for block in _blocks(task, stretch, start):
                 appender.append(block)
+                if digest is not None:
+                    digest.update(block)
                 if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
                     dropped = _drop(store, task, appender)
+            if digest is not None and stretch.origin is not None and digest.hexdigest() != stretch.origin.digest:
+                raise damaged_range(task.prefix, stretch.origin, task.stream)
             if stretch.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
-        return appender.flush() - begun
+        return Filled(task.segment, appender.flush() - begun, begun)
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
@@ -125,20 +145,23 @@ def _blocks(task: FillTask, stretch: Stretch, start: int) -> Iterator[bytes | me
     """The stretch's bytes from ``start`` on, as blocks that can be appended."""
     if start >= stretch.end:
         return
-    if stretch.origin == "filler":
+    if stretch.origin is None:
         yield from filler(stretch.end - start)
         return
     shift = stretch.source - stretch.start
-    at, end = start + shift, stretch.end + shift
-    layout, objects = open_layout(stretch.layout), task.root.open()
-    place = (objects, task.prefix, task.segment.epoch, task.segment.number)
-    first = at
-    if start > stretch.start:
-        # An earlier run may have been stopped between two blocks of one large event.
-        listed = layout.list_range(*place, stretch.source, end)
-        first = next((stored.offset for stored in listed if stored.offset + stored.length > at), at)
-    for block in layout.read_range(*place, first, end):
-        view = memoryview(block)[max(at - first, 0) :]
-        first += len(block)
+    blocks = open_layout(stretch.layout).read_range(
+        task.root.open(), task.prefix, stretch.origin.extent, start + shift, stretch.end + shift, task.window
+    )
+    for block in blocks:
+        view = memoryview(block)
         for piece in range(0, len(view), MAX_BLOCK_BYTES):
             yield view[piece : piece + MAX_BLOCK_BYTES]
+
+
+def damaged_range(prefix: str, row: RangeRow, target: StreamName) -> Damaged:
+    """What to say of a range whose bytes are not what its manifest says."""
+    return Damaged(
+        "the archive's bytes are not what its manifest says",
+        where=f"{prefix}{row.segment} bytes {row.start} to {row.end}",
+        todo=f"Restore the archive from a copy, delete {target} and import again.",
+    )

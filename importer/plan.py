@@ -211,18 +211,18 @@ def _plan_segment(
         start = parts[0].start  # a gap at the very head: the stream starts behind it
     head, shift, at, gap_bytes = (start, 0, start, 0) if keep else (0, start, start, 0)
     if head:
-        stretches.append(Stretch(0, head, "filler"))
+        stretches.append(Stretch(0, head))
     for part in [*parts, None]:
         until = part.start if part is not None else max(end or 0, at)
         if until > at:
             check_gap(at, until)
             gap_bytes += until - at
             if keep:
-                stretches.append(Stretch(at, until, "filler"))
+                stretches.append(Stretch(at, until))
             else:
                 shift += until - at
         if part is not None:
-            stretches.append(Stretch(part.start - shift, part.end - shift, "range", part.start, part.layout))
+            stretches.append(Stretch(part.start - shift, part.end - shift, part.row, part.start, part.layout))
             laid.append(replace(part, shift=shift))
             at = part.end
     return SegmentPlan(head, tuple(stretches), tuple(laid), gap_bytes, 0 if keep else start)
@@ -239,7 +239,7 @@ def _check_gap(history: History, segment: SegmentId, start: int, end: int) -> No
 
 def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:
     for segment, plan in segments.items():
-        size = sum(stretch.end - stretch.start for stretch in plan.stretches if stretch.origin == "filler")
+        size = sum(stretch.end - stretch.start for stretch in plan.stretches if stretch.origin is None)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from importer.fill import damaged_range
+from manifests.ranges import RangeRow
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
-from problems import Damaged, Failed
-from streamstore.framing import EventSplitter
+from problems import Failed
 from streamstore.model import SegmentId, StreamName
+from streamstore.splitting import EventSplitter
 from streamstore.uri import StoreAddress
 
 __all__ = ["Verified", "VerifyTask", "verify_range"]
@@ -22,7 +24,7 @@ class VerifyTask:
     Attributes:
         target, stream, segment: where it was restored to.
         root, prefix, layout: where it comes from.
-        start, end, events, digest: of the whole archived range, in the archive's offsets (bytes).
+        row: the whole archived range, in the archive's offsets (bytes).
         part_start, part_end: what of it was restored, in the archive's offsets.
         shift: how much lower the offsets in the target are.
     """
@@ -33,10 +35,7 @@ class VerifyTask:
     root: RootAddress
     prefix: str
     layout: str
-    start: int
-    end: int
-    events: int
-    digest: str
+    row: RangeRow
     part_start: int
     part_end: int
     shift: int
@@ -44,7 +43,7 @@ class VerifyTask:
     @property
     def whole(self) -> bool:
         """Whether all of the range was restored."""
-        return (self.start, self.end) == (self.part_start, self.part_end)
+        return (self.row.start, self.row.end) == (self.part_start, self.part_end)
 
     @property
     def where(self) -> str:
@@ -69,15 +68,11 @@ def verify_range(task: VerifyTask) -> Verified:
         Failed: the archive is good, the target's bytes differ.
     """
     restored = _digest_of_target(task)
-    if task.whole and restored == task.digest:
-        return Verified(task.events, task.end - task.start)
+    if task.whole and restored == task.row.digest:
+        return Verified(task.row.events, task.row.end - task.row.start)
     whole, part, events = _read_archive(task)
-    if whole != task.digest:
-        raise Damaged(
-            "the archive's bytes are not what its manifest says",
-            where=f"{task.prefix}{task.segment} bytes {task.start} to {task.end}",
-            todo=f"Restore the archive from a copy, delete {task.stream} and import again.",
-        )
+    if whole != task.row.digest:
+        raise damaged_range(task.prefix, task.row, task.stream)
     if part != restored:
         raise Failed(
             "the restored bytes differ from the archive's",
@@ -89,7 +84,7 @@ def verify_range(task: VerifyTask) -> Verified:
 
 def _digest_of_target(task: VerifyTask) -> str:
     digest = hashlib.sha256()
-    with task.target.open() as store:
+    with task.target.lend() as store:
         for block in store.read(task.stream, task.segment, task.part_start - task.shift, task.part_end - task.shift):
             digest.update(block)
     return digest.hexdigest()
@@ -98,16 +93,15 @@ def _digest_of_target(task: VerifyTask) -> str:
 def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
     """Digest of the whole range, digest of the part that was restored, and how many events the part has."""
     whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
-    splitter = EventSplitter(task.start, task.segment.in_stream(task.stream))
-    blocks = open_layout(task.layout).read_range(
-        task.root.open(), task.prefix, task.segment.epoch, task.segment.number, task.start, task.end
-    )
-    at = task.start
+    row = task.row
+    splitter = EventSplitter(row.start, task.segment.in_stream(task.stream))
+    blocks = open_layout(task.layout).read_range(task.root.open(), task.prefix, row.extent, row.start, row.end)
+    at = row.start
     for block in blocks:
         whole.update(block)
         low, high = max(task.part_start - at, 0), min(task.part_end - at, len(block))
         if low < high:
             part.update(memoryview(block)[low:high])
-        events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.feed(block))
+        events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.events(block))
         at += len(block)
     return whole.hexdigest(), part.hexdigest(), events

@@ -142,8 +142,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
 
 
 def _listed(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
-    segment = row.segment
-    listed = open_layout(task.layout).check_range(store, task.prefix, segment.epoch, segment.number, row.start, row.end)
+    listed = open_layout(task.layout).check_range(store, task.prefix, row.extent)
     told = [f"{finding.what} ({finding.key})" for finding in listed.findings]
     if not listed.found and listed.events not in {None, row.events}:
         return [f"{listed.events} events instead of {row.events}"], 1
@@ -152,11 +151,8 @@ def _listed(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[s
 
 def _compared(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
     digest = hashlib.sha256()
-    segment = row.segment
     try:
-        for block in open_layout(task.layout).read_range(
-            store, task.prefix, segment.epoch, segment.number, row.start, row.end
-        ):
+        for block in open_layout(task.layout).read_range(store, task.prefix, row.extent, row.start, row.end):
             digest.update(block)
     except Damaged as damaged:
         return [str(damaged)], 1

@@ -30,6 +30,7 @@ from streamstore.model import (
 )
 
 __all__ = [
+    "Compression",
     "Configuration",
     "Count",
     "Cut",
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 Layout = Literal["events", "chunks"]
+Compression = Literal["", "zstd"]
 Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]

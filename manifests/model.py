@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from manifests.entries import (
+    Compression,
     Configuration,
     Count,
     Cut,
@@ -32,6 +33,7 @@ from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import KeyRange, SegmentId, StreamDescription, StreamName
 
 __all__ = [
+    "Compression",
     "Configuration",
     "Digest",
     "EpochEntry",
@@ -72,6 +74,7 @@ class GenerationModel(Model):
     scope: str
     stream: str
     layout: Layout
+    compression: Compression = ""
     configuration: Configuration
     epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
     from_: Annotated[Cut, Field(alias="from")]
@@ -88,6 +91,8 @@ class GenerationModel(Model):
             _ = self.name
         except InvalidName as error:
             raise ValueError(str(error)) from None
+        if self.compression and self.layout != "chunks":
+            raise ValueError(f"layout {self.layout} is never compressed")
         if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
             raise ValueError("epochs are not numbered from 0 on")
         ranges: dict[SegmentId, KeyRange] = {}

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifests.entries import one_line
+from objectstore.layouts.chunks import FRAME_BYTES
+from objectstore.layouts.extent import Extent
 from problems import Damaged
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName
@@ -31,6 +34,9 @@ SCHEMA = pa.schema(
         pa.field("digest", pa.string(), nullable=False),
     ]
 )
+FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
+"""A column that only the index of a compressed generation has."""
+
 BATCH_ROWS = 10_000
 
 
@@ -43,6 +49,7 @@ class RangeRow:
         start, end: offsets in the segment (bytes), event boundaries.
         events: how many events it has.
         digest: SHA-256 of the segment's own bytes from `start` to `end`, hexadecimal.
+        frames: how many bytes each frame of a compressed range has, in order; none if it is not compressed.
     """
 
     segment: SegmentId
@@ -50,6 +57,12 @@ class RangeRow:
     end: int
     events: int
     digest: str
+    frames: tuple[int, ...] = ()
+
+    @property
+    def extent(self) -> Extent:
+        """The range as layouts want it."""
+        return Extent(self.segment.epoch, self.segment.number, self.start, self.end, self.frames)
 
 
 def segment_digest(digests: Iterable[str]) -> str:
@@ -63,16 +76,20 @@ def segment_digest(digests: Iterable[str]) -> str:
 def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
     """The rows, in order of (segment, start), as a Parquet file."""
     sink, left = io.BytesIO(), iter(rows)
-    with pq.ParquetWriter(sink, SCHEMA, compression="zstd") as writer:
-        while batch := list(islice(left, BATCH_ROWS)):
+    batch = list(islice(left, BATCH_ROWS))
+    schema = SCHEMA.append(FRAMES) if any(row.frames for row in batch) else SCHEMA
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        while batch:
             columns = [
                 [row.segment.in_stream(stream) for row in batch],
                 [row.start for row in batch],
                 [row.end for row in batch],
                 [row.events for row in batch],
                 [row.digest for row in batch],
+                [row.frames for row in batch],
             ]
-            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+            writer.write_batch(pa.record_batch(columns[: len(schema)], schema=schema))
+            batch = list(islice(left, BATCH_ROWS))
     return sink.getvalue()
 
 
@@ -89,7 +106,7 @@ def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[Range
     """
     try:
         file = pq.ParquetFile(io.BytesIO(data))
-        if not file.schema_arrow.equals(SCHEMA):
+        if not (file.schema_arrow.equals(SCHEMA) or file.schema_arrow.equals(SCHEMA.append(FRAMES))):
             raise Damaged("not an index of ranges (its columns are others)", where=where)
         last: RangeRow | None = None
         for batch in file.iter_batches(BATCH_ROWS):
@@ -103,14 +120,20 @@ def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[Range
         raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
 
-def _row(stream: StreamName, values: tuple[str, int, int, int, str], where: str) -> RangeRow:
-    name, start, end, events, digest = values
+def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
+    name, start, end, events, digest = values[:5]
+    frames = tuple(values[5]) if len(values) > 5 else ()
     owner, _, segment = name.rpartition("/")
     try:
         found = SegmentId.parse(segment)
     except InvalidName as error:
         raise Damaged("an index of ranges names no segment", where=f"{where}: {one_line(error)}") from None
     right = owner == str(stream) and 0 <= start < end and 0 < events <= (end - start) // 8
-    if not right or len(digest) != 64 or digest.strip("0123456789abcdef"):
+    if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
         raise Damaged("an impossible row in an index of ranges", where=f"{where}: {one_line(values)}")
-    return RangeRow(found, start, end, events, digest)
+    return RangeRow(found, start, end, events, digest, frames)
+
+
+def _are_frames(frames: tuple[Any, ...], size: int) -> bool:
+    """Whether a range of this size can have these frames."""
+    return not frames or (len(frames) == -(-size // FRAME_BYTES) and all(isinstance(f, int) and f > 0 for f in frames))

@@ -20,12 +20,16 @@ __all__ = ["FinishedRange", "Gap", "Piece", "find_rows", "leave_row"]
 
 
 class Piece(Model):
-    """A run of archived events without a hole; `digest` is over the segment's bytes from `start` to `end`."""
+    """A run of archived events without a hole.
+
+    `digest` is over the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed object's frames.
+    """
 
     start: Offset
     end: Offset
     events: Count
     digest: Digest
+    frames: tuple[Count, ...] = ()
 
 
 class Gap(Model):

@@ -14,7 +14,7 @@ from objectstore.errors import AlreadyExists, WrongSize
 from objectstore.store import ObjectStore
 from problems import Conflict
 
-__all__ = ["WINDOW", "WINDOW_BYTES", "get_all", "put_all", "put_same"]
+__all__ = ["WINDOW", "WINDOW_BYTES", "get_all", "get_parts", "put_all", "put_same"]
 
 WINDOW = 32
 """Objects in flight. More threads are not faster: obstore's own work is the limit."""
@@ -22,7 +22,11 @@ WINDOW = 32
 WINDOW_BYTES = 32 * 1024 * 1024
 """Bytes in flight; a single larger object still goes, alone. obstore may hold each of them two or three times."""
 
+PART_BYTES = 4 * 1024 * 1024
+"""A large object is compared with what should be there in parts of this size."""
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
@@ -34,12 +38,21 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
     try:
         store.put(key, data)
     except AlreadyExists:
-        if store.get(key) != data:
+        if not _holds(store, key, data):
             raise Conflict(
                 "another object is already there",
                 where=f"{store.uri}/{key}",
                 todo="It was not written by this stream's export; archive to another root or remove it.",
             ) from None
+
+
+def _holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
+    """Whether an object is these bytes; a large one is compared a part at a time."""
+    if len(data) <= PART_BYTES:
+        return store.get(key) == data
+    view = memoryview(data)
+    parts = ((low, min(low + PART_BYTES, len(view))) for low in range(0, len(view), PART_BYTES))
+    return store.size(key) == len(view) and all(store.get(key, low, high) == view[low:high] for low, high in parts)
 
 
 def put_all(
@@ -101,19 +114,58 @@ def get_all(
         WrongSize: an object has another size now.
         Problem: the first one met; what comes before it in order may be missing.
     """
-    flow = _Flow(enumerate(items), lambda item: item[1][1], window_bytes, limit=4 * window)
-    arrived: dict[int, tuple[str, bytes, int]] = {}
+
+    def get(item: tuple[str, int]) -> tuple[str, bytes]:
+        key, size = item
+        data = store.get(key)
+        if len(data) != size:
+            raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
+        return key, data
+
+    return _in_order(items, get, lambda item: item[1], window, window_bytes)
+
+
+def get_parts(
+    store: ObjectStore,
+    key: str,
+    parts: Iterable[tuple[int, int]],
+    *,
+    window: int = WINDOW,
+    window_bytes: int = WINDOW_BYTES,
+) -> Iterator[bytes]:
+    """Get parts of one object, in the order given; else as `get_all`.
+
+    Args:
+        store: where from.
+        key: the object.
+        parts: (first byte, the one after the last). Each thread in turn takes the next.
+        window: requests in flight at most, as for `get_all`.
+        window_bytes: bytes in flight and waiting at most, as for `get_all`.
+
+    Raises:
+        WrongSize: the object does not reach so far.
+        Problem: the first one met; what comes before it in order may be missing.
+    """
+
+    def get(part: tuple[int, int]) -> bytes:
+        return store.get(key, *part)
+
+    return _in_order(parts, get, lambda part: part[1] - part[0], window, window_bytes)
+
+
+def _in_order(
+    items: Iterable[T], get: Callable[[T], R], size_of: Callable[[T], int], window: int, window_bytes: int
+) -> Iterator[R]:
+    """What `get` makes of every item, in the order of the items, got by many threads."""
+    flow = _Flow(enumerate(items), lambda item: size_of(item[1]), window_bytes, limit=4 * window)
+    arrived: dict[int, tuple[R, int]] = {}
     awaited = -1
 
     def work() -> None:
         while taken := flow.take():
-            (index, (key, _)), size = taken
+            (index, item), size = taken
             threads.be_enough_for(size)
-            data = store.get(key)
-            if len(data) != size:
-                raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
-            arrived[index] = key, data, size
-            del data  # or every thread that waits would keep its last object
+            arrived[index] = get(item), size
             if index == awaited:
                 flow.tell()
 
@@ -128,9 +180,9 @@ def get_all(
             # A thread puts its object down first and looks at `awaited` then.
             if not (here() or flow.wait_until(here)) or awaited == flow.count:
                 break
-            key, data, size = arrived.pop(awaited)
-            yield key, data
-            del data
+            got, size = arrived.pop(awaited)
+            yield got
+            del got
             flow.give_back(size)
     finally:
         flow.stop()

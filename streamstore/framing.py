@@ -1,4 +1,4 @@
-"""Events in a segment's bytes: framing, walking, and finding where one begins.
+"""Events as a segment's bytes: framing, and finding where one begins; `streamstore.splitting` goes the other way.
 
 An event is an 8-byte header (int32 type = 0, int32 payload length, big-endian) and its payload. Read as one big-endian
 int64, a header is valid if it is from 0 to `MAX_EVENT_BYTES`: one comparison an event. A segment holds nothing but
@@ -17,7 +17,6 @@ from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
 __all__ = [
     "MAX_BLOCK_BYTES",
-    "EventSplitter",
     "NotAnEvent",
     "filler",
     "frame",
@@ -117,111 +116,3 @@ def filler(length: int) -> Iterator[bytes]:
             size -= HEADER_BYTES
         yield frame(bytes(size - HEADER_BYTES))
         length -= size
-
-
-class EventSplitter:
-    """Walks the events of a segment whose bytes arrive as a sequence of blocks, cut anywhere.
-
-    Memory: the events of one block are views into it; only an event that is cut by a block's end is copied.
-
-    Args:
-        offset: where in the segment the first block begins (bytes); an event has to begin there.
-        where: names the segment in messages.
-    """
-
-    __slots__ = ("_offset", "_tail", "_where")
-
-    def __init__(self, offset: int, where: str = "") -> None:
-        self._offset = offset
-        self._tail = bytearray()
-        self._where = where
-
-    @property
-    def offset(self) -> int:
-        """Where the next event begins: behind all that were yielded (exact once a `feed` is used up)."""
-        return self._offset
-
-    @property
-    def pending(self) -> int:
-        """How many bytes behind `offset` have been fed already."""
-        return len(self._tail)
-
-    @property
-    def next_length(self) -> int:
-        """How long the event at `offset` is with its header (bytes); 8 as long as its header is not whole.
-
-        Raises:
-            NotAnEvent: no event begins there.
-        """
-        return self._length() if len(self._tail) >= HEADER_BYTES else HEADER_BYTES
-
-    def feed(self, block: Buffer) -> Iterator[tuple[int, memoryview]]:
-        """Each event that ends in this block: offset of its header, payload.
-
-        The iterator has to be used up before the next block is fed; a payload is valid as long as the block is.
-
-        Raises:
-            NotAnEvent: no event begins where one should.
-        """
-        view = memoryview(block)
-        position = 0
-        if self._tail:
-            position = self._complete(view)
-            if not self._whole():
-                return
-            event, self._tail = self._tail, bytearray()
-            yield self._offset, memoryview(event)[HEADER_BYTES:]
-            self._offset += len(event)
-        base = self._offset - position
-        size, unpack = len(view), _HEADER.unpack_from
-        last = size - HEADER_BYTES
-        while position <= last:
-            (length,) = unpack(view, position)
-            if not 0 <= length <= MAX_EVENT_BYTES:
-                raise self._not_an_event(base + position)
-            begin = position + HEADER_BYTES
-            end = begin + length
-            if end > size:
-                break
-            yield base + position, view[begin:end]
-            position = end
-        self._offset = base + position
-        self._tail += view[position:]
-
-    def finish(self) -> int:
-        """Say that no block follows; returns `offset`, now the end.
-
-        Raises:
-            NotAnEvent: the last event is cut.
-        """
-        if self._tail:
-            raise NotAnEvent(
-                f"an event at offset {self._offset} is cut after {len(self._tail)} bytes",
-                where=self._where,
-                offset=self._offset,
-            )
-        return self._offset
-
-    def _complete(self, view: memoryview) -> int:
-        """Add to the cut event what the block has of it; returns how much that is."""
-        taken = self._fill_up(view, 0, HEADER_BYTES)
-        return taken if len(self._tail) < HEADER_BYTES else self._fill_up(view, taken, self._length())
-
-    def _fill_up(self, view: memoryview, position: int, wanted: int) -> int:
-        """Add bytes from ``position`` on until the cut event has ``wanted`` of them; returns where that stopped."""
-        missing = max(wanted - len(self._tail), 0)
-        self._tail += view[position : position + missing]
-        return min(position + missing, len(view))
-
-    def _length(self) -> int:
-        """The cut event's length with its header, which is complete."""
-        length: int = _HEADER.unpack_from(self._tail)[0]
-        if not 0 <= length <= MAX_EVENT_BYTES:
-            raise self._not_an_event(self._offset)
-        return HEADER_BYTES + length
-
-    def _whole(self) -> bool:
-        return len(self._tail) >= HEADER_BYTES and len(self._tail) == self._length()
-
-    def _not_an_event(self, offset: int) -> NotAnEvent:
-        return NotAnEvent(f"no event begins at offset {offset}", where=self._where, offset=offset)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from streamstore.errors import InvalidName
+from streamstore.lending import lend
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 
@@ -50,6 +52,10 @@ class StoreAddress:
         store: StreamStore = getattr(import_module(scheme.module), scheme.store)(self.settings)
         return store
 
+    def lend(self) -> AbstractContextManager[StreamStore]:
+        """Open the store for one task of many: where it can be shared, the next one in this process finds it open."""
+        return lend(self, self.open) if _SCHEMES[self.scheme].shared else self.open()
+
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
@@ -60,6 +66,7 @@ class _Scheme:
         check: says what is wrong with a location; empty if nothing is.
         settings: makes of the store's URI what the implementation is opened with.
         module, store: where the implementation is; imported when a store is opened.
+        shared: whether an open store keeps nobody else out, so that it can stay open for a while.
     """
 
     form: str
@@ -67,6 +74,7 @@ class _Scheme:
     settings: Callable[[str], Any]
     module: str
     store: str
+    shared: bool
 
 
 def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
@@ -127,14 +135,27 @@ def _folder(uri: str) -> str:
 
 _SCHEMES = {
     "pravega": _Scheme(
-        "pravega://HOST:PORT/SCOPE/STREAM", _check_host, _pravega_settings, "streamstore.pravega.store", "PravegaStore"
+        form="pravega://HOST:PORT/SCOPE/STREAM",
+        check=_check_host,
+        settings=_pravega_settings,
+        module="streamstore.pravega.store",
+        store="PravegaStore",
+        shared=True,
     ),
     "pravega+tls": _Scheme(
-        "pravega+tls://HOST:PORT/SCOPE/STREAM",
-        _check_host,
-        _pravega_settings,
-        "streamstore.pravega.store",
-        "PravegaStore",
+        form="pravega+tls://HOST:PORT/SCOPE/STREAM",
+        check=_check_host,
+        settings=_pravega_settings,
+        module="streamstore.pravega.store",
+        store="PravegaStore",
+        shared=True,
     ),
-    "local": _Scheme("local:///FOLDER/SCOPE/STREAM", _check_folder, _folder, "streamstore.local", "LocalStore"),
+    "local": _Scheme(
+        form="local:///FOLDER/SCOPE/STREAM",
+        check=_check_folder,
+        settings=_folder,
+        module="streamstore.local",
+        store="LocalStore",
+        shared=False,
+    ),
 }

@@ -1,6 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
-    from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive, run_demo
+    from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
+    from streamvault import convert_archive, get_event, run_demo
 
 Nothing heavy is imported until a verb is called.
 """
@@ -12,12 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamvault.checking import check_archive
+    from streamvault.converting import convert_archive
     from streamvault.demo import run_demo
     from streamvault.exporting import export_stream
+    from streamvault.getting import get_event
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive
 
-__all__ = ["check_archive", "export_stream", "import_stream", "list_archives", "run_demo", "show_archive"]
+__all__ = [
+    "check_archive",
+    "convert_archive",
+    "export_stream",
+    "get_event",
+    "import_stream",
+    "list_archives",
+    "run_demo",
+    "show_archive",
+]
 
 _HOMES = {
     "export_stream": "streamvault.exporting",
@@ -25,6 +37,8 @@ _HOMES = {
     "list_archives": "streamvault.looking",
     "show_archive": "streamvault.looking",
     "check_archive": "streamvault.checking",
+    "convert_archive": "streamvault.converting",
+    "get_event": "streamvault.getting",
     "run_demo": "streamvault.demo",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import get_args
 
 from exporter.estimate import count_ranges, estimate_events
@@ -11,7 +12,7 @@ from exporter.planning import Planned, Wanted, make_plan, settle_plan
 from exporter.run import ExportRun
 from exporter.tidy import tidy_up
 from manifests.archive import Archive
-from manifests.model import Layout
+from manifests.model import Compression, Layout
 from manifests.plan import Plan, find_plan
 from objectstore.uri import RootAddress
 from problems import Usage
@@ -21,9 +22,10 @@ from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
-from streamvault.reports import ExportReport, GapReport
+from streamvault.reports import Cost, ExportReport, GapReport
 from streamvault.requests import cost_of_export
 from streamvault.version import TOOL
+from streamvault.windows import WINDOW, check_window
 
 __all__ = ["export_stream"]
 
@@ -36,8 +38,10 @@ def export_stream(
     *,
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
-    layout: str = "events",
+    layout: Layout = "events",
+    compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -53,8 +57,10 @@ def export_stream(
         from_cut: a stream cut, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for the stream's head, or
             where the archive ends.
         to_cut: likewise; None for the stream's tail.
-        layout: ``"events"``.
+        layout: ``"events"``: an object for each event; ``"chunks"``: one for each range.
+        compress: ``"zstd"`` compresses chunks; their digests stay those of the segment's bytes.
         range_size: bytes; where ranges are cut.
+        window: bytes that a task may hold of what is on its way; at least `range_size` for chunks.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -66,7 +72,8 @@ def export_stream(
     progress = progress or Progress()
     source, name = parse_stream(stream)
     address = RootAddress.parse(root).resolve()
-    wanted = _wanted(name, from_cut, to_cut, layout, range_size)
+    wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
+    check_window(window, range_size if layout == "chunks" else 0)
     Master.parse(master)  # before a plan is made for a run that cannot be
     with source.open() as store:
         archive = Archive(address.open(), name)
@@ -76,10 +83,14 @@ def export_stream(
         warnings = _warnings(planned, wanted)
         for warning in warnings:
             progress.warn(warning)
+        if planned.plan is not None and planned.plan.layout == "chunks":
+            check_window(window, planned.plan.range_size)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
         with open_runner(master) as runner:
-            published = ExportRun(archive, address, source, planned.plan, tool=TOOL).run(runner, progress)
+            published = ExportRun(archive, address, source, planned.plan, tool=TOOL, window=window).run(
+                runner, progress
+            )
             seconds = time.monotonic() - began - runner.start_seconds
     manifest = published.manifest
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
@@ -101,16 +112,26 @@ def export_stream(
     )
 
 
-def _wanted(name: StreamName, from_cut: Cut | None, to_cut: Cut | None, layout: str, range_size: int) -> Wanted:
-    if layout != "events":
-        known = ", ".join(get_args(Layout))
-        raise Usage(f"layout {layout!r} cannot be exported", todo=f"Use events ({known} are known to the format).")
+def _wanted(
+    name: StreamName,
+    from_cut: Cut | None,
+    to_cut: Cut | None,
+    *,
+    layout: Layout,
+    compress: Compression,
+    range_size: int,
+) -> Wanted:
+    if layout not in get_args(Layout):
+        raise Usage("no such layout", where=repr(layout), todo=f"Use {' or '.join(get_args(Layout))}.")
+    if compress not in get_args(Compression) or (compress and layout != "chunks"):
+        raise Usage("layout chunks can be compressed, with zstd", where=f"{layout}, compress {compress!r}")
     if range_size < 1:
         raise Usage("the range size has to be 1 byte at least", where=str(range_size))
     return Wanted(
         from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
         to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
-        layout="events",
+        layout=layout,
+        compression=compress,
         range_size=range_size,
     )
 
@@ -119,10 +140,12 @@ def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
     plan = planned.plan
     if plan is None or not planned.adopted:
         return []
-    asked = (wanted.layout, wanted.range_size, wanted.to_cut or plan.to, wanted.from_cut or plan.from_)
-    if asked == (plan.layout, plan.range_size, plan.to, plan.from_):
+    holds = Wanted(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
+    asked = replace(wanted, from_cut=wanted.from_cut or plan.from_, to_cut=wanted.to_cut or plan.to)
+    if asked == holds:
         return []
-    begun = f"layout {plan.layout}, range size {plan.range_size}, its own cuts"
+    layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
+    begun = f"layout {layout}, range size {plan.range_size}, its own cuts"
     return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
 
 
@@ -161,5 +184,11 @@ def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,
-        cost=cost_of_export(events, ranges, estimated=not exact) if plan else None,
+        cost=_cost(plan, events, ranges, exact=exact) if plan else None,
     )
+
+
+def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
+    if plan.layout == "chunks":
+        return cost_of_export(ranges, ranges, estimated=False)
+    return cost_of_export(events, ranges, estimated=not exact)

@@ -19,6 +19,7 @@ from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
+from streamvault.windows import WINDOW, check_window
 
 __all__ = ["import_stream"]
 
@@ -34,13 +35,16 @@ def import_stream(
     generation: int | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
+    window: int = WINDOW,
+    read_back: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
 
-    After a kill the same call goes on where it stopped. Every range is read back and compared before this returns.
+    After a kill the same call goes on where it stopped. Every range is verified before this returns: the digest of what
+    was appended is the archive's, and what an earlier run had appended is read back and compared.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
@@ -51,6 +55,8 @@ def import_stream(
         generation: restore up to this generation; None for the newest.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: bytes of filler a segment may need with ``"keep"``.
+        window: bytes that a task may hold of what is on its way.
+        read_back: read back also what this run itself has appended.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -62,6 +68,7 @@ def import_stream(
     began = time.monotonic()
     progress = progress or Progress()
     address, scope, name = RootAddress.parse(archive).resolve().split()
+    check_window(window)
     target, target_name = parse_stream(stream)
     if offsets not in {"keep", "shift"}:
         raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
@@ -81,7 +88,16 @@ def import_stream(
         progress.warn(warning)
     say = partial(_report, source, stream, plan, gaps=gaps, warnings=warnings)
     with target.open() as store:
-        run = ImportRun(store, target, target_name, root=address, prefix=source.prefix, plan=plan)
+        run = ImportRun(
+            store,
+            target,
+            target_name,
+            root=address,
+            prefix=source.prefix,
+            plan=plan,
+            window=window,
+            read_back=read_back,
+        )
         run.check_free()
         if dry_run:
             seconds = time.monotonic() - began

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 __all__ = [
     "ArchiveSummary",
     "CheckReport",
+    "ConvertReport",
     "Cost",
     "ExportReport",
     "GapReport",
@@ -141,6 +142,38 @@ class ImportReport(Report):
     total_seconds: float = 0.0
     dry_run: bool = False
     cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertReport(Report):
+    """What a conversion did.
+
+    Attributes:
+        archive: URI of the new archive. source: of the old one.
+        generations: that the old one has. converted: those of them that this run wrote.
+        unchanged: True if all were there already.
+        events, bytes: over all generations (bytes with event headers). moved_bytes: written by this run.
+        ranges: of the generations that were written.
+        seconds, total_seconds, dry_run, cost: as for an export.
+    """
+
+    archive: str
+    source: str
+    generations: tuple[int, ...]
+    converted: tuple[int, ...]
+    unchanged: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    ranges: int = 0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+    def timed(self, total: float, start: float, moved_bytes: int = 0) -> ConvertReport:
+        """The same with its times (seconds): in all, and of that the start of Spark; and what was written."""
+        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3), moved_bytes=moved_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

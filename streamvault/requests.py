@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from importer.plan import Part
+from manifests.model import Layout
+from manifests.ranges import RangeRow
+from objectstore.layouts.chunks import PART_BYTES
 from streamvault.reports import Cost
 
-__all__ = ["cost_of_export", "cost_of_import"]
+__all__ = ["cost_of_conversion", "cost_of_export", "cost_of_import"]
 
 USD_PER_PUT = 0.005 / 1000
 """S3 Standard, us-east-1: PUT, COPY, POST and LIST requests."""
@@ -27,10 +30,24 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool) -> Cost:
 
 
 def cost_of_import(parts: Sequence[Part], generations: int) -> Cost:
-    """An import: every object once, the listing of their keys range by range, and the manifests."""
-    objects = sum(part.row.events if part.layout == "events" else 1 for part in parts)
-    lists = 1 + sum(-(-part.row.events // KEYS_PER_LIST) for part in parts if part.layout == "events")
-    return _cost(objects, puts=lists, gets=objects + 2 * generations, estimated=False)
+    """An import: every object once (a chunk in parts), the listing of the events' keys, and the manifests."""
+    objects, lists, gets = _reading([(part.layout, part.row.events, part.end - part.start) for part in parts])
+    return _cost(objects, puts=lists + 1, gets=gets + 2 * generations, estimated=False)
+
+
+def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) -> Cost:
+    """A conversion: what importing the old archive reads, and what exporting the new one writes."""
+    _, lists, gets = _reading([(stored, row.events, row.end - row.start) for stored, row in rows])
+    objects = len(rows) if layout == "chunks" else sum(row.events for _, row in rows)
+    return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
+
+
+def _reading(ranges: Sequence[tuple[str, int, int]]) -> tuple[int, int, int]:
+    """Objects, LIST and GET requests of reading ranges: (layout, events, bytes)."""
+    events = [count for layout, count, _ in ranges if layout == "events"]
+    chunks = [size for layout, _, size in ranges if layout == "chunks"]
+    lists = sum(-(-count // KEYS_PER_LIST) for count in events)
+    return sum(events) + len(chunks), lists, sum(events) + sum(-(-size // PART_BYTES) for size in chunks)
 
 
 def _cost(objects: int, *, puts: int, gets: int, estimated: bool) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ from manifests.model import Configuration, EpochEntry, GapEntry, Manifest, Segme
 from manifests.ranges import RangeRow, segment_digest
 from objectstore.layouts import open_layout
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.splitting import EventBlock
 from tests.streams import frame
 
 NAME = StreamName("scope", "stream")
@@ -108,10 +109,16 @@ def generation(
     return Made(manifest, rows, events)
 
 
+def runs(events: Iterable[tuple[int, bytes]]) -> Iterator[EventBlock]:
+    """Events, given as (offset of the header, payload), as runs of one each."""
+    for offset, payload in events:
+        yield EventBlock(offset, memoryview(frame(payload)), 1)
+
+
 def write_data(archive: Archive, made: Made) -> None:
     """Write a generation's objects."""
     for segment, events in made.events.items():
-        open_layout("events").write_events(archive.store, archive.prefix, segment.epoch, segment.number, events)
+        open_layout("events").write_run(archive.store, archive.prefix, segment.epoch, segment.number, runs(events))
 
 
 def publish(archive: Archive, *generations: Made) -> None:

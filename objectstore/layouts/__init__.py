@@ -1,22 +1,38 @@
 """How a segment's events become objects: one module per layout, one protocol for all.
 
-Exporter, importer and check speak of a *range* only: the bytes ``[start, end)`` of the segment (epoch, number), both
-ends at event boundaries. Which objects that makes is the layout's business. All methods take the store, the archive's
-prefix in it (``SCOPE/STREAM/``, or empty if the store's root is the archive), and the segment.
+Exporter, importer and check speak of ranges only: the bytes ``[start, end)`` of a segment (epoch, number), both ends at
+event boundaries. Which objects that makes is the layout's business. All methods take the store and the archive's prefix
+in it (``SCOPE/STREAM/``, or empty if the store's root is the archive).
 """
 
-# ruff: noqa: PLR0917  (a range is six plain values: store, prefix, epoch, number, start, end)
+# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, Protocol
 
+from objectstore.bulk import WINDOW_BYTES
 from objectstore.errors import ObjectStoreError
 from objectstore.layouts.chain import Finding, RangeCheck, Stored
+from objectstore.layouts.chunks import ChunksLayout
 from objectstore.layouts.events import EventsLayout
+from objectstore.layouts.extent import EventRun, Extent, Written
 from objectstore.store import ObjectStore
 
-__all__ = ["Finding", "Layout", "RangeCheck", "Stored", "UnknownLayout", "open_layout"]
+__all__ = [
+    "Compression",
+    "EventRun",
+    "Extent",
+    "Finding",
+    "Layout",
+    "RangeCheck",
+    "Stored",
+    "UnknownLayout",
+    "Written",
+    "open_layout",
+]
+
+Compression = Literal["", "zstd"]
 
 
 class UnknownLayout(ObjectStoreError):
@@ -30,48 +46,56 @@ class Layout(Protocol):
     def name(self) -> str:
         """As in a manifest and on the command line."""
 
-    def write_events(
+    def write_run(
         self,
         store: ObjectStore,
         prefix: str,
         epoch: int,
         number: int,
-        events: Iterable[tuple[int, bytes | memoryview]],
-    ) -> int:
-        """Write events that follow each other without a hole, so far as they are not there; returns how many objects.
+        blocks: Iterable[EventRun],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """Write events that follow each other without a hole, so far as they are not there.
 
-        ``events`` are (offset of the header in the segment, payload). They are taken one at a time, by one thread at a
-        time but not always the same; a payload needs to be valid only until the next event is asked for.
+        The blocks are taken one at a time, by one thread at a time but not always the same; a block needs to be valid
+        only until the next one is asked for. ``window_bytes`` bounds what is held in memory, but for one larger object.
 
         Raises:
             Conflict: an object with other bytes is there.
         """
 
     def read_range(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[bytes]:
-        """The segment's bytes ``[start, end)``, as blocks of whole events of about 1 MiB, or one larger event each.
+        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """The segment's bytes ``[start, end)`` of an archived range, as blocks cut anywhere.
 
         Raises:
             Damaged: an object is missing, too much or has another size; names it.
         """
 
-    def list_range(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[Stored]:
-        """The range's objects in order; nothing is read.
+    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+        """The ``length`` bytes of one event with its header, by one request.
+
+        Raises:
+            NoSuchObject, WrongSize: there is no such event.
+        """
+
+    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+        """Offset and length of the event that holds the segment's byte ``offset``, which lies in the extent.
 
         Raises:
             Damaged: as `read_range`.
         """
 
-    def check_range(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> RangeCheck:
+    def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
         """Compare the listing of a range with what must be there; nothing is read and nothing is raised for it."""
 
-    def remove_extra(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
-        """Delete what lies in a range but does not belong to its chain of events; returns how many objects.
+    def remove_extra(
+        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
+    ) -> int:
+        """Delete what lies in ranges but does not belong to them; returns how many objects.
 
-        For a range whose start is proved, and which is complete: what a wrongly guessed start had written.
+        For ranges whose starts are proved, and which are complete: what a wrongly guessed start had written.
 
         Raises:
             Damaged: something is missing, so that nobody can say what is too much. Nothing more is deleted then.
@@ -92,15 +116,23 @@ class Layout(Protocol):
         """Every key of the layout that lies in none of these segments' folders (given in the stream's order)."""
 
 
-_LAYOUTS: dict[str, Layout] = {"events": EventsLayout()}
+_LAYOUTS: dict[tuple[str, Compression], Layout] = {
+    ("events", ""): EventsLayout(),
+    ("chunks", ""): ChunksLayout(),
+    ("chunks", "zstd"): ChunksLayout(compress=True),
+}
 
 
-def open_layout(name: str) -> Layout:
-    """The layout of this name.
+def open_layout(name: str, compression: Compression = "") -> Layout:
+    """The layout of this name; how it compresses matters to who writes only.
 
     Raises:
-        UnknownLayout: there is none.
+        UnknownLayout: there is none, or it cannot be compressed.
     """
-    if name not in _LAYOUTS:
-        raise UnknownLayout("unknown layout", where=repr(name), todo=f"This release knows: {', '.join(_LAYOUTS)}.")
-    return _LAYOUTS[name]
+    if (name, compression) not in _LAYOUTS:
+        known = ", ".join(dict.fromkeys(name for name, _ in _LAYOUTS))
+        if any(name == one for one, _ in _LAYOUTS):
+            todo = "Only layout chunks is compressed."
+            raise UnknownLayout("no such compression for this layout", where=f"{name}, {compression}", todo=todo)
+        raise UnknownLayout("unknown layout", where=repr(name), todo=f"This release knows: {known}.")
+    return _LAYOUTS[name, compression]

@@ -1,27 +1,18 @@
 """The layout ``events``: one object per event, its payload and nothing else."""
 
-# ruff: noqa: PLR0917  (a range is six plain values: store, prefix, epoch, number, start, end)
+# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import get_all, put_all
+from objectstore.bulk import WINDOW_BYTES, get_all, put_all
 from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.keys import (
-    EVENTS,
-    HEADER_BYTES,
-    MAX_INT63,
-    RangeKey,
-    event_key,
-    events_after,
-    events_folder,
-    parse_event,
-    parse_segment,
-)
+from objectstore.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.layouts.extent import EventRun, Extent, Written
+from objectstore.layouts.folders import SegmentFolders, delete_all
+from objectstore.store import ObjectStore
 from problems import Damaged
 
 __all__ = ["EventsLayout"]
@@ -29,135 +20,117 @@ __all__ = ["EventsLayout"]
 BLOCK_BYTES = 1024 * 1024
 """A block is handed on when it has this many bytes."""
 
-DELETE_AT_ONCE = 1000
-
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
 
 
-class EventsLayout:
-    """See `objectstore.layouts.Layout`. Memory: the bulk window's 32 MiB, and two blocks."""
+class EventsLayout(SegmentFolders):
+    """See `objectstore.layouts.Layout`. Memory: the window, and two blocks."""
 
     name = "events"
+    root = EVENTS
+    folder = staticmethod(events_folder)
+    after = staticmethod(events_after)
+    parse = staticmethod(parse_event)
 
-    def write_events(
+    def write_run(
         self,
         store: ObjectStore,
         prefix: str,
         epoch: int,
         number: int,
-        events: Iterable[tuple[int, bytes | memoryview]],
-    ) -> int:
-        """See `Layout.write_events`."""
-        return put_all(
-            store,
-            (
-                (prefix + event_key(epoch, number, offset, len(payload) + HEADER_BYTES), bytes(payload))
-                for offset, payload in events
-            ),
+        blocks: Iterable[EventRun],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_run`."""
+        objects = (
+            (prefix + event_key(epoch, number, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            for block in blocks
+            for offset, payload in block.events()
         )
+        return Written(put_all(store, objects, window_bytes=window_bytes))
 
     def read_range(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[bytes]:
+        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
-        entries = self.list_range(store, prefix, epoch, number, start, end)
+        first = start
+        if start > extent.start:
+            first = self.find_event(store, prefix, extent, start)[0] if start < end else start
+        entries = self.list_range(store, prefix, extent._replace(start=first, end=end))
+        skip = start - first
         parts: list[bytes] = []
         held = 0
-        for payload in _payloads(store, entries):
+        for payload in _payloads(store, entries, window_bytes):
             parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
             held += HEADER_BYTES + len(payload)
             if held >= BLOCK_BYTES:
-                yield b"".join(parts)
-                parts, held = [], 0
+                yield memoryview(b"".join(parts))[skip:]
+                parts, held, skip = [], 0, 0
         if parts:
-            yield b"".join(parts)
+            yield memoryview(b"".join(parts))[skip:]
 
-    def list_range(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[Stored]:
-        """See `Layout.list_range`."""
-        return strict(_walk(store, prefix, epoch, number, start, end), store.uri)
+    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`."""
+        payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length))
+        if len(payload) != length - HEADER_BYTES:
+            key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
+            raise WrongSize(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)
+        return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
-    def check_range(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> RangeCheck:
+    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`."""
+        here = self.between(store, prefix, extent.epoch, extent.number, offset, min(offset + 1, extent.end))
+        key = next((key for entry in here if (key := parse_event(entry.key.removeprefix(prefix)))), None)
+        if key is not None:
+            return key.offset, key.length
+        # a listing goes forward only, so the event before is found from the range's start
+        for stored in self.list_range(store, prefix, extent):
+            if stored.offset <= offset < stored.offset + stored.length:
+                return stored.offset, stored.length
+        raise ValueError(f"{offset} does not lie in {extent}")
+
+    def list_range(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored]:
+        """The range's objects in order; nothing is read.
+
+        Raises:
+            Damaged: an object is missing, too much or has another size.
+        """
+        return strict(self._walk(store, prefix, extent), store.uri)
+
+    def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(_walk(store, prefix, epoch, number, start, end), event_each=True)
+        return check(self._walk(store, prefix, extent), event_each=True)
 
-    def remove_extra(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
+    def remove_extra(
+        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
+    ) -> int:
         """See `Layout.remove_extra`."""
-        return _delete(store, _extra_keys(_walk(store, prefix, epoch, number, start, end), store.uri))
+        stretches = (Extent(epoch, number, start, end) for start, end in _joined(ranges))
+        return sum(
+            delete_all(store, _extra_keys(self._walk(store, prefix, stretch), store.uri)) for stretch in stretches
+        )
 
-    def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
-        """See `Layout.remove_all`."""
-        return _delete(store, (entry.key for entry in _between(store, prefix, epoch, number, start, end)))
+    def _walk(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored | Finding]:
+        skip = len(prefix)
 
-    def strays(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Iterable[tuple[int, int]]
-    ) -> Iterator[str]:
-        """See `Layout.strays`."""
-        folder = prefix + events_folder(epoch, number)
-        after, upto = "", -1
-        for start, end in ranges:
-            if start != upto:
-                yield from _keys(store, folder, after, prefix + events_after(epoch, number, start))
-            after, upto = prefix + events_after(epoch, number, end), end
-        yield from _keys(store, folder, after)
+        def parse(key: str) -> RangeKey | None:
+            return parse_event(key[skip:])
 
-    def segments(self, store: ObjectStore, prefix: str) -> list[tuple[int, int]]:
-        """See `Layout.segments`."""
-        return [found for name in store.folders(prefix + EVENTS) if (found := parse_segment(name)) is not None]
-
-    def foreign(self, store: ObjectStore, prefix: str, segments: Iterable[tuple[int, int]]) -> Iterator[str]:
-        """See `Layout.foreign`."""
-        after, last = "", None
-        for epoch, number in segments:
-            folder = prefix + events_folder(epoch, number)
-            yield from (key for key in _keys(store, prefix + EVENTS, after, folder) if not _is_in(key, last))
-            after, last = prefix + events_after(epoch, number, MAX_INT63), folder
-        yield from (key for key in _keys(store, prefix + EVENTS, after) if not _is_in(key, last))
+        return walk(
+            self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end),
+            start=extent.start,
+            end=extent.end,
+            parse=parse,
+            overhead=HEADER_BYTES,
+            bound=lambda offset: prefix + events_after(extent.epoch, extent.number, offset),
+        )
 
 
-def _keys(store: ObjectStore, folder: str, after: str, stop: str = "") -> Iterator[str]:
-    """A folder's keys after one and, if that is given, before another."""
-    for entry in store.list(folder, after):
-        if stop and entry.key >= stop:
-            return
-        yield entry.key
-
-
-def _is_in(key: str, folder: str | None) -> bool:
-    return folder is not None and key.startswith(folder)
-
-
-def _between(store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> Iterator[ObjectInfo]:
-    """The objects whose keys lie between those of two offsets."""
-    if start >= end:
-        return iter(())
-    stop = prefix + events_after(epoch, number, end)
-    entries = store.list(prefix + events_folder(epoch, number), prefix + events_after(epoch, number, start))
-    return takewhile(lambda entry: entry.key < stop, entries)
-
-
-def _walk(store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> Iterator[Stored | Finding]:
-    skip = len(prefix)
-
-    def parse(key: str) -> RangeKey | None:
-        return parse_event(key[skip:])
-
-    return walk(
-        _between(store, prefix, epoch, number, start, end),
-        start=start,
-        end=end,
-        parse=parse,
-        overhead=HEADER_BYTES,
-        bound=lambda offset: prefix + events_after(epoch, number, offset),
-    )
-
-
-def _payloads(store: ObjectStore, entries: Iterable[Stored]) -> Iterator[bytes]:
+def _payloads(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[bytes]:
     """The objects' bytes. An object that vanished or changed since it was listed is damage too."""
     try:
-        for _, payload in get_all(store, ((entry.key, entry.size) for entry in entries)):
+        for _, payload in get_all(store, ((entry.key, entry.size) for entry in entries), window_bytes=window_bytes):
             yield payload
     except (NoSuchObject, WrongSize) as error:
         raise Damaged(error.what, where=error.where) from None
@@ -171,15 +144,12 @@ def _extra_keys(steps: Iterable[Stored | Finding], root: str) -> Iterator[str]:
             yield step.key
 
 
-def _delete(store: ObjectStore, keys: Iterable[str]) -> int:
-    """Delete keys while they are listed, a request's worth at a time."""
-    batch: list[str] = []
-    count = 0
-    for key in keys:
-        batch.append(key)
-        if len(batch) == DELETE_AT_ONCE:
-            store.delete(batch)
-            count += len(batch)
-            batch = []
-    store.delete(batch)
-    return count + len(batch)
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours joined: one listing each."""
+    stretches: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = (stretches[-1][0], end)
+        else:
+            stretches.append((start, end))
+    return stretches

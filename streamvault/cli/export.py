@@ -5,6 +5,8 @@ from __future__ import annotations
 from sparkrun.progress import Progress
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
+    Compress,
+    CompressOption,
     DryRun,
     FromCut,
     Json,
@@ -17,6 +19,7 @@ from streamvault.cli.options import (
     RootArgument,
     StreamArgument,
     ToCut,
+    Window,
     read_cut,
 )
 from streamvault.cli.output import Results
@@ -34,7 +37,9 @@ def export(
     from_cut: FromCut = None,
     to_cut: ToCut = None,
     layout: LayoutOption = Layout.EVENTS,
+    compress: CompressOption = Compress.NONE,
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
+    window: Window = "64MiB",  # type: ignore[assignment]
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -52,7 +57,9 @@ def export(
             from_cut=starts,
             to_cut=ends,
             layout=layout.value,
+            compress="zstd" if compress is Compress.ZSTD else "",
             range_size=range_size,
+            window=window,
             master=master,
             dry_run=dry_run,
             progress=progress,

@@ -16,8 +16,10 @@ from streamvault.cli.options import (
     Master,
     Offsets,
     OffsetsOption,
+    ReadBack,
     StreamArgument,
     ToCut,
+    Window,
     read_cut,
 )
 from streamvault.cli.output import Results
@@ -37,6 +39,8 @@ def import_(
     generation: Generation = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
+    window: Window = "64MiB",  # type: ignore[assignment]
+    read_back: ReadBack = False,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -56,6 +60,8 @@ def import_(
             generation=generation,
             offsets=offsets.value,
             filler_limit=filler_limit,
+            window=window,
+            read_back=read_back,
             master=master,
             dry_run=dry_run,
             progress=progress,

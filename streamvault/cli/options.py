@@ -14,6 +14,8 @@ from streamvault.sizes import parse_percent, parse_size
 
 __all__ = [
     "ArchiveArgument",
+    "Compress",
+    "CompressOption",
     "DryRun",
     "FillerLimit",
     "FromCut",
@@ -27,10 +29,12 @@ __all__ = [
     "Offsets",
     "OffsetsOption",
     "RangeSize",
+    "ReadBack",
     "RootArgument",
     "Share",
     "StreamArgument",
     "ToCut",
+    "Window",
     "read_cut",
 ]
 
@@ -49,6 +53,13 @@ class Layout(StrEnum):
 
     EVENTS = "events"
     CHUNKS = "chunks"
+
+
+class Compress(StrEnum):
+    """How chunks are compressed."""
+
+    NONE = "none"
+    ZSTD = "zstd"
 
 
 class Offsets(StrEnum):
@@ -136,6 +147,16 @@ RangeSize = Annotated[
     typer.Option(
         "--range-size", metavar="SIZE", parser=_size, help="How much of a segment is one task, for a new archive."
     ),
+]
+CompressOption = Annotated[
+    Compress, typer.Option("--compress", help="Compress chunks; digests stay those of the segment's bytes.")
+]
+Window = Annotated[
+    int,
+    typer.Option("--window", metavar="SIZE", parser=_size, help="The most that a task holds of what is on its way."),
+]
+ReadBack = Annotated[
+    bool, typer.Option("--read-back", help="Read back and compare also what this run itself has appended.")
 ]
 Generation = Annotated[
     int | None,

@@ -93,9 +93,13 @@ class Results:
             OutputClosed: nobody reads any more.
             Failed: it could not be written (a full disk).
         """
+        self.raw(text.encode(self._real.encoding, self._real.errors or "strict"))
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes as they are; else as `write`."""
         try:
-            self._real.write(text)
-            self._real.flush()
+            self._real.buffer.write(data)
+            self._real.buffer.flush()
         except BrokenPipeError:
             raise OutputClosed from None
         except OSError as error:

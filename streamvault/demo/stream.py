@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from problems import Failed
-from streamstore.framing import EventSplitter, frame_many
+from streamstore.framing import frame_many
 from streamstore.model import (
     EventPointer,
     KeyRange,
@@ -20,6 +20,7 @@ from streamstore.model import (
     StreamConfiguration,
     StreamName,
 )
+from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 
 __all__ = ["EVENTS", "compare", "events_of", "fill"]
@@ -95,7 +96,7 @@ def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPoint
     for info in store.segment_info(name, segments):
         splitter = EventSplitter(info.start_offset, info.segment.in_stream(name))
         for block in store.read(name, info.segment, info.start_offset, info.write_offset):
-            for offset, payload in splitter.feed(block):
+            for offset, payload in splitter.events(block):
                 yield EventPointer(name, info.segment, offset, len(payload) + 8), bytes(payload)
         splitter.finish()
 

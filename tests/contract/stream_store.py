@@ -26,7 +26,7 @@ from streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamstore.framing import EventSplitter, filler, frame
+from streamstore.framing import filler, frame
 from streamstore.model import (
     KeyRange,
     Retention,
@@ -39,6 +39,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.numbering import nudge, predict_order
+from streamstore.splitting import EventSplitter
 from streamstore.store import SegmentAppender, StreamStore
 
 MIB = 1024 * 1024
@@ -371,7 +372,7 @@ class StreamStoreContract:
         append(store, stream, FIRST, b"".join(map(frame, payloads)), block=777_777)
         end = store.describe(stream).tail.offsets[FIRST]
         splitter = EventSplitter(0)
-        found = [bytes(payload) for block in store.read(stream, FIRST, 0, end) for _, payload in splitter.feed(block)]
+        found = [bytes(payload) for block in store.read(stream, FIRST, 0, end) for _, payload in splitter.events(block)]
         assert found == payloads
 
     def test_all_below_a_tail_is_readable_while_others_append(self, stores: Open, stream: StreamName) -> None:

@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from streamstore.framing import EventSplitter, frame
+from streamstore.framing import frame
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.splitting import EventSplitter
 
 NAME = StreamName("scope", "stream")
 KILLS = 16
@@ -99,7 +100,7 @@ def check(root: Path, safe: dict[SegmentId, int], epochs: int) -> None:
             digest, splitter = hashlib.sha256(), EventSplitter(info.start_offset)
             for block in store.read(NAME, segment, info.start_offset, info.write_offset):
                 digest.update(block)
-                for _ in splitter.feed(block):
+                for _ in splitter.events(block):
                     pass
             splitter.finish()
             assert digest.digest() == hashlib.sha256(expected[info.start_offset :]).digest()

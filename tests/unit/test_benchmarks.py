@@ -16,8 +16,9 @@ from benchmarks.processes import run_together
 from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 from objectstore.keys import parse_event
-from streamstore.framing import EventSplitter, frame_many
+from streamstore.framing import frame_many
 from streamstore.model import StreamName
+from streamstore.splitting import EventSplitter
 
 MIB = 1024 * 1024
 
@@ -59,7 +60,7 @@ def test_the_objects_of_a_workload_are_the_events_of_its_segments() -> None:
         events = [
             (offset, bytes(payload))
             for block in frame_many(workload.payloads(segment), 1000)
-            for offset, payload in splitter.feed(block)
+            for offset, payload in splitter.events(block)
         ]
         total += splitter.finish()
         objects = list(workload.objects(StreamName("a", "b"), segment))

@@ -22,6 +22,7 @@ from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream
+from streamvault.windows import WINDOW
 from tests.streams import append_events, digest_of, events_of, frame
 
 NAME = StreamName("scope", "stream")
@@ -212,6 +213,8 @@ def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(tmp_path
             prefix=archive.prefix,
             generation=1,
             layout="events",
+            compression="",
+            window=WINDOW,
             span=Span(low, min(low + 512, end), known=False),
         )
         export_range(task)

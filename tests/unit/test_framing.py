@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from streamstore.framing import (
     MAX_BLOCK_BYTES,
-    EventSplitter,
     NotAnEvent,
     filler,
     frame,
@@ -23,6 +22,7 @@ from streamstore.framing import (
     guess_boundary,
 )
 from streamstore.model import MAX_EVENT_BYTES
+from streamstore.splitting import EventSplitter
 
 PAYLOADS = st.lists(
     st.one_of(
@@ -36,7 +36,7 @@ PAYLOADS = st.lists(
 
 def split(blocks: list[bytes], offset: int = 0) -> tuple[list[tuple[int, bytes]], EventSplitter]:
     splitter = EventSplitter(offset)
-    return [(at, bytes(payload)) for block in blocks for at, payload in splitter.feed(block)], splitter
+    return [(at, bytes(payload)) for block in blocks for at, payload in splitter.events(block)], splitter
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -128,7 +128,7 @@ def test_what_is_no_header_is_refused_with_its_offset(header: bytes, pieces: int
     blocks = [data] if pieces == 1 else [data[:15], data[15:18], data[18:]]
     splitter = EventSplitter(50, where="scope/stream/0.#epoch.0")
     with pytest.raises(NotAnEvent, match=r"no event begins at offset 62: scope/stream/0.#epoch.0") as caught:
-        [None for block in blocks for _ in splitter.feed(block)]
+        [None for block in blocks for _ in splitter.events(block)]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.offset, str(again)) == (62, str(caught.value))
 

@@ -7,6 +7,7 @@ import itertools
 import random
 import struct
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from obstore.store import MemoryStore
 
 from objectstore import keys
 from objectstore.folder import FolderStore
-from objectstore.layouts import Finding, UnknownLayout, open_layout
+from objectstore.layouts import Extent, Finding, UnknownLayout, open_layout
+from objectstore.layouts.events import EventsLayout
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged
+from tests.archives import runs
 
-LAYOUT = open_layout("events")
+LAYOUT = EventsLayout()
 PREFIX = "scope/stream/"
 SEGMENT = (3, 7)
 AT = (PREFIX, *SEGMENT)
@@ -45,6 +48,14 @@ def key_of(offset: int, payload_length: int) -> str:
     return PREFIX + keys.event_key(*SEGMENT, offset, payload_length + 8)
 
 
+def extent(start: int, end: int) -> Extent:
+    return Extent(*SEGMENT, start, end)
+
+
+def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> int:
+    return LAYOUT.write_run(store, *AT, runs(events)).objects
+
+
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
 START = 1000
 EVENTS, RAW = framed(PAYLOADS, START)
@@ -55,24 +66,27 @@ END = START + len(RAW)
 def store() -> ObjectStore:
     """Holds `EVENTS`, and neighbours in the same segment and in others."""
     store = memory()
-    assert LAYOUT.write_events(store, *AT, EVENTS) == len(EVENTS)
-    LAYOUT.write_events(store, *AT, framed([b"before"], START - 14)[0])
-    LAYOUT.write_events(store, *AT, framed([b"after"], END)[0])
-    LAYOUT.write_events(store, PREFIX, 3, 8, framed([b"another segment"], START)[0])
+    assert put(store, EVENTS) == len(EVENTS)
+    put(store, framed([b"before"], START - 14)[0])
+    put(store, framed([b"after"], END)[0])
+    LAYOUT.write_run(store, PREFIX, 3, 8, runs(framed([b"another segment"], START)[0]))
     return store
 
 
 def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
-    return b"".join(LAYOUT.read_range(store, *AT, start, end))
+    return b"".join(LAYOUT.read_range(store, PREFIX, extent(start, end), start, end))
 
 
 def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
     """What the check says; the strict ways must agree with it."""
-    report = LAYOUT.check_range(store, *AT, start, end)
+    report = LAYOUT.check_range(store, PREFIX, extent(start, end))
     assert report.found == len(report.findings)
     if report.findings:
         first = report.findings[0]
-        for strict in (lambda: list(LAYOUT.list_range(store, *AT, start, end)), lambda: read(store, start, end)):
+        for strict in (
+            lambda: list(LAYOUT.list_range(store, PREFIX, extent(start, end))),
+            lambda: read(store, start, end),
+        ):
             with pytest.raises(Damaged) as caught:
                 strict()
             assert caught.value.what == first.what
@@ -93,14 +107,14 @@ def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
 def test_any_part_between_events_comes_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
     store = memory()
     events, raw = framed(payloads, start)
-    assert LAYOUT.write_events(store, *AT, events) == len(events)
+    assert put(store, events) == len(events)
     cuts = [offset for offset, _ in events] + [start + len(raw)]
     low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
     assert read(store, low, high) == raw[low - start : high - start]
-    listed = list(LAYOUT.list_range(store, *AT, low, high))
+    listed = list(LAYOUT.list_range(store, PREFIX, extent(low, high)))
     expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
     assert [entry[1:] for entry in listed] == expected
-    report = LAYOUT.check_range(store, *AT, low, high)
+    report = LAYOUT.check_range(store, PREFIX, extent(low, high))
     assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
     assert report.findings == ()
 
@@ -111,8 +125,8 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     payloads = [random.randbytes(random.choice([0, 10, 1000, 100_000])) for _ in range(300)]
     payloads[100] = random.randbytes(8 * 1024 * 1024)
     events, raw = framed(payloads)
-    LAYOUT.write_events(store, *AT, events)
-    blocks = list(LAYOUT.read_range(store, *AT, 0, len(raw)))
+    put(store, events)
+    blocks = list(LAYOUT.read_range(store, PREFIX, extent(0, len(raw)), 0, len(raw)))
     assert b"".join(blocks) == raw
     ends = {offset for offset, _ in events} | {len(raw)}
     assert set(itertools.accumulate(map(len, blocks))) <= ends
@@ -129,28 +143,28 @@ def test_a_payload_needs_to_be_valid_only_until_the_next() -> None:
             yield number * 12, memoryview(buffer)
             buffer[:] = b"gone"
 
-    LAYOUT.write_events(store, *AT, events())  # type: ignore[arg-type]
+    put(store, events())  # type: ignore[arg-type]
     assert read(store, 0, 2400) == framed([number.to_bytes(4, "big") for number in range(200)])[1]
 
 
 def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
     before = list(store.list(""))
-    assert LAYOUT.write_events(store, *AT, EVENTS) == len(EVENTS)
+    assert put(store, EVENTS) == len(EVENTS)
     with pytest.raises(Conflict, match="another object is already there"):
-        LAYOUT.write_events(store, *AT, [(START, b"eno")])
+        put(store, [(START, b"eno")])
     assert list(store.list("")) == before
     assert read(store) == RAW
 
 
 def test_a_range_is_a_listing_between_two_keys() -> None:
     inner = memory()
-    LAYOUT.write_events(inner, *AT, framed([b"x"] * 5000)[0])
+    put(inner, framed([b"x"] * 5000)[0])
     store = MeteredStore(inner)
-    assert len(list(LAYOUT.list_range(store, *AT, 9 * 2000, 9 * 2500))) == 500
+    assert len(list(LAYOUT.list_range(store, PREFIX, extent(9 * 2000, 9 * 2500)))) == 500
     assert (store.meter.lists, store.meter.requests) == (1, 1)
     assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
     assert store.meter.gets == 500
-    assert list(LAYOUT.list_range(store, *AT, 90, 90)) == []
+    assert list(LAYOUT.list_range(store, PREFIX, extent(90, 90))) == []
     assert read(store, 90, 90) == b""
 
 
@@ -172,7 +186,7 @@ def test_objects_of_another_size(store: ObjectStore) -> None:
         store.delete([key])
         store.put(key, b"ab")
     assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
-    report = LAYOUT.check_range(store, *AT, START, END)
+    report = LAYOUT.check_range(store, PREFIX, extent(START, END))
     assert report.findings[0].what == "the object has 2 bytes instead of 3"
     assert report.objects == len(EVENTS) - 3
 
@@ -190,19 +204,19 @@ def test_objects_that_are_too_much(store: ObjectStore) -> None:
     for key in foreign:
         store.put(key, b"")
     assert sorted(findings(store)) == sorted(("extra", key) for key in foreign)
-    assert LAYOUT.check_range(store, *AT, START, END).objects == len(EVENTS)
+    assert LAYOUT.check_range(store, PREFIX, extent(START, END)).objects == len(EVENTS)
 
-    assert LAYOUT.remove_extra(store, *AT, START, END) == len(foreign)
+    assert LAYOUT.remove_extra(store, *AT, [(START, END)]) == len(foreign)
     assert findings(store) == []
     assert read(store) == RAW
-    assert LAYOUT.remove_extra(store, *AT, START, END) == 0
+    assert LAYOUT.remove_extra(store, *AT, [(START, END)]) == 0
 
 
 def test_nothing_is_removed_from_a_range_that_is_not_complete(store: ObjectStore) -> None:
     store.delete([key_of(*((EVENTS[1][0], 0)))])
     store.put(key_of(EVENTS[2][0] + 1, 5), b"")
     with pytest.raises(Damaged, match="no object holds the bytes"):
-        LAYOUT.remove_extra(store, *AT, START, END)
+        LAYOUT.remove_extra(store, *AT, [(START, END)])
     assert store.size(key_of(EVENTS[2][0] + 1, 5)) == 0
 
 
@@ -215,7 +229,7 @@ def test_a_stretch_that_holds_nothing_is_emptied(store: ObjectStore) -> None:
 
 def test_many_objects_are_deleted_in_bulk() -> None:
     inner = memory()
-    LAYOUT.write_events(inner, *AT, framed([b""] * 2500)[0])
+    put(inner, framed([b""] * 2500)[0])
     store = MeteredStore(inner)
     assert LAYOUT.remove_all(store, *AT, 0, 8 * 2500) == 2500
     assert store.meter.deletes == 3
@@ -225,8 +239,8 @@ def test_many_objects_are_deleted_in_bulk() -> None:
 def test_findings_are_counted_beyond_those_that_are_kept() -> None:
     store = memory()
     events, raw = framed([b"x"] * 300)
-    LAYOUT.write_events(store, *AT, events[::2])
-    report = LAYOUT.check_range(store, *AT, 0, len(raw))
+    put(store, events[::2])
+    report = LAYOUT.check_range(store, PREFIX, extent(0, len(raw)))
     assert (report.objects, report.found, len(report.findings)) == (150, 150, 100)
 
 
@@ -287,7 +301,7 @@ class Vanishing(ObstoreStore):
 @pytest.mark.parametrize(("left", "says"), [(None, "no such object"), (b"x", "the object has 1 bytes instead of 256")])
 def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str) -> None:
     store = Vanishing(MemoryStore(), bucket="memory://archive")
-    LAYOUT.write_events(store, *AT, EVENTS)
+    put(store, EVENTS)
     store.victim, store.left = key_of(EVENTS[3][0], 256), left
     with pytest.raises(Damaged, match=says) as caught:
         read(store)
@@ -296,8 +310,8 @@ def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str)
 
 def test_an_archive_at_the_stores_root() -> None:
     store = memory()
-    LAYOUT.write_events(store, "", *SEGMENT, EVENTS)
-    assert b"".join(LAYOUT.read_range(store, "", *SEGMENT, START, END)) == RAW
+    LAYOUT.write_run(store, "", *SEGMENT, runs(EVENTS))
+    assert b"".join(LAYOUT.read_range(store, "", extent(START, END), START, END)) == RAW
     assert LAYOUT.segments(store, "") == [SEGMENT]
     assert list(LAYOUT.foreign(store, "", [SEGMENT])) == []
 
@@ -323,9 +337,9 @@ def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
             yield number * (size + 8), bytes([number]) * size
 
     tracemalloc.start()
-    LAYOUT.write_events(store, *AT, events())  # type: ignore[arg-type]
+    put(store, events())  # type: ignore[arg-type]
     digest = hashlib.sha256()
-    for block in LAYOUT.read_range(store, *AT, 0, count * (size + 8)):
+    for block in LAYOUT.read_range(store, PREFIX, extent(0, count * (size + 8)), 0, count * (size + 8)):
         digest.update(block)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

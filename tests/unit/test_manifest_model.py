@@ -47,7 +47,8 @@ def test_what_goes_out_comes_back() -> None:
 def test_the_fields_of_the_format_in_their_order() -> None:
     document = json.loads(two_generations()[0].manifest.encode())
     assert list(document) == [
-        *("format", "generation", "created", "scope", "stream", "layout", "configuration", "epochs", "from", "to"),
+        *("format", "generation", "created", "scope", "stream", "layout", "compression", "configuration"),
+        *("epochs", "from", "to"),
         *("segments", "gaps", "events", "bytes", "range_size", "sealed", "tool"),
     ]
     assert document["format"] == 1

@@ -1,0 +1,47 @@
+"""`streamvault get`."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import typer
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import ArchiveArgument, Json, LogLevel, LogLevelOption
+from streamvault.cli.output import Results
+from streamvault.cli.running import run
+
+__all__ = ["get"]
+
+
+def get(
+    archive: ArchiveArgument,
+    pointer: Annotated[
+        str,
+        typer.Argument(
+            metavar="POINTER", help="scope/stream/N.#epoch.E:OFFSET-LENGTH, as Pravega writes it.", show_default=False
+        ),
+    ],
+    *,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Write one event's payload to standard output, as it is. With --json, in base64."""
+
+    def work(_: Progress) -> bytes:
+        from streamvault.getting import get_event
+
+        return get_event(archive, pointer)
+
+    return run(
+        work,
+        show=_show,
+        document=lambda payload: {"pointer": pointer, "payload": base64.b64encode(payload).decode()},
+        as_json=as_json,
+        log_level=log_level,
+    )
+
+
+def _show(results: Results, payload: bytes) -> None:
+    results.raw(payload)
