@@ -21,7 +21,7 @@ from objectstore.keys import archive_prefix, events_folder
 from streamstore.model import StreamName
 from tests.servers.s3 import S3Server
 
-__all__ = ["ObjectsJob", "get_alone", "prepare_get", "prepare_put", "put_alone"]
+__all__ = ["ObjectsJob", "get_alone", "open_alone", "prepare_get", "prepare_put", "put_alone"]
 
 THREADS = 32
 LISTED_AHEAD = 4000
@@ -51,20 +51,25 @@ class ObjectsJob:
 
     def open(self) -> S3Store:
         """The root, with a connection that has been used."""
-        store = S3Store(
-            self.bucket,
-            prefix=self.root,
-            config={
-                "endpoint": self.server.endpoint,
-                "region": self.server.region,
-                "access_key_id": self.server.access_key,
-                "secret_access_key": self.server.secret_key,
-                "virtual_hosted_style_request": False,
-            },
-            client_options={"allow_http": True},
-        )
-        obstore.put(store, f"warm-up-{self.index}", b"")
-        return store
+        return open_alone(self.server, self.bucket, self.root, self.index)
+
+
+def open_alone(server: S3Server, bucket: str, root: str, index: int) -> S3Store:
+    """A root by obstore and nothing else, with a connection that has been used."""
+    store = S3Store(
+        bucket,
+        prefix=root,
+        config={
+            "endpoint": server.endpoint,
+            "region": server.region,
+            "access_key_id": server.access_key,
+            "secret_access_key": server.secret_key,
+            "virtual_hosted_style_request": False,
+        },
+        client_options={"allow_http": True, "timeout": "300s"},
+    )
+    obstore.put(store, f"warm-up-{index}", b"")
+    return store
 
 
 def put_alone(job: ObjectsJob) -> tuple[int, float]:

@@ -28,7 +28,7 @@ from exporter.reading import RangeReader
 from exporter.spans import Span
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from objectstore.bulk import put_all
 from objectstore.keys import archive_prefix
 from objectstore.layouts import open_layout

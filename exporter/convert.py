@@ -14,7 +14,7 @@ from exporter.tidy import tidy_up
 from manifests.archive import Archive, Generation
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import Plan, PlannedSegment, create_plan
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress

@@ -13,7 +13,7 @@ from exporter.tidy import tidy_up
 from manifests.archive import Archive
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan, PlannedSegment, remove_work
-from manifests.ranges import RangeRow, segment_digest
+from manifests.range_row import RangeRow, segment_digest
 from manifests.rows import Piece, find_rows
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress

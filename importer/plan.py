@@ -12,7 +12,7 @@ from typing import Literal
 from importer.fill import Stretch
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from problems import Damaged, Usage
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut

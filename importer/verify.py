@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from importer.fill import damaged_range
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from problems import Failed

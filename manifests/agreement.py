@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from manifests.model import Manifest, SegmentEntry, segment_key
-from manifests.ranges import RangeRow, segment_digest
+from manifests.range_row import RangeRow, segment_digest
 from problems import Damaged
 from streamstore.model import SegmentId
 

@@ -9,7 +9,8 @@ from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
 from manifests.model import Manifest
-from manifests.ranges import RangeRow, decode_ranges, encode_ranges
+from manifests.range_row import RangeRow
+from manifests.ranges import decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import MANIFESTS, archive_prefix, manifest_key, parse_manifest, ranges_key
 from objectstore.store import ObjectStore

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from manifests.archive import History
 from manifests.model import Layout, segment_key
 from manifests.plan import Plan
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from manifests.model import Layout, Manifest, segment_key
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
 __all__ = ["Generation", "History"]

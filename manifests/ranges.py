@@ -6,10 +6,8 @@ grows with the number of events.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifests.entries import one_line
+from manifests.range_row import RangeRow
 from objectstore.layouts.chunks import FRAME_BYTES
-from objectstore.layouts.extent import Extent
 from problems import Damaged
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName
 
-__all__ = ["RangeRow", "decode_ranges", "encode_ranges", "segment_digest"]
+__all__ = ["decode_ranges", "encode_ranges"]
 
 SCHEMA = pa.schema(
     [
@@ -38,39 +36,6 @@ FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
 """A column that only the index of a compressed generation has."""
 
 BATCH_ROWS = 10_000
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RangeRow:
-    """One range of a segment.
-
-    Attributes:
-        segment: which segment of the archive's stream.
-        start, end: offsets in the segment (bytes), event boundaries.
-        events: how many events it has.
-        digest: SHA-256 of the segment's own bytes from `start` to `end`, hexadecimal.
-        frames: how many bytes each frame of a compressed range has, in order; none if it is not compressed.
-    """
-
-    segment: SegmentId
-    start: int
-    end: int
-    events: int
-    digest: str
-    frames: tuple[int, ...] = ()
-
-    @property
-    def extent(self) -> Extent:
-        """The range as layouts want it."""
-        return Extent(self.segment.epoch, self.segment.number, self.start, self.end, self.frames)
-
-
-def segment_digest(digests: Iterable[str]) -> str:
-    """A segment's digest: the SHA-256 of its ranges' raw digests in order."""
-    digest = hashlib.sha256()
-    for one in digests:
-        digest.update(bytes.fromhex(one))
-    return digest.hexdigest()
 
 
 def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:

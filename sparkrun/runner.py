@@ -56,7 +56,7 @@ class Runner(ABC):
 
 
 @contextmanager
-def open_runner(master: str = "local[*]") -> Iterator[Runner]:
+def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterator[Runner]:
     """A runner for a ``--master``, stopped at the end of the block.
 
     One Spark runs in a process: blocks inside of each other, or in several threads, share it. A Spark context that the
@@ -64,6 +64,7 @@ def open_runner(master: str = "local[*]") -> Iterator[Runner]:
 
     Args:
         master: a Spark master URL, or ``inline`` or ``inline[N]``: threads of this process, without Spark and Java.
+        preload: modules that the tasks import: processes for tasks on this machine start with them loaded.
 
     Raises:
         InvalidMaster: no such kind of master.
@@ -78,5 +79,5 @@ def open_runner(master: str = "local[*]") -> Iterator[Runner]:
         return
     from sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
 
-    with SparkRunner(where) as runner:
+    with SparkRunner(where, preload) as runner:
         yield runner

@@ -10,7 +10,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ class Session:
 
     Args:
         master: where tasks run.
+        preload: modules that tasks import; tasks on this machine find them loaded.
 
     Attributes:
         context: Spark's.
@@ -55,9 +57,10 @@ class Session:
         NoJava, SparkFailed: as named.
     """
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
         began = time.monotonic()
         self.master = master
+        self._preload = preload
         self.context: Any = SparkContext._active_spark_context  # noqa: SLF001  (there is no other way to ask)
         self._is_guest = self.context is not None
         self._jvm: Jvm | None = None
@@ -117,13 +120,15 @@ class Session:
             zip_code(code)
             self.context._jvm.java.io.File(str(code)).deleteOnExit()  # noqa: SLF001
             self.context.addPyFile(str(code))
+        if not self._is_guest and self.master.kind == "local":
+            self._warm_up()
         # Spark adds folders of its own; this process imports as before.
         sys.path[:] = [entry for entry in sys.path if entry in before]
         if self._stopped.is_set():
             self.stop()  # nobody waits any more
 
     def _new_context(self) -> Any:
-        settings = settings_for(self.master, self._folder)
+        settings = settings_for(self.master, self._folder, self._preload)
         if SparkContext._gateway is None:  # noqa: SLF001
             self._jvm = Jvm(settings, environment_for(self.master, java_home()))
             if self._stopped.is_set():
@@ -133,6 +138,11 @@ class Session:
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings.items()))
         return SparkContext(conf=conf)
+
+    def _warm_up(self) -> None:
+        """Have Spark start the processes that tasks run in, and take its own first steps."""
+        tasks = self.context.defaultParallelism
+        self.context.parallelize(range(tasks), tasks).foreachPartition(deque)
 
     def _check_registered(self) -> None:
         """Spark makes a context, and stops it a little later, also when a standalone master never answered."""
@@ -182,7 +192,7 @@ _shared: list[Session] = []
 _users = 0
 
 
-def acquire(master: Master) -> tuple[Session, bool]:
+def acquire(master: Master, preload: Sequence[str] = ()) -> tuple[Session, bool]:
     """The process's session, started if there is none; and whether it was started now.
 
     Raises:
@@ -192,7 +202,7 @@ def acquire(master: Master) -> tuple[Session, bool]:
     with _lock:
         fresh = not _shared
         if fresh:
-            _shared.append(Session(master))
+            _shared.append(Session(master, preload))
         session = _shared[0]
         if session.master != master:
             raise SparkFailed(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from sparkrun import daemon
 from sparkrun.code import import_folders
 from sparkrun.masters import Master
 
@@ -13,12 +15,13 @@ __all__ = ["environment_for", "settings_for"]
 LOOPBACK = "127.0.0.1"
 
 
-def settings_for(master: Master, folder: Path) -> dict[str, str]:
+def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> dict[str, str]:
     """The settings with which Spark is started; a user's ``PYSPARK_SUBMIT_ARGS`` go before them.
 
     Args:
         master: where tasks run.
         folder: for what Spark writes on this machine.
+        preload: modules that tasks import.
     """
     settings = {
         "spark.master": master.url,
@@ -41,6 +44,8 @@ def settings_for(master: Master, folder: Path) -> dict[str, str]:
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if master.kind == "local":
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(map(str, import_folders()))
+        settings["spark.python.daemon.module"] = daemon.__name__
+        settings[f"spark.executorEnv.{daemon.PRELOAD}"] = ",".join(preload)
     return settings
 
 

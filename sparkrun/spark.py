@@ -43,14 +43,16 @@ class SparkRunner(Runner):
 
     Args:
         master: where.
+        preload: modules that tasks import.
     """
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
         self._master = master
+        self._preload = preload
         self._session: Session | None = None
 
     def __enter__(self) -> Self:
-        self._session, fresh = acquire(self._master)
+        self._session, fresh = acquire(self._master, self._preload)
         self.start_seconds = self._session.start_seconds if fresh else 0.0
         return self
 

@@ -22,6 +22,7 @@ from problems import Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner, open_runner
 from streamstore.model import StreamName
+from streamvault.preload import TASK_MODULES
 from streamvault.reports import CheckReport
 
 __all__ = ["check_archive"]
@@ -69,7 +70,7 @@ def check_archive(
     history = source.history()
     unfinished = find_plan(source.store, source.prefix, history.generation + 1)
     ranges, strays = plan_check(history, address, source.prefix, share=share, seed=seed, unfinished=unfinished)
-    with open_runner(master if share else "inline") as runner:
+    with open_runner(master if share else "inline", TASK_MODULES) as runner:
         progress.begin("reading" if share else "checking", history.bytes)
         results = _run(runner, check_ranges, ranges, progress)
         extra = _run(runner, find_strays, strays, progress)

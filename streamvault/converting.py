@@ -14,6 +14,7 @@ from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamName
+from streamvault.preload import TASK_MODULES
 from streamvault.reports import ConvertReport
 from streamvault.requests import cost_of_conversion
 from streamvault.version import TOOL
@@ -84,7 +85,7 @@ def convert_archive(
     if dry_run:
         return report.timed(time.monotonic() - began, 0.0)
     moved = 0
-    with open_runner(master if todo else "inline") as runner:
+    with open_runner(master if todo else "inline", TASK_MODULES) as runner:
         for generation in history.generations:
             moved += convert_generation(
                 (old_root, generation),

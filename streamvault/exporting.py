@@ -22,6 +22,7 @@ from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
+from streamvault.preload import TASK_MODULES
 from streamvault.reports import Cost, ExportReport, GapReport
 from streamvault.requests import cost_of_export
 from streamvault.version import TOOL
@@ -87,7 +88,7 @@ def export_stream(
             check_window(window, planned.plan.range_size)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
-        with open_runner(master) as runner:
+        with open_runner(master, TASK_MODULES) as runner:
             published = ExportRun(archive, address, source, planned.plan, tool=TOOL, window=window).run(
                 runner, progress
             )

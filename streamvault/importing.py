@@ -17,6 +17,7 @@ from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
+from streamvault.preload import TASK_MODULES
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
 from streamvault.windows import WINDOW, check_window
@@ -102,7 +103,7 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
-        with open_runner(master) as runner:
+        with open_runner(master, TASK_MODULES) as runner:
             restored = run.run(runner, progress)
             seconds = time.monotonic() - began - runner.start_seconds
     return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)

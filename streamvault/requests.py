@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from importer.plan import Part
 from manifests.model import Layout
-from manifests.ranges import RangeRow
+from manifests.range_row import RangeRow
 from objectstore.layouts.chunks import PART_BYTES
 from streamvault.reports import Cost
 

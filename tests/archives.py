@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from manifests.archive import Archive
 from manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
-from manifests.ranges import RangeRow, segment_digest
+from manifests.range_row import RangeRow, segment_digest
 from objectstore.layouts import open_layout
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.splitting import EventBlock

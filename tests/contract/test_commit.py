@@ -13,7 +13,8 @@ import pytest
 
 from manifests.archive import Archive, NoSuchArchive
 from manifests.model import Manifest
-from manifests.ranges import RangeRow, encode_ranges
+from manifests.range_row import RangeRow
+from manifests.ranges import encode_ranges
 from objectstore.keys import manifest_key, ranges_key
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.ranges import SCHEMA, RangeRow, decode_ranges, encode_ranges, segment_digest
+from manifests.range_row import RangeRow, segment_digest
+from manifests.ranges import SCHEMA, decode_ranges, encode_ranges
 from problems import Damaged
 from streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations

@@ -1,0 +1,119 @@
+"""Export and import of chunks beside the bare loop over the same bytes, in one run on real servers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+
+from benchmarks.chunk_limits import ChunksJob, get_and_append, read_and_put
+from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.product import run_command
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
+from benchmarks.tables import size_text, spread_text, table
+from benchmarks.workload import Workload
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "chunks beside the bare loop over the same bytes"
+SEGMENTS = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks chunks``."""
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        default=("1000000x100", "400000x1024"),
+        metavar="EVENTSxBYTES",
+        help="streams of 4 segments (1000000x100 400000x1024)",
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument("--quick", action="store_true", help="20 MB, one repeat: whether it runs, not how fast")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Measure each stream on servers of its own; adds a table each."""
+    if arguments.quick:
+        arguments.workload, arguments.repeats = ("20000x1024",), 1
+    for text in arguments.workload:
+        events, size = map(int, text.split("x"))
+        with open_setting(arguments.s3) as setting:
+            results.describe(setting.describe())
+            _Comparison(setting, Workload(events, size, SEGMENTS)).run(arguments.repeats, results)
+
+
+class _Comparison:
+    """One stream."""
+
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        self._setting = setting
+        self._workload = workload
+        self._source = setting.stream("source")
+        self._starts: dict[str, list[float]] = {"export": [], "import": []}
+
+    def run(self, repeats: int, results: Results) -> None:
+        self._workload.fill(self._setting.store, self._source)
+        out, back = "the loop: read, put by obstore", "the loop: get by obstore, append"
+        export, restore = "**streamvault export**", "**streamvault import**"
+        self._export(-1)  # reads the source once from where it lies, so that no arm has it colder than another
+        found = interleave(
+            [
+                Arm(out, self._loop_out),
+                Arm(export, self._export),
+                Arm(back, self._loop_back),
+                Arm(restore, self._import),
+            ],
+            repeats,
+        )
+        title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
+        rows = []
+        for limit, ours, verb in ((out, export, "export"), (back, restore, "import")):
+            for name in (limit, ours):
+                of_limit = "1" if name == limit else spread_text(ratio(found, name, limit), 2)
+                rate = spread_text(spread([one.megabytes_per_second for one in found[name]]), 0)
+                start = "" if name == limit else spread_text(spread(self._starts[verb][-repeats:]), 1)
+                rows.append((name, of_limit, rate, spread_text(spread([one.seconds for one in found[name]]), 2), start))
+        figures = {name: [asdict(measured) for measured in found[name]] for name in found}
+        heads = (title, "of the loop", "MB/s", "seconds", "Spark's start and the rest (s)")
+        results.add(title, table(heads, rows), figures)
+
+    def _job(self, uri: str, root: str) -> ChunksJob:
+        setting = self._setting
+        return ChunksJob(uri, setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
+
+    def _loop_out(self, repeat: int) -> Measured:
+        return self._looped(read_and_put, self._job(self._setting.stream_uri(self._source), f"{repeat}/loop"))
+
+    def _loop_back(self, repeat: int) -> Measured:
+        target = self._setting.stream(f"looped-{repeat}")
+        measured = self._looped(get_and_append, self._job(self._setting.stream_uri(target), f"{repeat}/loop"))
+        self._setting.store.delete(target)
+        return measured
+
+    def _looped(self, move: Callable[[ChunksJob], tuple[int, float]], job: ChunksJob) -> Measured:
+        events, seconds = move(job)
+        return self._measured(events, events * self._workload.length, seconds)
+
+    def _export(self, repeat: int) -> Measured:
+        uri, root = self._setting.stream_uri(self._source), self._setting.root_uri(f"{repeat}/vault")
+        return self._command("export", uri, root, "--layout", "chunks")
+
+    def _import(self, repeat: int) -> Measured:
+        target = self._setting.stream(f"restored-{repeat}")
+        archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{self._source}"
+        measured = self._command("import", archive, self._setting.stream_uri(target))
+        self._setting.store.delete(target)
+        return measured
+
+    def _command(self, verb: str, *arguments: str) -> Measured:
+        report = run_command(verb, *arguments, environment=self._setting.s3.environment()).report
+        self._starts[verb].append(report["total_seconds"] - report["seconds"])
+        return self._measured(report["events"], report["bytes"], report["seconds"])
+
+    def _measured(self, events: int, size: int, seconds: float) -> Measured:
+        if (events, size) != (self._workload.events, self._workload.bytes):
+            raise RuntimeError(f"{events} events were moved instead of {self._workload.events}")
+        return Measured(events, size, seconds)
