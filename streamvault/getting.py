@@ -26,7 +26,7 @@ def get_event(archive: str, pointer: str) -> bytes:
 
     Raises:
         NoSuchEvent: the archive does not hold it. InvalidName, Usage: no pointer of this archive's stream.
-        NoSuchArchive: there is no archive.
+        NoSuchArchive: there is no archive. Damaged: what should hold the event is missing or has another size.
     """
     wanted = EventPointer.parse(pointer)
     root, scope, stream = RootAddress.parse(archive).resolve().split()

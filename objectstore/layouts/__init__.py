@@ -78,6 +78,7 @@ class Layout(Protocol):
 
         Raises:
             NoSuchObject, WrongSize: there is no such event.
+            Damaged: the object that should hold it is missing, cut or changed.
         """
 
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
 from objectstore.layouts.extent import EventRun, Extent, Written
 from objectstore.layouts.folders import SegmentFolders, delete_all
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Problem
 
 __all__ = ["FRAME_BYTES", "ChunksLayout"]
 
@@ -91,25 +91,29 @@ class ChunksLayout(SegmentFolders):
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
         try:
             for data in get_parts(store, key, parts, window_bytes=window_bytes):
-                raw = memoryview(_decompressed(data, extent, store, key) if extent.frames else data)
+                if extent.frames:
+                    span = at - extent.start, min(at + PART_BYTES, end) - extent.start
+                    raw = memoryview(_decompressed(data, extent, span, f"{store.uri}/{key}"))
+                else:
+                    raw = memoryview(data)
                 low, high = max(start - at, 0), min(end - at, len(raw))
                 yield raw[low:high]
                 at += len(raw)
         except (NoSuchObject, WrongSize) as error:
-            raise Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.") from None
-        if at < end:
-            raise Damaged(f"the object ends {end - at} bytes early", where=f"{store.uri}/{key}")
+            raise _damaged(error) from None
 
     def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
         key, low = _key(prefix, extent), offset - extent.start
+        begin, end, first = _frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
+        try:
+            data = store.get(key, begin, end)
+        except (NoSuchObject, WrongSize) as error:
+            raise _damaged(error) from None
         if extent.frames:
-            begin, end, first = _frame_span(extent, low, low + length)
-            raw = _decompressed(store.get(key, begin, end), extent, store, key)
+            raw = _decompressed(data, extent, (low, low + length), f"{store.uri}/{key}")
             data = raw[low - first : low - first + length]
-        else:
-            data = store.get(key, low, low + length)
-        if len(data) != length or _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
+        if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
         return data
 
@@ -206,23 +210,40 @@ def _frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
 
 
 def _compressed(raw: bytearray) -> list[bytes]:
-    view, squeeze = memoryview(raw), zstandard.ZstdCompressor(level=LEVEL).compress
+    # with checksums: who reads a single event cannot compare a range's digest
+    view, squeeze = memoryview(raw), zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
     return [squeeze(view[low : low + FRAME_BYTES]) for low in range(0, len(view), FRAME_BYTES)]
 
 
-def _decompressed(data: bytes, extent: Extent, store: ObjectStore, key: str) -> bytes:
-    """The raw bytes of some whole frames."""
+def _decompressed(data: bytes, extent: Extent, span: tuple[int, int], where: str) -> bytes:
+    """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
+    low, high = span
+    edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
+    size = edge - low // FRAME_BYTES * FRAME_BYTES
+    sizes = extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]
+    wrong = "its frames are not those of the index"
     try:
-        return b"".join(frame for frame, _ in _frames(data))
+        frames = list(_frames(data))
     except (zstandard.ZstdError, ValueError) as error:
-        where = f"{store.uri}/{key}, of the bytes {extent.start} to {extent.end}"
-        raise Damaged(f"the object cannot be decompressed ({error})", where=where) from None
+        frames, wrong = [], str(error)
+    raw = b"".join(frame for frame, _ in frames)
+    if len(raw) != size or tuple(stored for _, stored in frames) != sizes:
+        where = f"{where}, of the bytes {extent.start} to {extent.end}"
+        raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
+    return raw
+
+
+def _damaged(error: Problem) -> Damaged:
+    """That an object which the index names is not there, or not as large."""
+    return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")
 
 
 def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
     """Each frame's raw bytes, and how many compressed bytes it has."""
     left = data
     while left:
+        if not 0 < zstandard.get_frame_parameters(left).content_size <= FRAME_BYTES:
+            raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
         squeezed = zstandard.ZstdDecompressor().decompressobj()
         raw = squeezed.decompress(left)
         if not squeezed.eof:
@@ -243,6 +264,7 @@ def _frames_of_same(store: ObjectStore, key: str, raw: bytearray) -> tuple[int, 
     try:
         for frame, size in _frames(data):
             if raw[at : at + FRAME_BYTES] != frame:
+                at = -1
                 break
             at += len(frame)
             sizes.append(size)

@@ -75,7 +75,7 @@ class EventsLayout(SegmentFolders):
         payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length))
         if len(payload) != length - HEADER_BYTES:
             key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
-            raise WrongSize(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)
+            raise Damaged(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:

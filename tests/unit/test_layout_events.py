@@ -1,4 +1,4 @@
-"""The layout of one object per event: round trips, every kind of damage, and tidying up."""
+"""The layout of one object per event, beyond the contract of all layouts: damage of every kind, blocks, memory."""
 
 from __future__ import annotations
 
@@ -133,20 +133,6 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     assert all(2**20 <= len(block) <= 2**20 + 100_008 for block in blocks[:-1] if len(block) < 8 * 2**20)
 
 
-def test_a_payload_needs_to_be_valid_only_until_the_next() -> None:
-    store = memory()
-    buffer = bytearray(4)
-
-    def events() -> object:
-        for number in range(200):
-            buffer[:] = number.to_bytes(4, "big")
-            yield number * 12, memoryview(buffer)
-            buffer[:] = b"gone"
-
-    put(store, events())  # type: ignore[arg-type]
-    assert read(store, 0, 2400) == framed([number.to_bytes(4, "big") for number in range(200)])[1]
-
-
 def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
     before = list(store.list(""))
     assert put(store, EVENTS) == len(EVENTS)
@@ -220,13 +206,6 @@ def test_nothing_is_removed_from_a_range_that_is_not_complete(store: ObjectStore
     assert store.size(key_of(EVENTS[2][0] + 1, 5)) == 0
 
 
-def test_a_stretch_that_holds_nothing_is_emptied(store: ObjectStore) -> None:
-    assert LAYOUT.remove_all(store, *AT, EVENTS[2][0], EVENTS[5][0]) == 3
-    assert LAYOUT.remove_all(store, *AT, EVENTS[2][0], EVENTS[5][0]) == 0
-    left = [parsed.offset for entry in store.list(PREFIX) if (parsed := keys.parse_event(entry.key[len(PREFIX) :]))]
-    assert left == [START - 14, *(EVENTS[i][0] for i in (0, 1, 5, 6, 7)), END, START]
-
-
 def test_many_objects_are_deleted_in_bulk() -> None:
     inner = memory()
     put(inner, framed([b""] * 2500)[0])
@@ -261,28 +240,6 @@ def test_strays_are_what_lies_in_no_range(store: ObjectStore) -> None:
     assert len(list(LAYOUT.strays(store, *AT, []))) == len(EVENTS) + 4
 
 
-def test_segments_and_what_is_foreign(store: ObjectStore) -> None:
-    assert LAYOUT.segments(store, PREFIX) == [(3, 7), (3, 8)]
-    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7), (3, 8)])) == []
-    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7)])) == [
-        f"{PREFIX}events/0000000003.0000000008/{START:019d}-0000000023"
-    ]
-    foreign = [
-        "events/!note",
-        "events/0000000003.0000000007-x",
-        "events/0000000003.00000000070",
-        "events/0000000003.0000000007x/y",
-        "events/2147483648.0000000000/0",
-        "events/readme.txt",
-    ]
-    for key in foreign[1:]:
-        store.put(PREFIX + key, b"")
-    store.put(f"{PREFIX}events/0000000003.0000000007/zlast", b"")  # a stray of its segment
-    assert list(LAYOUT.foreign(store, PREFIX, [(3, 7), (3, 8)])) == [PREFIX + key for key in foreign[1:]]
-    assert LAYOUT.segments(store, PREFIX) == [(3, 7), (3, 8)]
-    assert LAYOUT.segments(store, "nobody/") == []
-
-
 class Vanishing(ObstoreStore):
     """A store from which an object vanishes, or is cut short, between listing and reading."""
 
@@ -306,14 +263,6 @@ def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str)
     with pytest.raises(Damaged, match=says) as caught:
         read(store)
     assert caught.value.where == f"memory://archive/{key_of(EVENTS[3][0], 256)}"
-
-
-def test_an_archive_at_the_stores_root() -> None:
-    store = memory()
-    LAYOUT.write_run(store, "", *SEGMENT, runs(EVENTS))
-    assert b"".join(LAYOUT.read_range(store, "", extent(START, END), START, END)) == RAW
-    assert LAYOUT.segments(store, "") == [SEGMENT]
-    assert list(LAYOUT.foreign(store, "", [SEGMENT])) == []
 
 
 def test_findings_become_problems() -> None:

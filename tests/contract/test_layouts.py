@@ -1,0 +1,322 @@
+"""The contract of layouts, run on every one of them, and on compressed chunks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from objectstore.errors import NoSuchObject, WrongSize
+from objectstore.keys import parse_chunk, parse_event
+from objectstore.layouts import Extent, Layout, Written, open_layout
+from objectstore.metered import MeteredStore
+from objectstore.obstore_store import ObstoreStore
+from objectstore.store import ObjectStore
+from problems import Conflict, Damaged
+from streamstore.splitting import EventBlock
+from tests.archives import runs
+from tests.streams import frame
+
+PREFIX = "scope/stream/"
+SEGMENT = (3, 7)
+AT = (PREFIX, *SEGMENT)
+START = 1000
+PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, bytes(8)]
+NEXT = [b"after", b"", b"last"]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("events", ""), ("chunks", ""), ("chunks", "zstd")],
+    ids=lambda which: "-".join(filter(None, which)),
+)
+def layout(request: pytest.FixtureRequest) -> Layout:
+    return open_layout(*request.param)
+
+
+def memory() -> ObjectStore:
+    return ObstoreStore(MemoryStore(), bucket="memory://archive")
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range that was written: its extent, its events (offset, payload), its bytes."""
+
+    extent: Extent
+    events: list[tuple[int, bytes]]
+    raw: bytes
+    written: Written
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.extent.start, self.extent.end
+
+
+def events_at(start: int, payloads: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    events = []
+    for payload in payloads:
+        events.append((start, payload))
+        start += len(payload) + 8
+    return events
+
+
+def write(
+    layout: Layout,
+    store: ObjectStore,
+    start: int,
+    payloads: Sequence[bytes],
+    *,
+    segment: tuple[int, int] = SEGMENT,
+    prefix: str = PREFIX,
+) -> Range:
+    events, raw = events_at(start, payloads), b"".join(map(frame, payloads))
+    written = layout.write_run(store, prefix, *segment, runs(events))
+    return Range(Extent(*segment, start, start + len(raw), written.frames), events, raw, written)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A segment of two neighbouring ranges, and one event of another segment."""
+
+    layout: Layout
+    store: ObjectStore
+    first: Range
+    second: Range
+
+    def read(self, held: Range, start: int | None = None, end: int | None = None) -> bytes:
+        low = held.extent.start if start is None else start
+        high = held.extent.end if end is None else end
+        return b"".join(self.layout.read_range(self.store, PREFIX, held.extent, low, high))
+
+    def keys(self, held: Range) -> list[str]:
+        """A range's objects, as they are listed."""
+        parse = parse_event if self.layout.name == "events" else parse_chunk
+        found = [(entry.key, parse(entry.key.removeprefix(PREFIX))) for entry in self.store.list(self.folder)]
+        return [key for key, parsed in found if parsed and held.extent.start <= parsed.offset < held.extent.end]
+
+    @property
+    def folder(self) -> str:
+        return f"{PREFIX}{self.layout.name}/0000000003.0000000007/"
+
+    def findings(self, held: Range) -> list[tuple[str, str]]:
+        report = self.layout.check_range(self.store, PREFIX, held.extent)
+        assert report.found == len(report.findings)
+        return [(finding.kind, finding.key) for finding in report.findings]
+
+    def key(self, offset: int, length: int) -> str:
+        """A well-formed key of the segment, whether it is right or not."""
+        width = 10 if self.layout.name == "events" else 19
+        return f"{self.folder}{offset:019d}-{length:0{width}d}"
+
+
+@pytest.fixture
+def case(layout: Layout) -> Case:
+    store = memory()
+    first = write(layout, store, START, PAYLOADS)
+    second = write(layout, store, first.extent.end, NEXT)
+    write(layout, store, START, [b"another segment"], segment=(3, 8))
+    return Case(layout, store, first, second)
+
+
+def is_damage(reading: Iterator[object] | object) -> str:
+    assert isinstance(reading, Iterator)
+    with pytest.raises(Damaged) as caught:
+        list(reading)
+    assert str(caught.value).isprintable()
+    assert caught.value.exit_code == 3
+    return str(caught.value)
+
+
+@settings(max_examples=30)
+@given(payloads=st.lists(st.binary(max_size=300), max_size=40), start=st.integers(0, 2**62), data=st.data())
+def test_any_part_between_events_comes_back(
+    layout: Layout, payloads: list[bytes], start: int, data: st.DataObject
+) -> None:
+    store = memory()
+    held = write(layout, store, start, payloads)
+    assert held.written.objects == (len(payloads) if layout.name == "events" else bool(payloads))
+    cuts = [offset for offset, _ in held.events] + [held.extent.end]
+    low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
+    blocks = list(layout.read_range(store, PREFIX, held.extent, low, high))
+    assert b"".join(blocks) == held.raw[low - start : high - start]
+    if payloads:
+        report = layout.check_range(store, PREFIX, held.extent)
+        assert (report.findings, report.bytes) == ((), len(held.raw))
+        assert report.objects == held.written.objects
+        assert report.events in {None, len(payloads)}
+
+
+def test_every_event_is_got_by_its_pointer_with_one_request(case: Case) -> None:
+    for held in (case.first, case.second):
+        for offset, payload in held.events:
+            store = MeteredStore(case.store)
+            found = case.layout.read_event(store, PREFIX, held.extent, offset, len(payload) + 8)
+            assert bytes(found) == frame(payload)
+            assert (store.meter.gets, store.meter.requests) == (1, 1)
+
+
+def test_what_is_no_event_is_not_got(case: Case) -> None:
+    held = case.first.extent
+    offset, payload = case.first.events[2]
+    for at, length in ((offset, len(payload) + 9), (offset, len(payload) + 7), (offset + 1, 20), (offset - 8, 40)):
+        with pytest.raises((NoSuchObject, WrongSize)):
+            case.layout.read_event(case.store, PREFIX, held, at, length)
+
+
+def test_the_event_that_holds_a_byte_is_found(case: Case) -> None:
+    for offset, payload in case.first.events:
+        length = len(payload) + 8
+        for byte in {offset, offset + 1, offset + length // 2, offset + length - 1}:
+            assert case.layout.find_event(case.store, PREFIX, case.first.extent, byte) == (offset, length)
+
+
+def test_writing_again_changes_nothing_and_says_the_same(case: Case) -> None:
+    before = [(entry, case.store.get(entry.key)) for entry in case.store.list("")]
+    assert write(case.layout, case.store, START, PAYLOADS).written == case.first.written
+    assert [(entry, case.store.get(entry.key)) for entry in case.store.list("")] == before
+
+
+def test_other_bytes_under_the_same_key_are_a_conflict(case: Case) -> None:
+    before = [(entry, case.store.get(entry.key)) for entry in case.store.list("")]
+    with pytest.raises(Conflict, match="another object is already there") as caught:
+        write(case.layout, case.store, START, [b"eno", *PAYLOADS[1:]])
+    assert case.keys(case.first)[0] in str(caught.value)
+    assert [(entry, case.store.get(entry.key)) for entry in case.store.list("")] == before
+
+
+def test_a_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
+    buffer, store = bytearray(12), memory()
+
+    def blocks() -> Iterator[EventBlock]:
+        for number in range(200):
+            buffer[:] = frame(number.to_bytes(4, "big"))
+            yield EventBlock(number * 12, memoryview(buffer), 1)
+            buffer[:] = b"overwritten!"
+
+    written = layout.write_run(store, *AT, blocks())
+    raw = b"".join(frame(number.to_bytes(4, "big")) for number in range(200))
+    held = Extent(*SEGMENT, 0, 2400, written.frames)
+    assert b"".join(layout.read_range(store, PREFIX, held, 0, 2400)) == raw
+
+
+def test_nothing_is_written_of_nothing(layout: Layout) -> None:
+    store = memory()
+    assert layout.write_run(store, *AT, iter(())) == Written(0)
+    assert list(store.list("")) == []
+
+
+def test_missing_objects_are_found_and_reading_says_so(case: Case) -> None:
+    keys = case.keys(case.first)
+    case.store.delete(keys[-1:])
+    assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
+    is_damage(case.layout.read_range(case.store, PREFIX, case.first.extent, *case.first.bounds))
+    case.store.delete(keys)
+    assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
+    assert case.findings(case.second) == []
+    assert case.read(case.second) == case.second.raw
+
+
+def test_objects_of_another_size_are_found_and_reading_says_so(case: Case) -> None:
+    key = case.keys(case.first)[-1]
+    whole = case.store.get(key)
+    for other in (whole[:-1], b""):
+        case.store.delete([key])
+        case.store.put(key, other)
+        assert case.findings(case.first) == [("changed", key)]
+        assert key in is_damage(case.layout.read_range(case.store, PREFIX, case.first.extent, *case.first.bounds))
+        offset, payload = case.first.events[-1]
+        with pytest.raises(Damaged):
+            case.layout.read_event(case.store, PREFIX, case.first.extent, offset, len(payload) + 8)
+    case.store.delete([key])
+    case.store.put(key, whole + b"x")
+    assert case.findings(case.first) == [("changed", key)]
+
+
+def test_objects_that_are_too_much_are_found_and_removed(case: Case) -> None:
+    third = case.first.events[2][0]
+    extra = [case.key(third + 1, 13), case.key(third + 20, 8), case.key(START, 10), case.folder + f"{third:019d}.txt"]
+    for key in extra:
+        case.store.put(key, b"")
+    assert sorted(case.findings(case.first)) == sorted(("extra", key) for key in extra)
+    assert case.findings(case.second) == []
+    ranges = [case.first.bounds, case.second.bounds]
+    assert case.layout.remove_extra(case.store, *AT, ranges) == len(extra)
+    assert case.findings(case.first) == case.findings(case.second) == []
+    assert case.layout.remove_extra(case.store, *AT, ranges) == 0
+    assert (case.read(case.first), case.read(case.second)) == (case.first.raw, case.second.raw)
+
+
+def test_nothing_is_removed_from_ranges_that_are_not_complete(case: Case) -> None:
+    extra = case.key(case.second.extent.start + 1, 9)
+    case.store.put(extra, b"x")
+    case.store.delete(case.keys(case.first)[:1])
+    with pytest.raises(Damaged, match=r"missing|no object holds"):
+        case.layout.remove_extra(case.store, *AT, [case.first.bounds, case.second.bounds])
+    assert case.store.get(extra) == b"x"
+
+
+def test_a_stretch_that_holds_nothing_is_emptied(case: Case) -> None:
+    count = case.first.written.objects
+    assert case.layout.remove_all(case.store, *AT, *case.first.bounds) == count
+    assert case.layout.remove_all(case.store, *AT, *case.first.bounds) == 0
+    assert case.keys(case.first) == []
+    assert case.read(case.second) == case.second.raw
+    assert case.layout.segments(case.store, PREFIX) == [(3, 7), (3, 8)]
+
+
+def test_strays_are_what_lies_in_no_range(case: Case) -> None:
+    for name in (".first", "zlast"):
+        case.store.put(case.folder + name, b"")
+    ends = [case.folder + ".first", case.folder + "zlast"]
+    first, second = case.keys(case.first), case.keys(case.second)
+
+    def strays(*ranges: tuple[int, int]) -> list[str]:
+        return list(case.layout.strays(case.store, *AT, ranges))
+
+    assert strays(case.first.bounds, case.second.bounds) == ends
+    assert strays(case.first.bounds) == [ends[0], *second, ends[1]]
+    assert strays(case.second.bounds) == [ends[0], *first, ends[1]]
+    assert strays() == [ends[0], *first, *second, ends[1]]
+
+
+def test_segments_and_what_is_foreign(case: Case) -> None:
+    root = f"{PREFIX}{case.layout.name}/"
+    [other] = [entry.key for entry in case.store.list(f"{root}0000000003.0000000008/")]
+    assert case.layout.segments(case.store, PREFIX) == [(3, 7), (3, 8)]
+    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7), (3, 8)])) == []
+    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7)])) == [other]
+    foreign = [
+        f"{root}0000000003.0000000007-x",
+        f"{root}0000000003.00000000070",
+        f"{root}0000000003.0000000007x/y",
+        f"{root}2147483648.0000000000/0",
+        f"{root}readme.txt",
+    ]
+    for key in foreign:
+        case.store.put(key, b"")
+    case.store.put(f"{case.folder}zlast", b"")  # a stray of its segment
+    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7), (3, 8)])) == foreign
+    assert case.layout.segments(case.store, PREFIX) == [(3, 7), (3, 8)]
+    assert case.layout.segments(case.store, "nobody/") == []
+
+
+def test_an_archive_at_the_stores_root(layout: Layout) -> None:
+    store = memory()
+    held = write(layout, store, START, PAYLOADS, prefix="")
+    assert b"".join(layout.read_range(store, "", held.extent, *held.bounds)) == held.raw
+    assert layout.segments(store, "") == [SEGMENT]
+    assert list(layout.foreign(store, "", [SEGMENT])) == []
+    assert layout.check_range(store, "", held.extent).findings == ()
+
+
+def test_what_reads_like_headers_in_a_payload_is_no_event(layout: Layout) -> None:
+    store = memory()
+    payload = struct.pack(">q", 0) * 4
+    held = write(layout, store, 0, [payload, payload])
+    assert layout.find_event(store, PREFIX, held.extent, 16) == (0, 40)
+    assert layout.find_event(store, PREFIX, held.extent, 40) == (40, 40)

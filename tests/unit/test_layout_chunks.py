@@ -1,0 +1,305 @@
+"""What is special about chunks: one object a range, frames of a mebibyte, requests, damage inside of objects."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+from obstore.store import MemoryStore
+
+from objectstore.layouts import Extent, UnknownLayout, Written, open_layout
+from objectstore.layouts.chunks import FRAME_BYTES, PART_BYTES, ChunksLayout
+from objectstore.metered import MeteredStore
+from objectstore.obstore_store import ObstoreStore
+from objectstore.store import ObjectStore
+from problems import Conflict, Damaged
+from streamstore.splitting import EventBlock
+from tests.streams import frame
+
+RAW, ZSTD = ChunksLayout(), ChunksLayout(compress=True)
+PREFIX = "scope/stream/"
+AT = (PREFIX, 3, 7)
+START = 1000
+MIB = 1024 * 1024
+
+
+def memory() -> ObjectStore:
+    return ObstoreStore(MemoryStore(), bucket="memory://archive")
+
+
+def blocks(raw: bytes, count: int = 1) -> Iterator[EventBlock]:
+    yield EventBlock(START, memoryview(raw), count)
+
+
+def key_of(raw: bytes) -> str:
+    return f"{PREFIX}chunks/0000000003.0000000007/{START:019d}-{len(raw):019d}"
+
+
+def extent(raw: bytes, frames: tuple[int, ...] = ()) -> Extent:
+    return Extent(3, 7, START, START + len(raw), frames)
+
+
+def events(size: int, seed: int = 1) -> tuple[list[int], bytes]:
+    """Events of many sizes, half of each compressible: their offsets in the segment, and their bytes."""
+    rng, offsets, data = random.Random(seed), [], bytearray()
+    while len(data) < size:
+        offsets.append(START + len(data))
+        length = rng.choice([0, 10, 3000, 70_000])
+        data += frame(rng.randbytes(length // 2) + bytes(length - length // 2))
+    return offsets, bytes(data)
+
+
+OFFSETS, LARGE = events(9 * MIB + 12_345)
+"""More than two parts, and more than nine frames."""
+
+
+@pytest.fixture(scope="module", params=["raw", "zstd"])
+def layout(request: pytest.FixtureRequest) -> ChunksLayout:
+    return ZSTD if request.param == "zstd" else RAW
+
+
+@pytest.fixture(scope="module")
+def held(layout: ChunksLayout) -> tuple[ObjectStore, Extent]:
+    """`LARGE`, archived; nobody changes it."""
+    store = memory()
+    return store, extent(LARGE, layout.write_run(store, *AT, blocks(LARGE)).frames)
+
+
+def test_a_range_is_one_object_of_the_segments_own_bytes() -> None:
+    store = memory()
+    assert RAW.write_run(store, *AT, blocks(LARGE)) == Written(1)
+    assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
+    assert store.get(key_of(LARGE)) == LARGE
+
+
+def test_a_compressed_range_has_the_same_key_and_any_zstd_makes_the_bytes_of_it() -> None:
+    store = memory()
+    written = ZSTD.write_run(store, *AT, blocks(LARGE))
+    assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
+    data = store.get(key_of(LARGE))
+    assert len(data) == sum(written.frames) < 0.8 * len(LARGE)
+    assert len(written.frames) == 10
+    reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
+    assert reader.read() == LARGE
+    at = 0
+    for number, size in enumerate(written.frames):
+        one = zstandard.ZstdDecompressor().decompress(data[at : at + size])
+        assert one == LARGE[number * FRAME_BYTES : (number + 1) * FRAME_BYTES]
+        assert zstandard.get_frame_parameters(data[at : at + size]).has_checksum
+        at += size
+
+
+@pytest.mark.parametrize("size", [1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, PART_BYTES, PART_BYTES + 1])
+def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
+    raw = random.Random(size).randbytes(size)  # reading asks for no events
+    rng = random.Random(7)
+    for layout in (RAW, ZSTD):
+        store = memory()
+        held = extent(raw, layout.write_run(store, *AT, blocks(raw)).frames)
+        edges = [0, 1, size - 1, size, *(rng.randrange(size + 1) for _ in range(6))]
+        for low in edges:
+            for high in edges:
+                found = b"".join(layout.read_range(store, PREFIX, held, START + low, START + high))
+                assert found == raw[low:high], (low, high)
+
+
+def test_a_part_is_read_with_few_requests_of_what_it_needs(
+    layout: ChunksLayout, held: tuple[ObjectStore, Extent]
+) -> None:
+    inner, where = held
+    low, high = START + 3 * MIB + 17, START + 8 * MIB + 5
+    store = MeteredStore(inner)
+    assert b"".join(layout.read_range(store, PREFIX, where, low, high)) == LARGE[low - START : high - START]
+    assert store.meter.requests == store.meter.gets == 2
+    # whole frames at both ends
+    assert store.meter.bytes_got <= high - low + 2 * FRAME_BYTES
+    store = MeteredStore(inner)
+    assert list(layout.read_range(store, PREFIX, where, low, low)) == []
+    assert store.meter.requests == 0
+
+
+def test_an_event_is_got_by_one_request_of_a_frame_or_two(
+    layout: ChunksLayout, held: tuple[ObjectStore, Extent]
+) -> None:
+    inner, where = held
+    ends = [*OFFSETS[1:], where.end]
+    edge = next(n for n, (low, high) in enumerate(zip(OFFSETS, ends, strict=True)) if low < START + MIB < high)
+    for number in (0, 1, edge, len(OFFSETS) // 2, len(OFFSETS) - 1):
+        offset, length = OFFSETS[number], ends[number] - OFFSETS[number]
+        store = MeteredStore(inner)
+        found = layout.read_event(store, PREFIX, where, offset, length)
+        assert found == LARGE[offset - START : offset - START + length]
+        assert (store.meter.requests, store.meter.gets) == (1, 1)
+        assert store.meter.bytes_got <= (2 * FRAME_BYTES if where.frames else length)
+        assert layout.find_event(store, PREFIX, where, offset + length - 1) == (offset, length)
+
+
+def test_events_larger_than_a_part_are_found() -> None:
+    raw = b"".join(map(frame, [b"small", random.Random(3).randbytes(8 * MIB), b"", b"x" * (5 * MIB), b"end"]))
+    for layout in (RAW, ZSTD):
+        store = memory()
+        held = extent(raw, layout.write_run(store, *AT, blocks(raw)).frames)
+        second = START + 13 + 8 * MIB + 8
+        assert layout.find_event(store, PREFIX, held, START + 13 + 7 * MIB) == (START + 13, 8 * MIB + 8)
+        assert layout.find_event(store, PREFIX, held, second) == (second, 8)
+        assert layout.find_event(store, PREFIX, held, START + len(raw) - 1) == (START + len(raw) - 11, 11)
+
+
+@pytest.mark.parametrize("header", [b"\xff" * 8, b"\x7f" * 8])
+def test_a_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
+    raw = frame(b"first") + header + bytes(100)
+    store = memory()
+    RAW.write_run(store, *AT, blocks(raw))
+    assert RAW.find_event(store, PREFIX, extent(raw), START + 3) == (START, 13)
+    for offset in (START + 60, START + len(raw) - 1):
+        if header[0] == 0x7F:
+            continue  # one event of any length: it holds the byte, and only its end would tell
+        with pytest.raises(Damaged, match="no chain of events leads there"):
+            RAW.find_event(store, PREFIX, extent(raw), offset)
+
+
+def test_a_large_object_that_is_there_is_compared_a_part_at_a_time(layout: ChunksLayout) -> None:
+    inner = memory()
+    first = layout.write_run(inner, *AT, blocks(LARGE))
+    store = MeteredStore(inner)
+    assert layout.write_run(store, *AT, blocks(LARGE)) == first
+    if layout is RAW:
+        assert (store.meter.sizes, store.meter.gets) == (1, 3)
+    for place in (0, 5 * MIB, len(LARGE) - 1):
+        changed = bytearray(LARGE)
+        changed[place] ^= 1
+        with pytest.raises(Conflict, match="another object is already there"):
+            layout.write_run(inner, *AT, blocks(bytes(changed)))
+    assert b"".join(layout.read_range(inner, PREFIX, extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
+
+
+def test_a_raw_object_of_another_size_is_a_conflict() -> None:
+    store = memory()
+    store.put(key_of(LARGE), LARGE[:-1])
+    with pytest.raises(Conflict):
+        RAW.write_run(store, *AT, blocks(LARGE))
+
+
+def framed(raw: bytes, size: int = FRAME_BYTES, **options: int) -> list[bytes]:
+    squeeze = zstandard.ZstdCompressor(**options).compress
+    return [squeeze(raw[low : low + size]) for low in range(0, len(raw), size)]
+
+
+def test_other_frames_of_the_same_content_are_kept_and_their_sizes_are_told() -> None:
+    """As another release of zstd would have made them."""
+    raw = LARGE[: 2 * MIB + 99]
+    store = memory()
+    there = framed(raw, level=12)
+    store.put(key_of(raw), b"".join(there))
+    written = ZSTD.write_run(store, *AT, blocks(raw))
+    assert written == Written(1, tuple(map(len, there)))
+    assert written.frames != ZSTD.write_run(memory(), *AT, blocks(raw)).frames
+    assert store.get(key_of(raw)) == b"".join(there)
+    held = extent(raw, written.frames)
+    assert b"".join(ZSTD.read_range(store, PREFIX, held, START, START + len(raw))) == raw
+
+
+@pytest.mark.parametrize("kind", ["raw", "cut", "empty", "more", "other frames", "unsized", "other content"])
+def test_what_is_no_such_compressed_object_is_a_conflict(kind: str) -> None:
+    raw = LARGE[: 2 * MIB + 99]
+    whole = b"".join(framed(raw))
+    other = {
+        "raw": raw,
+        "cut": whole[:-3],
+        "empty": b"",
+        "more": whole + framed(b"more")[0],
+        "other frames": b"".join(framed(raw, size=FRAME_BYTES // 2)),
+        "unsized": zstandard.ZstdCompressor(write_content_size=False).compress(raw),
+        "other content": b"".join(framed(raw[:-1] + b"!")),
+    }[kind]
+    store = memory()
+    store.put(key_of(raw), other)
+    with pytest.raises(Conflict, match="another object is already there"):
+        ZSTD.write_run(store, *AT, blocks(raw))
+    assert store.get(key_of(raw)) == other
+
+
+def damaged(store: ObjectStore, held: Extent) -> str:
+    """Reading all of it is damage; one event, too. What it says is a line."""
+    with pytest.raises(Damaged) as caught:
+        list(ZSTD.read_range(store, PREFIX, held, held.start, held.end))
+    text = str(caught.value)
+    assert text.isprintable()
+    assert "memory://archive/scope/stream/chunks/" in text
+    with pytest.raises(Damaged):
+        ZSTD.read_event(store, PREFIX, held, held.start, 13)
+    with pytest.raises(Damaged):
+        ZSTD.find_event(store, PREFIX, held, held.end - 1)
+    return text
+
+
+def test_any_flipped_bit_of_a_frame_is_damage() -> None:
+    raw = frame(b"first") + b"".join(frame(f"{{number: {n}}}".encode()) for n in range(60))
+    written = ZSTD.write_run(memory(), *AT, blocks(raw))
+    [data] = framed(raw, level=3, write_checksum=True)
+    assert written.frames == (len(data),)
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1 << place % 8
+        store = memory()
+        store.put(key_of(raw), bytes(changed))
+        try:
+            found = b"".join(ZSTD.read_range(store, PREFIX, extent(raw, written.frames), START, START + len(raw)))
+        except Damaged:
+            damaged(store, extent(raw, written.frames))
+        else:
+            # bits of a frame's header that mean nothing, or how large a window has to be, change nothing
+            assert found == raw
+
+
+def test_frames_that_hold_more_or_less_than_they_should_are_damage() -> None:
+    raw = frame(b"first") + bytes(100)
+    for content in (raw[:-1], raw + b"x", bytes(5 * MIB)):
+        [data] = framed(content, size=len(content))
+        store = memory()
+        store.put(key_of(raw), data)
+        assert "cannot be decompressed" in damaged(store, extent(raw, (len(data),)))
+
+
+def test_frames_that_are_not_those_of_the_index_are_damage() -> None:
+    raw = LARGE[: 2 * MIB + 99]
+    store = memory()
+    sizes = ZSTD.write_run(store, *AT, blocks(raw)).frames
+    assert "cannot be decompressed" in damaged(store, extent(raw, (sizes[0] - 1, sizes[1] + 1, sizes[2])))
+    damaged(store, extent(raw, (sizes[0] + 1, *sizes[1:])))  # the object does not reach so far
+    with pytest.raises(Damaged, match="too few frames"):
+        list(ZSTD.read_range(store, PREFIX, extent(raw, sizes[:2]), START, START + len(raw)))
+
+
+def test_what_wrong_guesses_left_is_removed_wherever_it_ends() -> None:
+    store = memory()
+    first, second = frame(b"x" * 50) * 4, frame(b"y" * 30) * 3
+    RAW.write_run(store, *AT, blocks(first))
+    begin = START + len(first)
+    RAW.write_run(store, *AT, iter([EventBlock(begin, memoryview(second), 3)]))
+    right = [entry.key for entry in store.list("")]
+    for offset, size in ((START + 9, 100), (START + 60, len(first)), (begin + 1, 7), (START, 58), (begin, 40)):
+        store.put(f"{PREFIX}chunks/0000000003.0000000007/{offset:019d}-{size:019d}", b"z" * size)
+    ranges = [(START, begin), (begin, begin + len(second))]
+    assert RAW.remove_extra(store, *AT, ranges) == 5
+    assert [entry.key for entry in store.list("")] == right
+    assert RAW.remove_extra(store, *AT, []) == 0
+
+
+def test_a_range_is_proved_by_one_listing() -> None:
+    store = MeteredStore(memory())
+    RAW.write_run(store, *AT, blocks(LARGE))
+    before = store.meter
+    report = RAW.check_range(store, PREFIX, extent(LARGE))
+    assert (report.objects, report.bytes, report.events, report.findings) == (1, len(LARGE), None, ())
+    assert store.meter.requests - before.requests == store.meter.lists - before.lists == 1
+
+
+def test_only_chunks_are_compressed() -> None:
+    assert isinstance(open_layout("chunks", "zstd"), ChunksLayout)
+    assert open_layout("chunks").name == open_layout("chunks", "zstd").name == "chunks"
+    with pytest.raises(UnknownLayout, match="Only layout chunks is compressed"):
+        open_layout("events", "zstd")
