@@ -134,6 +134,9 @@ def convert_range(task: ConvertTask) -> Piece:
         Damaged: its bytes are not what the manifest says.
     """
     row, target = task.row, task.target.open()
+    if task.layout == "events":
+        for _ in _blocks(task):
+            pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
     written = open_layout(task.layout, task.compression).write_run(
         target, task.prefix, row.segment.epoch, row.segment.number, _blocks(task), task.window
     )

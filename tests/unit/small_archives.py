@@ -1,0 +1,102 @@
+"""Small streams in an embedded store, archived in memory: for tests of the verbs without servers and Spark."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from manifests.archive import Archive
+from manifests.model import Compression, Layout
+from objectstore.layouts import open_layout
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from streamstore.local import LocalStore
+from streamstore.model import EventPointer, StreamName
+from streamvault import export_stream
+from streamvault.reports import ExportReport
+from tests.streams import append_events, events_of, make_stream
+
+NAME = StreamName("scope", "stream")
+KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
+RANGE_SIZE = 4 * 1024
+
+
+def a_root() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@dataclass(frozen=True)
+class Vault:
+    """A stream and its archive."""
+
+    folder: Path
+    root: str = field(default_factory=a_root)
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "streams")
+
+    def uri(self, stream: StreamName = NAME) -> str:
+        return f"local://{self.folder}/streams/{stream}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{NAME}"
+
+    def make(self, events: int = 300, largest: int = 30_000) -> None:
+        with self.store as store:
+            make_stream(store, NAME, events=events, largest=largest)
+
+    def add(self, *payloads: bytes) -> None:
+        """The same events to every open segment."""
+        with self.store as store:
+            for segment in sorted(store.describe(NAME).tail.offsets):
+                append_events(store, NAME, segment, payloads)
+
+    def export(self, layout: Layout = "events", compress: Compression = "") -> ExportReport:
+        return export_stream(
+            self.uri(), self.root, layout=layout, compress=compress, range_size=RANGE_SIZE, master="inline[2]"
+        )
+
+    def events(self) -> list[tuple[EventPointer, bytes]]:
+        with self.store as store:
+            return list(events_of(store, NAME))
+
+
+def objects_of(root: str) -> ObjectStore:
+    return RootAddress.parse(root).open()
+
+
+def archive_of(root: str) -> Archive:
+    return Archive(objects_of(root), NAME)
+
+
+def contents(root: str) -> dict[str, bytes]:
+    store = objects_of(root)
+    return {entry.key: store.get(entry.key) for entry in store.list("")}
+
+
+def data_keys(root: str) -> list[str]:
+    return [key for key in contents(root) if "/_" not in key]
+
+
+def segments_of(root: str) -> dict[tuple[int, str], bytes]:
+    """The archived bytes of each range: (its start, its segment) → bytes."""
+    archive = archive_of(root)
+    return {
+        (row.start, str(segment)): b"".join(
+            bytes(block)
+            for block in open_layout(layout).read_range(archive.store, archive.prefix, row.extent, row.start, row.end)
+        )
+        for segment in archive.history().segments()
+        for layout, row in archive.history().ranges(segment)
+    }
+
+
+def replace_object(root: str, key: str, data: bytes | None) -> None:
+    """Change an object, or remove it."""
+    store = objects_of(root)
+    store.delete([key])
+    if data is not None:
+        store.put(key, data)
