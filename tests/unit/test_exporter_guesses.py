@@ -17,6 +17,7 @@ from exporter.reading import find_start
 from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from manifests.archive import Archive
+from manifests.model import Compression, Layout
 from objectstore.uri import RootAddress
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
@@ -28,6 +29,7 @@ from tests.streams import append_events, digest_of, events_of, frame
 NAME = StreamName("scope", "stream")
 SEGMENT = SegmentId(0, 0)
 MOST_RANGES = 40
+KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 
 
 def nested(depth: int, core: bytes) -> bytes:
@@ -87,10 +89,10 @@ class Place:
     def archive(self) -> str:
         return f"{self.root}/{NAME}"
 
-    def keys(self) -> list[str]:
+    def keys(self, layout: Layout = "events") -> list[str]:
         """What is archived, as it is listed."""
-        events = f"{NAME}/events/"
-        return [found.key.removeprefix(events) for found in RootAddress.parse(self.root).open().list(events)]
+        folder = f"{NAME}/{layout}/"
+        return [found.key.removeprefix(folder) for found in RootAddress.parse(self.root).open().list(folder)]
 
     def fill(self, *segments: list[bytes]) -> None:
         """Make the stream."""
@@ -107,10 +109,24 @@ class Place:
                 for p, _ in events_of(store, NAME)
             )
 
-    def prove(self, range_size: int) -> None:
+    def true_chunks(self, range_size: int) -> list[str]:
+        """Ranges are cut at the first event at or after each multiple of the range size."""
+        ranges: dict[tuple[SegmentId, int], tuple[int, int]] = {}
+        with self.store as store:
+            for p, _ in events_of(store, NAME):
+                place = p.segment, p.offset // range_size
+                ranges[place] = ranges.get(place, (p.offset, 0))[0], p.offset + p.length
+        return sorted(
+            f"{segment.epoch:010d}.{segment.number:010d}/{start:019d}-{end - start:019d}"
+            for (segment, _), (start, end) in ranges.items()
+        )
+
+    def prove(self, range_size: int, layout: Layout = "events", compress: Compression = "") -> None:
         """Export, compare with the truth, check, import, compare again."""
-        report = export_stream(self.uri(), self.root, range_size=range_size, master="inline[2]")
-        assert self.keys() == self.true_keys()
+        report = export_stream(
+            self.uri(), self.root, layout=layout, compress=compress, range_size=range_size, master="inline[2]"
+        )
+        assert self.keys(layout) == (self.true_keys() if layout == "events" else self.true_chunks(range_size))
         assert report.events == len(self.true_keys())
         check = check_archive(self.archive, read_data=True, master="inline[2]")
         assert check.ok, check.findings
@@ -138,20 +154,26 @@ def place(tmp_path: Path) -> Place:
     payloads=st.lists(smalls, min_size=1, max_size=30),
     other=st.lists(smalls, max_size=10),
     range_size=st.integers(1, 700),
+    kind=st.sampled_from(KINDS),
 )
-@example(payloads=[bytes(999)] * 5, other=[], range_size=64)
-@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50)
-@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17)
-@example(payloads=[b"\x07" * 4000, b""] * 4, other=[], range_size=100)
-def test_only_the_true_events_are_archived(payloads: list[bytes], other: list[bytes], range_size: int) -> None:
+@example(payloads=[bytes(999)] * 5, other=[], range_size=64, kind=KINDS[0])
+@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50, kind=KINDS[0])
+@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50, kind=KINDS[1])
+@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17, kind=KINDS[0])
+@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17, kind=KINDS[2])
+@example(payloads=[b"\x07" * 4000, b""] * 4, other=[], range_size=100, kind=KINDS[0])
+def test_only_the_true_events_are_archived(
+    payloads: list[bytes], other: list[bytes], range_size: int, kind: tuple[Layout, Compression]
+) -> None:
     held = sum(len(payload) + 8 for payload in payloads + other)
     range_size = max(range_size, held // MOST_RANGES)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder))  # whose name is new each time, and so is the archive's
         place.fill(payloads, other)
-        place.prove(range_size)
+        place.prove(range_size, *kind)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 @pytest.mark.parametrize(
     "payloads",
     [
@@ -161,12 +183,12 @@ def test_only_the_true_events_are_archived(payloads: list[bytes], other: list[by
         pytest.param([b"\xff" * 300 + bytes(8) + lure(332)] * 40, id="lures"),
     ],
 )
-def test_the_guesses_were_really_wrong(place: Place, payloads: list[bytes]) -> None:
+def test_the_guesses_were_really_wrong(place: Place, payloads: list[bytes], kind: tuple[Layout, Compression]) -> None:
     """The test before proves something only if tasks do guess wrong."""
     place.fill(payloads)
     guesses = list(place.guesses(512))
     assert sum(true != found for true, found in guesses) >= 3
-    place.prove(512)
+    place.prove(512, *kind)
 
 
 def test_the_zeros_of_a_payload_are_not_taken_for_a_million_events(place: Place) -> None:
@@ -193,14 +215,17 @@ def test_events_of_eight_mebibytes(place: Place) -> None:
     place.prove(3 * 1024 * 1024)
 
 
-def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(
+    tmp_path: Path, kind: tuple[Layout, Compression]
+) -> None:
     """Rows and objects of wrong guesses that an earlier run left: the chain passes them by, the sweep takes them."""
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
     archive = Archive(root.open(), NAME)
     with place.store as store:
-        plan = settle_plan(archive, store, Wanted(range_size=512)).plan
+        plan = settle_plan(archive, store, Wanted(layout=kind[0], compression=kind[1], range_size=512)).plan
     assert plan is not None
     end = plan.segments[0].end
     for low in range(512, end, 512):
@@ -212,11 +237,12 @@ def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(tmp_path
             root=root,
             prefix=archive.prefix,
             generation=1,
-            layout="events",
-            compression="",
+            layout=kind[0],
+            compression=kind[1],
             window=WINDOW,
             span=Span(low, min(low + 512, end), known=False),
         )
         export_range(task)
-    assert set(place.keys()) - set(place.true_keys()), "there is something to remove"
-    place.prove(512)
+    true = place.true_keys() if kind[0] == "events" else place.true_chunks(512)
+    assert set(place.keys(kind[0])) - set(true), "there is something to remove"
+    place.prove(512, *kind)

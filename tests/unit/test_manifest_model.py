@@ -270,3 +270,33 @@ def test_a_generation_across_a_scale_names_every_segment_between_its_cuts() -> N
     ]
     assert made.manifest.to == StreamCut(NAME, {SegmentId(1, 2): 9})
     assert read(made.manifest.encode()) == made.manifest
+
+
+def with_fields(**changes: object) -> bytes:
+    document = json.loads(two_generations()[0].manifest.encode())
+    return json.dumps(document | changes).encode()
+
+
+def test_how_it_is_compressed_comes_back_and_need_not_be_there() -> None:
+    found = read(with_fields(layout="chunks", compression="zstd"))
+    assert (found.layout, found.compression) == ("chunks", "zstd")
+    assert read(found.encode()) == found
+    document = json.loads(with_fields())
+    del document["compression"]
+    assert read(json.dumps(document).encode()).compression == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "events", "compression": "zstd"},
+        {"layout": "chunks", "compression": "gzip"},
+        {"layout": "chunks", "compression": None},
+        {"layout": "chunks", "compression": ["zstd"]},
+        {"layout": "table"},
+    ],
+)
+def test_layouts_that_cannot_be(changes: dict[str, object]) -> None:
+    with pytest.raises(Damaged) as caught:
+        read(with_fields(**changes))
+    assert str(caught.value).isprintable()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.range_row import RangeRow, segment_digest
-from manifests.ranges import SCHEMA, decode_ranges, encode_ranges
+from manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
 from problems import Damaged
 from streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
@@ -144,3 +144,40 @@ def test_a_file_cut_short_or_changed_is_damage() -> None:
         # Some changes make another readable file, which then disagrees with the manifest; none is a traceback.
         with suppress(Damaged):
             list(decode_ranges(NAME, bytes(changed), WHERE))
+
+
+def compressed_rows() -> list[RangeRow]:
+    mib = 1024 * 1024
+    return [
+        RangeRow(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
+        RangeRow(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
+        RangeRow(RIGHT, 0, mib, 2, DIGEST, (2**31 - 1,)),
+    ]
+
+
+def test_the_sizes_of_frames_come_back() -> None:
+    rows = compressed_rows()
+    assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
+    table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows)))
+    assert table.column_names == ["segment", "start", "end", "events", "digest", "frames"]
+    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [2**31 - 1]]
+    assert rows[0].extent == (LEFT.epoch, LEFT.number, 0, 2 * 1024 * 1024 + 8, (500, 700, 21))
+
+
+def test_an_index_without_frames_has_no_column_for_them() -> None:
+    table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows_of(3))))
+    assert "frames" not in table.column_names
+
+
+@pytest.mark.parametrize("frames", [[0], [-1], [5, 5], [1, 2, 3], [None]])
+def test_frames_that_a_range_cannot_have(frames: list[int | None]) -> None:
+    assert "impossible row" in refusal(file_of(SCHEMA.append(FRAMES), frames=frames))
+
+
+def test_a_frames_column_of_another_type_is_no_index() -> None:
+    for kind in (pa.list_(pa.int64()), pa.list_(pa.string()), pa.int32()):
+        schema = SCHEMA.append(pa.field("frames", kind, nullable=False))
+        value: Any = 5 if kind == pa.int32() else ["5"] if kind == pa.list_(pa.string()) else [5]
+        assert "its columns are others" in refusal(file_of(schema, frames=value))
+    nullable = SCHEMA.append(pa.field("frames", pa.list_(pa.int32())))
+    assert "its columns are others" in refusal(file_of(nullable, frames=None))
