@@ -25,6 +25,9 @@ def demo(
         Path | None,
         typer.Option("--keep", metavar="FOLDER", help="Keep the streams and the archive here.", show_default=False),
     ] = None,
+    events: Annotated[
+        int, typer.Option("--events", min=10, max=1_000_000, help="How many events it makes up.")
+    ] = 10_000,
     master: Master = "local[*]",
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -34,7 +37,7 @@ def demo(
     def work(progress: Progress) -> DemoReport:
         from streamvault.demo import run_demo
 
-        return whole_command(run_demo(keep=keep, master=master, progress=progress))
+        return whole_command(run_demo(events=events, keep=keep, master=master, progress=progress))
 
     return run(work, show=_show, document=lambda report: report.to_json(), as_json=as_json, log_level=log_level)
 

@@ -31,8 +31,8 @@ CUSTOMERS = 500
 _SEED = 2026
 
 
-def fill(store: StreamStore, name: StreamName) -> None:
-    """Make the stream: three segments, 6,000 events, a split of the busiest segment, 4,000 events more."""
+def fill(store: StreamStore, name: StreamName, events: int = EVENTS) -> None:
+    """Make the stream: three segments, six tenths of the events, a split of the busiest segment, the other events."""
     store.create_scope(name.scope)
     configuration = StreamConfiguration(
         scaling=Scaling(min_segments=3),
@@ -40,8 +40,8 @@ def fill(store: StreamStore, name: StreamName) -> None:
         tags=("demo", "orders"),
     )
     store.create_stream(name, configuration)
-    orders = list(_orders())
-    before_scale = EVENTS * 6 // 10
+    orders = list(_orders(events))
+    before_scale = events * 6 // 10
     _append(store, name, orders[:before_scale])
     first, keys = next(iter(store.describe(name).epochs[-1].segments.items()))
     middle = (keys.low + keys.high) / 2
@@ -51,11 +51,11 @@ def fill(store: StreamStore, name: StreamName) -> None:
     _append(store, name, orders[before_scale:])
 
 
-def _orders() -> Iterator[tuple[str, bytes]]:
+def _orders(events: int) -> Iterator[tuple[str, bytes]]:
     """Routing key and payload of each event, the same in every run."""
     chance = random.Random(_SEED)  # noqa: S311  (made-up data, not a secret)
     payload = b""
-    for number in range(EVENTS):
+    for number in range(events):
         customer = f"customer-{chance.randrange(CUSTOMERS)}"
         kind = number % 100
         if kind == 7:

@@ -33,13 +33,16 @@ BUCKET = "streamvault-demo"
 FIRST_KEYS = 3
 
 
-def run_demo(*, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None) -> DemoReport:
+def run_demo(
+    *, events: int = EVENTS, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None
+) -> DemoReport:
     """Archive a made-up stream, restore it, and prove that both are the same.
 
     The streams lie in a folder and S3 is a server in this process, so nothing but this machine is needed. The
     environment is as it was when the call returns.
 
     Args:
+        events: how many the stream has.
         keep: a folder to leave the streams and a copy of the archive in; None keeps nothing.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: told how the runs go on.
@@ -60,7 +63,7 @@ def run_demo(*, keep: Path | None = None, master: str = "local[*]", progress: Pr
         (folder / "archive").mkdir(parents=True, exist_ok=True)
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
-        tour = _Tour(folder, endpoint, master, progress or Progress())
+        tour = _Tour(folder, endpoint, events, master, progress or Progress())
         tour.there()
         tour.back()
         if keep is not None:
@@ -73,7 +76,8 @@ def run_demo(*, keep: Path | None = None, master: str = "local[*]", progress: Pr
 class _Tour:
     """The steps in order; each leaves a proof or raises."""
 
-    def __init__(self, folder: Path, endpoint: str, master: str, progress: Progress) -> None:
+    def __init__(self, folder: Path, endpoint: str, events: int, master: str, progress: Progress) -> None:
+        self._events = events
         streams = f"local://{folder / 'streams'}"
         self.source, self.target = f"{streams}/{SOURCE}", f"{streams}/{TARGET}"
         self._root, self._archive = f"s3://{BUCKET}", f"s3://{BUCKET}/{SOURCE}"
@@ -85,17 +89,18 @@ class _Tour:
     def there(self) -> None:
         """From nothing to an archive."""
         with self._step("fill a stream") as show, self._store() as store:
-            fill(store, SOURCE)
+            fill(store, SOURCE, self._events)
             self._stream = store.describe(SOURCE)
             pointers = [pointer for pointer, _ in events_of(store, SOURCE)]
             self._bytes = sum(pointer.length for pointer in pointers)
-            _require(len(pointers) == EVENTS, "the stream has every event")
+            _require(len(pointers) == self._events, "the stream has every event")
             size = bytes_text(self._bytes)
-            show(f"{EVENTS:,} events, {size}, {len(self._stream.ranges())} segments, {len(self._stream.epochs)} epochs")
+            segments, epochs = len(self._stream.ranges()), len(self._stream.epochs)
+            show(f"{self._events:,} events, {size}, {segments} segments, {epochs} epochs")
         with self._step("export it to S3") as show:
             self._s3.create_bucket(Bucket=BUCKET)
             made = export_stream(self.source, self._root, master=self._master, progress=self._progress)
-            _require((made.events, made.bytes) == (EVENTS, self._bytes), "the export counted what the stream has")
+            _require((made.events, made.bytes) == (self._events, self._bytes), "the export counted what the stream has")
             show(f"{made.events:,} objects, one for each event; generation {made.generation}")
         with self._step("list it with boto3") as show:
             keys = list(self._listed())
@@ -112,7 +117,7 @@ class _Tour:
         """From the archive to a second stream that equals the first."""
         with self._step("import it as a new stream") as show:
             made = import_stream(self._archive, self.target, master=self._master, progress=self._progress)
-            _require((made.events, made.bytes) == (EVENTS, self._bytes), "the import counted what the stream has")
+            _require((made.events, made.bytes) == (self._events, self._bytes), "the import counted what the stream has")
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("check --read-data") as show:
             found = check_archive(self._archive, read_data=True, master=self._master, progress=self._progress)
@@ -123,13 +128,13 @@ class _Tour:
             same = [(d.epochs, d.configuration, d.head.offsets, d.tail.offsets) for d in (self._stream, restored)]
             _require(same[0] == same[1], "epochs, key ranges, offsets and policies are the same")
             count = compare(store, SOURCE, TARGET)
-            _require(count == EVENTS, "no event is missing")
+            _require(count == self._events, "no event is missing")
             show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
 
     def report(self) -> DemoReport:
         """All that was shown."""
         return DemoReport(
-            events=EVENTS,
+            events=self._events,
             bytes=self._bytes,
             segments=len(self._stream.ranges()),
             epochs=len(self._stream.epochs),

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.pravega.settings import PravegaSettings
 from streamstore.uri import parse_stream
 from streamvault import export_stream, show_archive
 from streamvault.cli import main
@@ -664,7 +665,10 @@ def test_cuts_of_a_stream_on_pravega(streams: str, tmp_path: Path, capfd: pytest
     assert main(["export", streams, root, *INLINE]) == 0
 
 
-def test_no_pravega(made: World, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_pravega(made: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    usual = PravegaSettings.from_environment
+    assert usual("pravega://127.0.0.1:1").timeout < SERVER_DOWN
+    monkeypatch.setattr(PravegaSettings, "from_environment", lambda uri: replace(usual(uri), timeout=4.0))
     uri = f"pravega://127.0.0.1:{free_ports(1)[0]}/shop/orders"
     began = time.monotonic()
     assert main(["import", made.archive, uri, *INLINE]) == 1

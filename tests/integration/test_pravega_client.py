@@ -586,12 +586,21 @@ def test_a_segment_store_that_is_gone_is_unavailable_in_bounded_time(
     else:
         proxy.refuse()
         proxy.cut()
-    for use in (lambda: list(blocks), lambda: write_and_flush(appender), lambda: store.segment_info(stream, [FIRST])):
+
+    def fails_soon(use: Callable[[], object]) -> None:
         began = time.monotonic()
         with pytest.raises(StreamStoreUnavailable, match=rf"127\.0\.0\.1:{proxy.port}\. Tried for \d+ s") as raised:
             use()
         assert "\n" not in str(raised.value)
         assert time.monotonic() - began < 25
+
+    uses: list[Callable[[], object]] = [
+        lambda: list(blocks),
+        lambda: write_and_flush(appender),
+        lambda: store.segment_info(stream, [FIRST]),
+    ]
+    with ThreadPoolExecutor(len(uses)) as pool:
+        list(pool.map(fails_soon, uses))
     proxy.resume()
     proxy.accept()
     assert store.segment_info(stream, [FIRST])[0].write_offset >= 20 * MIB

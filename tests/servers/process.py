@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -197,6 +196,13 @@ class ServerProcess:
             self._ended = True
 
     def stop(self) -> None:
-        """End the server at once and remove its folder. Does nothing the second time."""
+        """End the server at once and remove its folder. Does nothing the second time.
+
+        The folder is out of the way at once; what it held goes beside whatever comes next: a store of a hundred
+        thousand small files takes half a minute.
+        """
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        going = self.folder.with_name(f"{self.folder.name}.{self.pid}.gone")
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.rename(going)
+            os.posix_spawnp("rm", ["rm", "-rf", "--", str(going)], os.environ, setsid=True)
