@@ -7,11 +7,18 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, export_import, memory, stages
+from benchmarks import chunks, export_import, memory, planning, scaling, stages
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
-BENCHMARKS = {"chunks": chunks, "export_import": export_import, "memory": memory, "stages": stages}
+BENCHMARKS = {
+    "chunks": chunks,
+    "export_import": export_import,
+    "memory": memory,
+    "planning": planning,
+    "scaling": scaling,
+    "stages": stages,
+}
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ import psutil
 __all__ = ["PeakWatch", "Peaks"]
 
 EVERY_SECONDS = 0.05
-WORKER = "pyspark.daemon"
+WORKER = "sparkrun.daemon"
 
 
 @dataclass(frozen=True, slots=True)

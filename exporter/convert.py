@@ -23,7 +23,7 @@ from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.splitting import EventBlock, EventSplitter
 
-__all__ = ["Converted", "convert_generation"]
+__all__ = ["Converted", "convert_generation", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def convert_generation(
         _check_same(archive.manifest(wanted.generation), wanted, archive)
         tidy_up(archive, wanted.generation, progress)
         return Converted(unchanged=True, moved_bytes=0)
-    planned = _plan(wanted)
+    planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
         todo = "Finish or remove it, or convert to another root."
@@ -164,7 +164,7 @@ def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
         )
 
 
-def _plan(manifest: Manifest) -> Plan:
+def plan_of(manifest: Manifest) -> Plan:
     """The plan that an export of this generation would have had."""
     return Plan(
         generation=manifest.generation,

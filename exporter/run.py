@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,12 +38,14 @@ class Published:
         manifest: its manifest. ranges: how many ranges it has.
         moved_bytes: what this run moved of it.
         first: False if another run published it before this one.
+        committed: when that was, on the monotonic clock (seconds); what follows is tidying up.
     """
 
     manifest: Manifest
     ranges: int
     moved_bytes: int
     first: bool
+    committed: float
 
 
 class ExportRun:
@@ -89,9 +92,10 @@ class ExportRun:
         self._sweep(runner, progress)
         manifest, rows = self._manifest()
         first = self._archive.commit(manifest, rows)
+        committed = time.monotonic()
         tidy_up(self._archive, self._plan.generation, progress)
         progress.end()
-        return Published(manifest, len(rows), self._moved, first)
+        return Published(manifest, len(rows), self._moved, first, committed)
 
     def _give_up(self) -> None:
         """Remove what runs of this plan have written, the plan last: the next run makes another one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,12 +38,14 @@ class Restored:
     Attributes:
         resumed: whether it went on with an unfinished one.
         events, bytes: restored (filler not counted). moved_bytes: what this run appended, filler included.
+        finished: when the stream was as it should be, on the monotonic clock (seconds); what follows is tidying up.
     """
 
     resumed: bool
     events: int
     bytes: int
     moved_bytes: int
+    finished: float
 
 
 class ImportRun:
@@ -101,13 +104,14 @@ class ImportRun:
             events, size = self._verify(runner, progress, lease)
             lease.finishing()
             target.finish()
+            finished = time.monotonic()
         except BaseException:
             # Once policies are set the mark is gone, and only the lease still says whose target it is.
             lease.release(remove=not lease.is_finishing)
             raise
         lease.release(remove=True)
         progress.end()
-        return Restored(target.resumed, events, size, self._moved)
+        return Restored(target.resumed, events, size, self._moved, finished)
 
     def _fill(self, target: Target, runner: Runner, progress: Progress, lease: Lease) -> None:
         """Fill every segment, replaying the scales on the way."""

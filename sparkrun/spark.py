@@ -1,4 +1,4 @@
-"""Tasks on Spark: one job a run, one partition a specification, results as tasks finish."""
+"""Tasks on Spark: one job a run, one task a specification (or a few), results as tasks finish."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ R = TypeVar("R")
 
 CANCEL_SECONDS = 5.0
 """How long a run that ends early waits for Spark to have cancelled its job."""
+
+MOST_TASKS = 1000
+"""Tasks of a job at most: more specifications share one, or a stream of 10,000 small segments would wait for Spark."""
 
 PATIENCE_SECONDS = 30.0
 """After how long without any executor the user is told what is waited for."""
@@ -116,7 +119,7 @@ class _Job:
             context = self._session.context
             context.setJobGroup(self._name, self._name, interruptOnCancel=True)
             if not self._cancelled.is_set():
-                rows = context.parallelize(list(enumerate(self._specs)), len(self._specs))
+                rows = context.parallelize(list(enumerate(self._specs)), min(len(self._specs), MOST_TASKS))
                 rows.foreachPartition(self._task)
         except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
             self._said.put(self._failure(error))

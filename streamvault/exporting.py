@@ -92,7 +92,7 @@ def export_stream(
             published = ExportRun(archive, address, source, planned.plan, tool=TOOL, window=window).run(
                 runner, progress
             )
-            seconds = time.monotonic() - began - runner.start_seconds
+            seconds = published.committed - began - runner.start_seconds
     manifest = published.manifest
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
     for gap in gaps:

@@ -105,7 +105,7 @@ def import_stream(
             return say(done=None, seconds=seconds, total_seconds=seconds)
         with open_runner(master, TASK_MODULES) as runner:
             restored = run.run(runner, progress)
-            seconds = time.monotonic() - began - runner.start_seconds
+            seconds = restored.finished - began - runner.start_seconds
     return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
 
 

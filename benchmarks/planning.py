@@ -1,0 +1,222 @@
+"""A stream of 10,000 segments and 10^9 events, without moving it: plan, tasks, proof, index, manifest, restore plan."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+from obstore.store import MemoryStore
+
+from benchmarks.measuring import say
+from benchmarks.results import Results
+from benchmarks.tables import table
+from exporter.chain import SegmentChain
+from exporter.planning import Wanted, make_plan
+from importer.plan import plan_restore
+from manifests.archive import Archive
+from manifests.model import Manifest, SegmentEntry, segment_key
+from manifests.plan import Plan, create_plan, find_plan
+from manifests.range_row import RangeRow, segment_digest
+from manifests.ranges import encode_ranges
+from manifests.rows import FinishedRange, Piece
+from objectstore.obstore_store import ObstoreStore
+from streamstore.model import (
+    Epoch,
+    KeyRange,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamstore.store import StreamStore
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "plan, index and manifest of a stream of 10,000 segments and 10^9 events, simulated"
+NAME = StreamName("benchmark", "huge")
+MIB = 1024 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks planning``."""
+    parser.add_argument("--segments", type=int, default=10_000, help="segments in all (default 10000)")
+    parser.add_argument("--events", type=int, nargs="+", default=(10**8, 10**9), help="events in all (10^8 10^9)")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a payload (default 100)")
+    parser.add_argument("--quick", action="store_true", help="100 segments")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Simulate each stream as one epoch and as a hundred; adds a table."""
+    segments = 100 if arguments.quick else arguments.segments
+    results.describe({"servers": "none; the archive is in memory"})
+    rows, figures = [], []
+    for epochs in (1, 100):
+        for events in arguments.events:
+            simulated = _Simulated(segments, epochs, events, arguments.size)
+            simulated.run()
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            ranges, manifest, index = simulated.ranges, simulated.manifest_bytes, simulated.index_bytes
+            rows.append(
+                (
+                    f"{segments:,} segments in {epochs} epochs, {events:,} events",
+                    f"{ranges:,}",
+                    f"{simulated.seconds['plan']:.1f}",
+                    f"{simulated.seconds['proof']:.1f}",
+                    f"{simulated.seconds['commit']:.1f}",
+                    f"{simulated.seconds['restore']:.1f}" if "restore" in simulated.seconds else "",
+                    f"{manifest / MIB:.1f} MiB",
+                    f"{index / MIB:.1f} MiB",
+                    f"{peak:,.0f} MiB",
+                )
+            )
+            say(f"  {rows[-1]}")
+            figures.append({"epochs": epochs, "events": events, "ranges": ranges, **simulated.seconds, "peak": peak})
+    heads = (
+        "",
+        "ranges",
+        "plan (s)",
+        "proof (s)",
+        "commit (s)",
+        "restore plan (s)",
+        "manifest",
+        "index",
+        "peak memory",
+    )
+    results.add("planning", table(heads, rows), figures)
+
+
+@dataclass(slots=True)
+class _Simulated:
+    """A stream that is nowhere, and its archive's manifest and index in memory."""
+
+    segments: int
+    epochs: int
+    events: int
+    size: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    ranges: int = 0
+    manifest_bytes: int = 0
+    index_bytes: int = 0
+
+    def run(self) -> None:
+        archive = Archive(ObstoreStore(MemoryStore(), bucket="memory://benchmark"), NAME)
+        with self._timed("plan"):
+            plan = self._plan(archive)
+        with self._timed("proof"):
+            rows = list(self._proved(plan))
+        with self._timed("commit"):
+            manifest = _manifest(plan, rows)
+            archive.commit(manifest, rows)
+        self.ranges = len(rows)
+        self.manifest_bytes, self.index_bytes = len(manifest.encode()), len(encode_ranges(NAME, rows))
+        if self.epochs == 1:  # the numbers of made-up scales are not those that a store would give
+            with self._timed("restore"):
+                plan_restore(archive.history())
+
+    @property
+    def share(self) -> int:
+        """Bytes of a segment."""
+        return self.events // self.segments * (self.size + 8)
+
+    def _plan(self, archive: Archive) -> Plan:
+        """As `exporter.planning.settle_plan`: described, made, written, found again."""
+        store = cast("StreamStore", _Lengths(self.share))
+        plan = make_plan(self._described(), store, None, Wanted(layout="chunks"))
+        if plan is None:
+            raise RuntimeError("there is nothing to plan")
+        create_plan(archive.store, archive.prefix, plan)
+        found = find_plan(archive.store, archive.prefix, 1)
+        if found != plan:
+            raise RuntimeError("the plan came back different")
+        return found
+
+    def _described(self) -> StreamDescription:
+        width = self.segments // self.epochs
+        numbers = count()
+        epochs = [
+            Epoch(
+                epoch,
+                {SegmentId(epoch, next(numbers)): KeyRange(i / width, (i + 1) / width) for i in range(width)},
+            )
+            for epoch in range(self.epochs)
+        ]
+        head = StreamCut(NAME, dict.fromkeys(epochs[0].segments, 0))
+        tail = StreamCut(NAME, dict.fromkeys(epochs[-1].segments, self.share))
+        return StreamDescription(NAME, StreamConfiguration(), tuple(epochs), head, tail, sealed=False)
+
+    def _proved(self, plan: Plan) -> Iterator[RangeRow]:
+        """What tasks would report, followed along its chain."""
+        length = self.size + 8
+        for planned in plan.segments:
+            chain = SegmentChain(planned.start, planned.end, plan.range_size)
+            for span in chain.open_spans():
+                start, end = (-(-edge // length) * length for edge in (span.low, span.high))
+                digest = hashlib.sha256(f"{planned.name}{start}".encode()).hexdigest()
+                piece = Piece(start=start, end=end, events=(end - start) // length, digest=digest)
+                chain.add(FinishedRange(start=start, end=end, pieces=(piece,)))
+            if chain.prove() is not None:
+                raise RuntimeError("the simulated ranges do not join")
+            segment = segment_key(planned.name)
+            yield from (RangeRow(segment, p.start, p.end, p.events, p.digest) for p in chain.pieces())
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    """The only question that planning asks of a store: how long segments are."""
+
+    length: int
+
+    def segment_info(self, _: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
+        return [SegmentInfo(segment, 0, self.length, sealed=True) for segment in segments]
+
+
+def _manifest(plan: Plan, rows: Sequence[RangeRow]) -> Manifest:
+    held: dict[SegmentId, list[RangeRow]] = {}
+    for row in rows:
+        held.setdefault(row.segment, []).append(row)
+    entries = [
+        SegmentEntry(
+            name=planned.name,
+            start=planned.start,
+            end=planned.end,
+            sealed=planned.sealed,
+            events=sum(row.events for row in held[segment_key(planned.name)]),
+            bytes=planned.end - planned.start,
+            digest=segment_digest(row.digest for row in held[segment_key(planned.name)]),
+        )
+        for planned in plan.segments
+    ]
+    return Manifest(
+        format=1,
+        generation=1,
+        created=plan.created,
+        scope=plan.scope,
+        stream=plan.stream,
+        layout=plan.layout,
+        configuration=plan.configuration,
+        epochs=plan.epochs,
+        from_=plan.from_,
+        to=plan.to,
+        segments=tuple(entries),
+        gaps=(),
+        events=sum(row.events for row in rows),
+        bytes=sum(row.end - row.start for row in rows),
+        range_size=plan.range_size,
+        sealed=plan.sealed,
+        tool="benchmark",
+    )

@@ -1,0 +1,169 @@
+"""Chunks of one stream after another: longer ones, one segment by one task or two, and a resume with 99 % done."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, replace
+
+from benchmarks.measuring import say, spread
+from benchmarks.product import Outcome, run_command
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting
+from benchmarks.tables import spread_text, table
+from benchmarks.workload import Workload
+from exporter.convert import plan_of
+from manifests.archive import Archive
+from manifests.plan import create_plan
+from manifests.range_row import RangeRow
+from manifests.rows import FinishedRange, Piece, leave_row
+from objectstore.keys import manifest_key, ranges_key
+from objectstore.layouts import open_layout
+from objectstore.s3 import S3Access, StaticKeys
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "chunks of longer streams, by one task and two, and resumed with 99 % done"
+
+MB = 1_000_000
+MIB = 1024 * 1024
+SIZE = 1024
+RESUME_RANGE = 8 * MIB
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks scaling``."""
+    parser.add_argument(
+        "--stream", type=int, nargs="+", default=(100 * MB, 1000 * MB, 4000 * MB), metavar="BYTES", help="streams"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="of one task beside two, and of the resume (3)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument("--quick", action="store_true", help="20 and 80 MB, one repeat: whether it runs")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Adds a table of lengths, one of tasks, one of the resume."""
+    if arguments.quick:
+        arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
+    with open_setting(arguments.s3) as setting:
+        results.describe(setting.describe())
+        _lengths(setting, arguments.stream, results)
+        length = 80 * MB if arguments.quick else 1000 * MB
+        _tasks(setting, length, arguments.repeats, results)
+        _resume(setting, length, arguments.repeats, results)
+
+
+def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
+    """Time and memory over the stream's length, in four segments."""
+    rows, figures = [], []
+    for length in streams:
+        workload = Workload(length // SIZE, SIZE, 4)
+        source, target = setting.stream(f"source-{length}"), setting.stream(f"target-{length}")
+        workload.fill(setting.store, source)
+        root = setting.root_uri(f"length-{length}")
+        exported = _export(setting, setting.stream_uri(source), root)
+        setting.store.delete(source)
+        imported = run_command(
+            "import", f"{root}/{source}", setting.stream_uri(target), environment=setting.s3.environment()
+        )
+        setting.store.delete(target)
+        for verb, outcome in (("export", exported), ("import", imported)):
+            seconds, peaks = outcome.report["seconds"], outcome.peaks
+            rows.append(
+                (
+                    f"{verb}, {workload.bytes / MB:,.0f} MB",
+                    f"{seconds:.1f}",
+                    f"{workload.bytes / seconds / MB:,.0f}",
+                    *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
+                )
+            )
+            say(f"  {rows[-1]}")
+            figures.append({"verb": verb, "bytes": workload.bytes, "seconds": seconds, **asdict(peaks)})
+    heads = ("chunks", "seconds", "MB/s", "a task's process", "the command's process", "Spark's Java")
+    results.add("lengths", table(heads, rows), figures)
+
+
+def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> None:
+    """One segment, moved by one task at a time and by two."""
+    workload = Workload(length // SIZE, SIZE, 1)
+    source = setting.stream("one-segment")
+    workload.fill(setting.store, source)
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for repeat in range(repeats):
+        for tasks, seconds in found.items():
+            root = setting.root_uri(f"tasks-{tasks}-{repeat}")
+            report = _export(setting, setting.stream_uri(source), root, "--master", f"local[{tasks}]").report
+            seconds.append(report["seconds"])
+            say(f"  {repeat + 1}/{repeats} {tasks} tasks: {seconds[-1]:.1f} s")
+    setting.store.delete(source)
+    rows = []
+    for tasks, seconds in found.items():
+        against = [one / mine for one, mine in zip(found[1], seconds, strict=True)]
+        rows.append(
+            (
+                f"{tasks} task{'s' if tasks > 1 else ''}",
+                "1" if tasks == 1 else spread_text(spread(against), 2),
+                spread_text(spread([workload.bytes / one / MB for one in seconds]), 0),
+            )
+        )
+    heads = (f"export of one segment of {workload.bytes / MB:,.0f} MB as chunks", "times one task", "MB/s")
+    results.add("tasks", table(heads, rows), {str(tasks): seconds for tasks, seconds in found.items()})
+
+
+def _resume(setting: Setting, length: int, repeats: int, results: Results) -> None:
+    """A whole export, and the same one killed when all but one of its ranges were finished."""
+    workload = Workload(length // SIZE, SIZE, 4)
+    source = setting.stream("resumed")
+    workload.fill(setting.store, source)
+    whole, rest, share = [], [], 0.0
+    for repeat in range(repeats):
+        root = setting.root_uri(f"resume-{repeat}")
+        arguments = (setting.stream_uri(source), root, "--range-size", str(RESUME_RANGE))
+        whole.append(_export(setting, *arguments).report["seconds"])
+        archive = Archive(_open(setting, root), source)
+        share = _undo(archive)
+        resumed = _export(setting, *arguments).report
+        if not resumed["adopted"] or resumed["moved_bytes"] > workload.bytes * 0.05:
+            raise RuntimeError(f"the run did not go on with the unfinished one: {resumed}")
+        rest.append(resumed["seconds"])
+        say(f"  {repeat + 1}/{repeats} whole {whole[-1]:.1f} s, resumed {rest[-1]:.1f} s")
+    setting.store.delete(source)
+    ratios = [mine / one for mine, one in zip(rest, whole, strict=True)]
+    rows = [
+        ("whole", "1", spread_text(spread(whole), 2)),
+        (f"resumed with {share:.1%} done", spread_text(spread(ratios), 3), spread_text(spread(rest), 2)),
+    ]
+    heads = (f"export of {workload.bytes / MB:,.0f} MB as chunks", "of the whole", "seconds")
+    results.add("resume", table(heads, rows), {"whole": whole, "resumed": rest})
+
+
+def _undo(archive: Archive) -> float:
+    """Make of a finished generation one that was killed with a range to go; returns the share that is done."""
+    generation = archive.load(1)
+    create_plan(archive.store, archive.prefix, plan_of(generation.manifest))
+    rows = [row for segment in generation.rows.values() for row in segment]
+    for row in rows[:-1]:
+        leave_row(archive.store, archive.prefix, 1, row.segment, _finished(row))
+    last = rows[-1]
+    open_layout("chunks").remove_all(
+        archive.store, archive.prefix, last.segment.epoch, last.segment.number, last.start, last.end
+    )
+    archive.store.delete([archive.prefix + manifest_key(1)])
+    archive.store.delete([archive.prefix + ranges_key(1)])
+    return 1 - (last.end - last.start) / generation.manifest.bytes
+
+
+def _finished(row: RangeRow) -> FinishedRange:
+    piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest)
+    return FinishedRange(start=row.start, end=row.end, pieces=(piece,))
+
+
+def _open(setting: Setting, root: str) -> ObjectStore:
+    keys = StaticKeys(setting.s3.access_key, setting.s3.secret_key)
+    access = S3Access(setting.s3.endpoint, setting.s3.region, virtual_host=False, keys=keys)
+    return replace(RootAddress.parse(root), access=access).open()
+
+
+def _export(setting: Setting, *arguments: str) -> Outcome:
+    return run_command("export", *arguments, "--layout", "chunks", environment=setting.s3.environment())
