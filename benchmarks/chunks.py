@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from benchmarks.chunk_limits import ChunksJob, get_and_append, read_and_put
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.peers import drop, naive_arms
 from benchmarks.product import run_command
 from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EVENTSxBYTES",
         help="streams of 4 segments (1000000x100 400000x1024)",
     )
+    parser.add_argument("--naive-events", type=int, default=4000, help="how many the naive pipelines move (4000)")
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
     parser.add_argument("--quick", action="store_true", help="20 MB, one repeat: whether it runs, not how fast")
@@ -37,20 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, results: Results) -> None:
     """Measure each stream on servers of its own; adds a table each."""
     if arguments.quick:
-        arguments.workload, arguments.repeats = ("20000x1024",), 1
+        arguments.workload, arguments.naive_events, arguments.repeats = ("20000x1024",), 500, 1
     for text in arguments.workload:
         events, size = map(int, text.split("x"))
         with open_setting(arguments.s3) as setting:
             results.describe(setting.describe())
-            _Comparison(setting, Workload(events, size, SEGMENTS)).run(arguments.repeats, results)
+            comparison = _Comparison(setting, Workload(events, size, SEGMENTS), arguments.naive_events)
+            comparison.run(arguments.repeats, results)
 
 
 class _Comparison:
     """One stream."""
 
-    def __init__(self, setting: Setting, workload: Workload) -> None:
+    def __init__(self, setting: Setting, workload: Workload, naive_events: int) -> None:
         self._setting = setting
         self._workload = workload
+        self._naive_events = naive_events
         self._source = setting.stream("source")
         self._starts: dict[str, list[float]] = {"export": [], "import": []}
 
@@ -59,25 +63,36 @@ class _Comparison:
         out, back = "the loop: read, put by obstore", "the loop: get by obstore, append"
         export, restore = "**streamvault export**", "**streamvault import**"
         self._export(-1)  # reads the source once from where it lies, so that no arm has it colder than another
+        naive = naive_arms(self._setting, self._workload, self._source, self._naive_events)
         found = interleave(
             [
                 Arm(out, self._loop_out),
                 Arm(export, self._export),
                 Arm(back, self._loop_back),
                 Arm(restore, self._import),
+                *naive["export"],
+                *naive["import"],
             ],
             repeats,
         )
         title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
         rows = []
         for limit, ours, verb in ((out, export, "export"), (back, restore, "import")):
-            for name in (limit, ours):
-                of_limit = "1" if name == limit else spread_text(ratio(found, name, limit), 2)
-                rate = spread_text(spread([one.megabytes_per_second for one in found[name]]), 0)
-                start = "" if name == limit else spread_text(spread(self._starts[verb][-repeats:]), 1)
-                rows.append((name, of_limit, rate, spread_text(spread([one.seconds for one in found[name]]), 2), start))
+            peers = [arm.name for arm in reversed(naive[verb])]
+            for name in (limit, ours, *peers):
+                against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
+                rows.append(
+                    (
+                        name,
+                        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
+                        *against,
+                        spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
+                        spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
+                    )
+                )
         figures = {name: [asdict(measured) for measured in found[name]] for name in found}
-        heads = (title, "of the loop", "MB/s", "seconds", "Spark's start and the rest (s)")
+        peers = ("times naive, 32 threads", "times naive, one by one")
+        heads = (title, "of the loop", *peers, "MB/s", "Spark's start and the rest (s)")
         results.add(title, table(heads, rows), figures)
 
     def _job(self, uri: str, root: str) -> ChunksJob:
@@ -105,7 +120,7 @@ class _Comparison:
         target = self._setting.stream(f"restored-{repeat}")
         archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{self._source}"
         measured = self._command("import", archive, self._setting.stream_uri(target))
-        self._setting.store.delete(target)
+        drop(self._setting, target, self._workload.bytes)
         return measured
 
     def _command(self, verb: str, *arguments: str) -> Measured:

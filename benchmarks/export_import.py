@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.limits import ObjectsJob, get_alone, put_alone
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.naive import NaiveJob, export_naively, restore_naively
+from benchmarks.peers import drop, naive_arms
 from benchmarks.product import run_command
 from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
@@ -23,7 +23,6 @@ HELP = "export and import beside the limit and the naive pipeline"
 
 SIZES = (100, 1024)
 SEGMENTS_PER_TASK = 2
-NAIVE_THREADS = (1, 32)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,34 +63,28 @@ class _Comparison:
     def run(self, repeats: int, results: Results) -> None:
         self._workload.fill(self._setting.store, self._source)
         self._few.fill(self._setting.store, self._source_of_few)
-        naive = [f"naive, {'one by one' if threads == 1 else f'{threads} threads'}" for threads in NAIVE_THREADS]
+        naive = naive_arms(self._setting, self._workload, self._source, self._naive_events)
         export, restore = "**streamvault export**", "**streamvault import**"
         put, get = f"the limit: put by {self._limit}", f"the limit: list and get by {self._limit}"
         arms = [
             Arm(put, self._put_alone),
             Arm(export, self._export),
-            *(
-                Arm(f"export {name}", self._naive(export_naively, n))
-                for name, n in zip(naive, NAIVE_THREADS, strict=True)
-            ),
+            *naive["export"],
             Arm(get, self._get_alone),
             Arm(restore, self._import),
-            *(
-                Arm(f"import {name}", self._naive(restore_naively, n))
-                for name, n in zip(naive, NAIVE_THREADS, strict=True)
-            ),
+            *naive["import"],
         ]
         if not self._quick:
             arms += [Arm(_few("export"), self._export_few), Arm(_few("import"), self._import_few)]
         found = interleave(arms, repeats)
         size = size_text(self._workload.size)
         for verb, ours, limit in (("export", export, put), ("import", restore, get)):
-            peers = [f"{verb} {name}" for name in reversed(naive)]
+            peers = [arm.name for arm in reversed(naive[verb])]
             rows = [_row(found, name, limit=limit, peers=peers) for name in (limit, ours, *peers)]
             heads = (
                 f"{verb}, {size} events",
                 "of the limit",
-                *(f"times {name}" for name in reversed(naive)),
+                *(f"times {name.removeprefix(f'{verb} ')}" for name in peers),
                 "events/s",
                 "MB/s",
             )
@@ -134,41 +127,12 @@ class _Comparison:
         archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{source}"
         uri = self._setting.stream_uri(target)
         outcome = run_command("import", archive, uri, environment=self._setting.s3.environment())
-        self._drop(target, workload.bytes)
+        drop(self._setting, target, workload.bytes)
         return _reported(outcome.report, workload)
 
-    def _naive(self, move: Callable[[NaiveJob], tuple[int, float]], threads: int) -> Callable[[int], Measured]:
-        def run(repeat: int) -> Measured:
-            job = NaiveJob(
-                controller=self._setting.controller,
-                stream=self._source,
-                server=self._setting.s3,
-                bucket=self._setting.bucket,
-                prefix=f"{repeat}/naive-{threads}",
-                events=self._naive_events,
-                segments=self._workload.segments,
-                threads=threads,
-            )
-            if move is export_naively:
-                return self._measured(*move(job), expected=self._naive_events)
-            target = self._setting.stream(f"naive-{threads}-{repeat}")
-            measured = self._measured(*move(replace(job, stream=target)), expected=self._naive_events)
-            self._drop(target, measured.bytes)
-            return measured
-
-        return run
-
-    def _drop(self, stream: StreamName, expected: int) -> None:
-        """See that a restored stream holds what it should, and make room."""
-        held = sum(self._setting.store.describe(stream).tail.offsets.values())
-        if held != expected:
-            raise RuntimeError(f"{stream} holds {held} bytes instead of {expected}")
-        self._setting.store.delete(stream)
-
-    def _measured(self, events: int, seconds: float, expected: int | None = None) -> Measured:
-        wanted = self._workload.events if expected is None else expected
-        if events != wanted:
-            raise RuntimeError(f"{events} events were moved instead of {wanted}")
+    def _measured(self, events: int, seconds: float) -> Measured:
+        if events != self._workload.events:
+            raise RuntimeError(f"{events} events were moved instead of {self._workload.events}")
         return Measured(events, events * self._workload.length, seconds)
 
 
