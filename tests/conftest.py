@@ -44,6 +44,12 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are marked as late go behind the others of their folder."""
+    folders = list(dict.fromkeys(item.path.parent for item in items))
+    items.sort(key=lambda item: (folders.index(item.path.parent), item.get_closest_marker("late") is not None))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch the servers that the tests to be run ask for."""
     not_fetched = session.config.stash.setdefault(NOT_FETCHED, {})

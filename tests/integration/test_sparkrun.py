@@ -72,6 +72,33 @@ def runner() -> Iterator[Runner]:
         yield runner
 
 
+@pytest.fixture(scope="module")
+def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A program that asks for Spark where something takes the connection and says nothing: Spark waits for a minute.
+
+    The first test starts it and the last one looks at what came of it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        master = f"spark://127.0.0.1:{server.getsockname()[1]}"
+        script = f"""
+from problems import Problem
+from sparkrun.runner import open_runner
+try:
+    with open_runner("{master}"):
+        pass
+except Problem as problem:
+    print(type(problem).__name__, problem)
+"""
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            yield master, program
+            program.kill()
+
+
+def test_waiting_for_a_master_goes_on_beside_other_work(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
+    assert silent_master[1].poll() is None
+
+
 def test_every_result_comes_once(runner: Runner) -> None:
     assert sorted(runner.run(square, range(60))) == [(n, n * n) for n in range(60)]
     assert runner.parallelism == 2
@@ -293,26 +320,6 @@ if __name__ == "__main__":
     assert done.stdout.count("\n") == 1
 
 
-def test_a_master_that_never_answers() -> None:
-    """Something takes the connection and says nothing: Spark gives up after a minute."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        script = f"""
-from problems import Problem
-from sparkrun.runner import open_runner
-try:
-    with open_runner("spark://127.0.0.1:{server.getsockname()[1]}"):
-        pass
-except Problem as problem:
-    print(type(problem).__name__, problem)
-"""
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    # Which of the two depends on who is first: Spark's process ending itself, or we seeing that it did not register.
-    assert done.stdout.startswith(("SparkFailed the Spark master did not take", "SparkFailed Spark did not start"))
-    assert "spark://127.0.0.1:" in done.stdout
-    assert done.stdout.count("\n") == 1
-
-
 # On a cluster. What runs there must not need this module, so it is part of a program of its own.
 ON_CLUSTER = """
 import json, os, sys, time
@@ -373,3 +380,14 @@ def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluste
     assert answer["said"] == ["NoSuchObject", "no such object: events/x"]
     assert answer["retried"] == [[0, 2]]
     assert answer["start"] > 0
+
+
+def test_a_master_that_never_answers(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
+    """Spark gives up after a minute."""
+    master, program = silent_master
+    out, err = program.communicate(timeout=200)
+    assert (program.returncode, err) == (0, "")
+    # Which of the two depends on who is first: Spark's process ending itself, or we seeing that it did not register.
+    assert out.startswith(("SparkFailed the Spark master did not take", "SparkFailed Spark did not start"))
+    assert master in out
+    assert out.count("\n") == 1
