@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import secrets
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 KILLS = 5
 EVENTS = 6_000
-RANGE_SIZE = "128KiB"
+RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
+"""Chunks are moved much faster: with smaller ranges there is as much to be killed in."""
+CHUNKS = ("chunks", "chunks-zstd")
 SEED = pytest.StashKey[int]()
 
 
@@ -48,11 +51,13 @@ class Kill:
         master: what the command runs on.
         share: how much of the work is done when it comes, from 0 to 1.
         jitter: how far into the next range it comes, from 0 to 1.
+        layout: of the archive, and how it is compressed.
     """
 
     master: str
     share: float
     jitter: float
+    layout: str = "events"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -67,7 +72,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         Kill("local[2]" if number % 5 == 1 else "inline", (number + rng.random()) / count, rng.random())
         for number in range(count)
     ]
-    metafunc.parametrize("kill", found, ids=[f"{number}-{kill.master}" for number, kill in enumerate(found)])
+    few = max(1, count // 2)
+    found += [
+        Kill("inline", (number + rng.random()) / few, rng.random(), CHUNKS[number % len(CHUNKS)])
+        for number in range(few)
+    ]
+    names = [f"{number}-{kill.master}-{kill.layout}" for number, kill in enumerate(found)]
+    metafunc.parametrize("kill", found, ids=names)
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +97,7 @@ class Ground:
         digest, shape: of the stream (`tests.streams`).
         prefix, contents: of the undisturbed archive. ranges: how many it has.
         seconds: what the undisturbed export took.
+        layout: of the archive, and how it is compressed.
     """
 
     environment: dict[str, str]
@@ -100,6 +112,13 @@ class Ground:
     contents: Contents
     ranges: int
     seconds: float
+    layout: str = "events"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What commands are told of the layout."""
+        layout, _, compress = self.layout.partition("-")
+        return ("--layout", layout, *(("--compress", compress) if compress else ()))
 
     @property
     def archive(self) -> str:
@@ -109,7 +128,13 @@ class Ground:
     def export(self, prefix: str, master: str) -> tuple[str, ...]:
         """The command that archives the stream below a prefix of the bucket."""
         uri, root = f"{self.pravega}/{self.name}", f"s3://{self.bucket}/{prefix}"
-        return ("export", uri, root, "--range-size", RANGE_SIZE, "--master", master, "--json")
+        size = RANGE_SIZES[self.layout.partition("-")[0]]
+        return ("export", uri, root, *self.options, "--range-size", size, "--master", master, "--json")
+
+    def convert(self, old: Ground, prefix: str, master: str) -> tuple[str, ...]:
+        """The command that makes an archive of this layout out of another one."""
+        root = f"s3://{self.bucket}/{prefix}"
+        return ("convert", old.archive, root, *self.options, "--master", master, "--json")
 
     def restore(self, target: StreamName, master: str) -> tuple[str, ...]:
         """The command that restores the undisturbed archive."""
@@ -127,7 +152,8 @@ def ground(pravega: PravegaServer, minio: S3Server) -> Iterator[Ground]:
     uri = f"{pravega.uri}/{name}"
     with parse_stream(uri)[0].open() as store:
         make_stream(store, name, events=EVENTS, largest=256 * 1024)
-        export = ("export", uri, f"s3://{bucket}/whole", "--range-size", RANGE_SIZE, "--master", "inline", "--json")
+        options = ("--range-size", RANGE_SIZES["events"], "--master", "inline", "--json")
+        export = ("export", uri, f"s3://{bucket}/whole", *options)
         report = run(*export, environment=minio.environment()).report
         client = minio.client()
         whole = contents_of(client, bucket, f"whole/{name}/")
@@ -148,3 +174,23 @@ def ground(pravega: PravegaServer, minio: S3Server) -> Iterator[Ground]:
             ranges=report["ranges"],
             seconds=report["seconds"],
         )
+
+
+@pytest.fixture(scope="session")
+def ground_of(ground: Ground) -> Callable[[str], Ground]:
+    """A function that says what an undisturbed export in some layout leaves; each is made once."""
+
+    @cache
+    def of(layout: str) -> Ground:
+        if layout == ground.layout:
+            return ground
+        prefix = f"whole-{layout}"
+        other = replace(ground, layout=layout, prefix=prefix)
+        report = run(*other.export(prefix, "inline"), environment=ground.environment).report
+        whole = other.contents_below(prefix)
+        assert whole.is_finished
+        assert (len(whole.objects) - 1, whole.events) == (report["ranges"], [])  # all but the index of ranges
+        assert report["events"] == ground.digest[0]
+        return replace(other, contents=whole, ranges=report["ranges"], seconds=report["seconds"])
+
+    return of

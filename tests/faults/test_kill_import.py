@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -58,7 +59,8 @@ def assert_restored(ground: Ground, target: StreamName) -> None:
 
 
 @pytest.mark.spark
-def test_killed_and_run_again(ground: Ground, kill: Kill) -> None:
+def test_killed_and_run_again(ground_of: Callable[[str], Ground], kill: Kill) -> None:
+    ground = ground_of(kill.layout)
     share = kill.share / (1 - VERIFYING)
     for attempt in range(MOST_ATTEMPTS):
         target = new_target()
