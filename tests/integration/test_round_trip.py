@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ from pathlib import Path
 import boto3
 import pytest
 
+from manifests.model import Compression, Layout
 from streamstore.model import SegmentId, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
-from streamvault import check_archive, export_stream, import_stream, show_archive
+from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
 from streamvault.reports import ExportReport, ImportReport
 from tests.conftest import absent
 from tests.servers.java import find_java
@@ -34,6 +36,7 @@ from tests.streams import (
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 
+RANGE_SIZE = 4 * 1024 * 1024
 JAVA = Path(__file__).parent.parent / "java" / "StreamDigest.java"
 
 
@@ -48,6 +51,14 @@ def bucket(minio: S3Server) -> Iterator[str]:
         for name, value in minio.environment().items():
             patch.setenv(name, value)
         yield minio.make_bucket(f"vault-{uuid.uuid4().hex[:10]}")
+
+
+KINDS: list[tuple[Layout, Compression]] = [("events", ""), ("chunks", ""), ("chunks", "zstd")]
+CHUNKS = KINDS[1:]
+
+
+def kinds(kind: tuple[str, str]) -> str:
+    return "-".join(filter(None, kind))
 
 
 @dataclass(frozen=True)
@@ -67,12 +78,34 @@ class BothWays:
         return f"s3://{self.bucket}/vault/{self.source}"
 
 
+@dataclass(frozen=True)
+class Chunked:
+    """The same stream as an archive of chunks, and back."""
+
+    kind: tuple[Layout, Compression]
+    archive: str
+    restored: StreamName
+    exported: ExportReport
+    imported: ImportReport
+
+
+@pytest.fixture(scope="module", params=CHUNKS, ids=kinds)
+def chunked(request: pytest.FixtureRequest, both_ways: BothWays) -> Chunked:
+    kind: tuple[Layout, Compression] = request.param
+    uri, root = f"{both_ways.server.uri}/{both_ways.source}", f"s3://{both_ways.bucket}/{kinds(kind)}"
+    restored = StreamName(scope(), "restored")
+    exported = export_stream(uri, root, layout=kind[0], compress=kind[1], range_size=RANGE_SIZE, master="inline[2]")
+    archive = f"{root}/{both_ways.source}"
+    imported = import_stream(archive, f"{both_ways.server.uri}/{restored}", master="inline[2]")
+    return Chunked(kind, archive, restored, exported, imported)
+
+
 @pytest.fixture(scope="module")
 def both_ways(pravega: PravegaServer, bucket: str) -> Iterator[BothWays]:
     source, restored = StreamName(scope(), "source"), StreamName(scope(), "restored")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
         make_stream(store, source, events=50_000)
-        exported = export_stream(f"{pravega.uri}/{source}", f"s3://{bucket}/vault", range_size=4 * 1024 * 1024)
+        exported = export_stream(f"{pravega.uri}/{source}", f"s3://{bucket}/vault", range_size=RANGE_SIZE)
         imported = import_stream(f"s3://{bucket}/vault/{source}", f"{pravega.uri}/{restored}")
         yield BothWays(store, pravega, source, restored, bucket, exported, imported)
 
@@ -122,6 +155,48 @@ def test_the_archive_passes_its_check(both_ways: BothWays) -> None:
     report = check_archive(both_ways.archive, read_data=True, master="inline")
     assert report.ok, report.findings
     assert report.ranges_read == report.ranges == both_ways.exported.ranges
+
+
+def test_fifty_thousand_events_go_by_chunks_and_come_back_the_same(both_ways: BothWays, chunked: Chunked) -> None:
+    count = both_ways.exported.events
+    assert (chunked.exported.events, chunked.imported.events) == (count, count)
+    assert (chunked.exported.bytes, chunked.exported.ranges) == (both_ways.exported.bytes, both_ways.exported.ranges)
+    assert shape_of(both_ways.store, chunked.restored) == shape_of(both_ways.store, both_ways.source)
+    assert digest_of(both_ways.store, chunked.restored) == digest_of(both_ways.store, both_ways.source)
+    prefix = chunked.archive.removeprefix(f"s3://{both_ways.bucket}/")
+    objects = keys_of(both_ways.bucket, f"{prefix}/chunks/")
+    assert len(objects) == chunked.exported.ranges
+    size = sum(size for _, size in objects)
+    assert size < chunked.exported.bytes if chunked.kind[1] else size == chunked.exported.bytes
+    assert not keys_of(both_ways.bucket, f"{prefix}/_work/")
+    assert not keys_of(both_ways.bucket, f"{prefix}/events/")
+    one, other = show_archive(both_ways.archive), show_archive(chunked.archive)
+    assert [s.digest for s in one.segments] == [s.digest for s in other.segments]
+
+
+def test_archives_of_chunks_pass_their_check(both_ways: BothWays, chunked: Chunked) -> None:
+    report = check_archive(chunked.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    assert report.ranges_read == report.ranges == both_ways.exported.ranges
+
+
+def test_events_are_got_by_their_pointers(both_ways: BothWays, chunked: Chunked) -> None:
+    events = random.Random(11).sample(list(events_of(both_ways.store, both_ways.source)), 20)
+    for pointer, payload in events:
+        assert get_event(both_ways.archive, str(pointer)) == payload
+        assert get_event(chunked.archive, str(pointer)) == payload
+
+
+def test_archives_of_chunks_are_converted_on_spark(both_ways: BothWays, chunked: Chunked) -> None:
+    root = f"s3://{both_ways.bucket}/converted-{kinds(chunked.kind)}"
+    compress: Compression = "" if chunked.kind[1] else "zstd"
+    report = convert_archive(chunked.archive, root, layout="chunks", compress=compress, master="local[2]")
+    assert report.moved_bytes == chunked.exported.bytes
+    one, other = show_archive(chunked.archive), show_archive(report.archive)
+    assert (other.layout, other.compression) == ("chunks", compress)
+    assert other.segments == one.segments
+    assert check_archive(report.archive, read_data=True, master="inline[2]").ok
+    assert convert_archive(chunked.archive, root, layout="chunks", compress=compress, master="inline").unchanged
 
 
 def test_the_java_client_reads_the_same(both_ways: BothWays, tmp_path: Path) -> None:
@@ -192,14 +267,61 @@ def test_generations_hold_exactly_what_came_between(pravega: PravegaServer, buck
         assert_same_stream(store, source, restored)
 
 
-def test_a_part_between_two_cuts(pravega: PravegaServer, bucket: str) -> None:
+@pytest.mark.versitygw
+@pytest.mark.parametrize("server", ["minio", "versitygw"])
+def test_generations_of_several_layouts_are_one_stream(
+    pravega: PravegaServer,
+    server: str,
+    request: pytest.FixtureRequest,
+    bucket_name: str,
+    use_s3: Callable[[S3Server], None],
+) -> None:
+    """Exported, converted there and back, and imported, on two S3 servers."""
+    s3: S3Server = request.getfixturevalue(server)
+    use_s3(s3)
+    s3.make_bucket(bucket_name)
+    source = StreamName(scope(), "source")
+    uri, root = f"{pravega.uri}/{source}", f"s3://{bucket_name}/vault"
+    address, _ = parse_stream(uri)
+    with address.open() as store:
+        make_stream(store, source, events=600, largest=50_000)
+        for number, (layout, compress) in enumerate([*KINDS, KINDS[0]]):
+            for segment in sorted(store.describe(source).tail.offsets) if number else ():
+                append_events(store, source, segment, payloads(30, segment.value % 89 + number))
+            report = export_stream(
+                uri, root, layout=layout, compress=compress, range_size=64 * 1024, master="inline[2]"
+            )
+            assert report.generation == number + 1
+            assert show_archive(f"{root}/{source}").layout == layout
+        checked = check_archive(f"{root}/{source}", read_data=True, master="inline[2]")
+        assert checked.ok, checked.findings
+        archives = [f"{root}/{source}"]
+        for layout, compress in (KINDS[2], KINDS[0]):
+            made = convert_archive(
+                archives[-1],
+                f"s3://{bucket_name}/{kinds((layout, compress))}",
+                layout=layout,
+                compress=compress,
+                master="inline[2]",
+            )
+            assert made.converted == (1, 2, 3, 4)
+            assert check_archive(made.archive, read_data=True, master="inline[2]").ok
+            archives.append(made.archive)
+        for number, archive in enumerate(archives):
+            restored = StreamName(source.scope, f"restored-{number}")
+            import_stream(archive, f"{pravega.uri}/{restored}", master="inline[2]")
+            assert_same_stream(store, source, restored)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kinds)
+def test_a_part_between_two_cuts(pravega: PravegaServer, bucket: str, kind: tuple[Layout, Compression]) -> None:
     source = StreamName(scope(), "source")
     uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"
     address, _ = parse_stream(uri)
     with address.open() as store:
-        make_stream(store, source, events=2000)
+        make_stream(store, source, events=2000 if kind == KINDS[0] else 500, largest=200_000)
         described = store.describe(source)
-        export_stream(uri, root, master="inline")
+        export_stream(uri, root, layout=kind[0], compress=kind[1], master="inline")
         middle = {
             segment: boundary(store, source, segment, 0.6) if segment in described.head.offsets else 0
             for segment in described.head.offsets
