@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from itertools import product
 
 from benchmarks.measuring import say
 from benchmarks.product import Outcome, run_command
@@ -19,6 +20,11 @@ HELP = "the greatest memory of a task"
 MB = 1_000_000
 MIB = 1024 * 1024
 SIZES = (1024, 8 * MIB)
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "events": (),
+    "chunks": ("--layout", "chunks"),
+    "zstd": ("--layout", "chunks", "--compress", "zstd"),
+}
 STREAMS = (10 * MB, 1000 * MB)
 SEGMENT_BYTES = 64 * MIB
 """Longer streams get more segments: versitygw lists folders of several 100,000 objects slowly."""
@@ -30,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m benchmarks memory``."""
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads (1024 8388608)")
     parser.add_argument("--stream", type=int, nargs="+", default=STREAMS, metavar="BYTES", help="streams (10 MB, 1 GB)")
+    parser.add_argument(
+        "--layout", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="layouts (default: events chunks zstd)"
+    )
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="versitygw", help="S3 server (default versitygw)")
     parser.add_argument("--quick", action="store_true", help="only the large events, 10 and 100 MB of stream")
 
@@ -41,31 +50,32 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     rows, figures = [], []
     with open_setting(arguments.s3) as setting:
         results.describe(setting.describe())
-        for size in arguments.size:
-            for length in arguments.stream:
-                segments = max(parallelism(), length // SEGMENT_BYTES)
-                workload = Workload(max(length // size, segments), size, segments)
-                for verb, outcome in _move(setting, workload, f"{size}-{length}"):
-                    peaks = outcome.peaks
-                    say(f"  {verb} {workload.events:,} of {size_text(size)}: {peaks}")
-                    figures.append({"verb": verb, "size": size, "events": workload.events, **asdict(peaks)})
-                    rows.append(
-                        (
-                            f"{verb}, {size_text(size)} events",
-                            f"{workload.bytes / MB:,.0f} MB",
-                            *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
-                        )
+        for size, length, layout in product(arguments.size, arguments.stream, arguments.layout):
+            segments = max(parallelism(), length // SEGMENT_BYTES)
+            workload = Workload(max(length // size, segments), size, segments)
+            for verb, outcome in _move(setting, workload, f"{size}-{length}-{layout}", LAYOUTS[layout]):
+                peaks = outcome.peaks
+                say(f"  {verb} {layout} {workload.events:,} of {size_text(size)}: {peaks}")
+                figures.append(
+                    {"verb": verb, "layout": layout, "size": size, "events": workload.events, **asdict(peaks)}
+                )
+                rows.append(
+                    (
+                        f"{verb}, {layout}, {size_text(size)} events",
+                        f"{workload.bytes / MB:,.0f} MB",
+                        *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
                     )
+                )
     heads = ("", "stream", "a task's process", "the command's process", "Spark's Java")
     results.add("memory", table(heads, rows), figures)
 
 
-def _move(setting: Setting, workload: Workload, name: str) -> list[tuple[str, Outcome]]:
+def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, ...]) -> list[tuple[str, Outcome]]:
     source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
     environment = setting.s3.environment()
     workload.fill(setting.store, source)
     root = setting.root_uri(name)
-    exported = run_command("export", setting.stream_uri(source), root, environment=environment)
+    exported = run_command("export", setting.stream_uri(source), root, *options, environment=environment)
     setting.store.delete(source)
     imported = run_command("import", f"{root}/{source}", setting.stream_uri(target), environment=environment)
     setting.store.delete(target)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from manifests.entries import one_line
 from manifests.range_row import RangeRow
-from objectstore.layouts.chunks import FRAME_BYTES
+from objectstore.layouts.frames import FRAME_BYTES
 from problems import Damaged
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName

@@ -9,10 +9,7 @@ ranges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from struct import Struct
-
-import zstandard
 
 from objectstore.bulk import WINDOW_BYTES, get_parts, put_same
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
@@ -20,18 +17,17 @@ from objectstore.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chun
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
 from objectstore.layouts.extent import EventRun, Extent, Written
 from objectstore.layouts.folders import SegmentFolders, delete_all
+from objectstore.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_of_same
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Problem
 
-__all__ = ["FRAME_BYTES", "ChunksLayout"]
-
-FRAME_BYTES = 1024 * 1024
-"""Raw bytes of a compressed frame."""
+__all__ = ["ChunksLayout"]
 
 PART_BYTES = 4 * 1024 * 1024
 """Raw bytes that are got by one request, and handed on as one block."""
 
-LEVEL = 3
+HELD_TWICE = 2
+"""A part on its way is held here and by the client library, so half of the window is for each."""
 
 _HEADER = Struct(">q")
 
@@ -62,23 +58,20 @@ class ChunksLayout(SegmentFolders):
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, so it is held whole)
     ) -> Written:
         """See `Layout.write_run`."""
-        start, raw = -1, bytearray()
+        start, length = -1, 0
+        held: FrameWriter | bytearray = FrameWriter() if self._compress else bytearray()
         for block in blocks:
             if start < 0:
                 start = block.offset
-            raw += block.data
-        if not raw:
+            length += len(block.data)
+            held.extend(block.data)
+        if not length:
             return Written(0)
-        key = prefix + chunk_key(epoch, number, start, len(raw))
-        if not self._compress:
-            put_same(store, key, memoryview(raw))
-            return Written(1)
-        frames = _compressed(raw)
-        try:
-            store.put(key, b"".join(frames))
-        except AlreadyExists:
-            return Written(1, _frames_of_same(store, key, raw))
-        return Written(1, tuple(map(len, frames)))
+        key = prefix + chunk_key(epoch, number, start, length)
+        if isinstance(held, FrameWriter):
+            return Written(1, _put_frames(store, key, held))
+        put_same(store, key, memoryview(held))
+        return Written(1)
 
     def read_range(
         self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -90,10 +83,10 @@ class ChunksLayout(SegmentFolders):
         parts = _framed_parts(extent, start, end) if extent.frames else _raw_parts(extent, start, end)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
         try:
-            for data in get_parts(store, key, parts, window_bytes=window_bytes):
+            for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
                 if extent.frames:
                     span = at - extent.start, min(at + PART_BYTES, end) - extent.start
-                    raw = memoryview(_decompressed(data, extent, span, f"{store.uri}/{key}"))
+                    raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
                 else:
                     raw = memoryview(data)
                 low, high = max(start - at, 0), min(end - at, len(raw))
@@ -105,13 +98,13 @@ class ChunksLayout(SegmentFolders):
     def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
         key, low = _key(prefix, extent), offset - extent.start
-        begin, end, first = _frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
+        begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
         try:
             data = store.get(key, begin, end)
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
         if extent.frames:
-            raw = _decompressed(data, extent, (low, low + length), f"{store.uri}/{key}")
+            raw = decompressed(data, extent, (low, low + length), f"{store.uri}/{key}")
             data = raw[low - first : low - first + length]
         if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
@@ -195,85 +188,32 @@ def _framed_parts(extent: Extent, start: int, end: int) -> Iterator[tuple[int, i
     low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
     while low < end - extent.start:
         high = min(low + PART_BYTES, end - extent.start)
-        begin, finish, _ = _frame_span(extent, low, high)
+        begin, finish, _ = frame_span(extent, low, high)
         yield begin, finish
         low += PART_BYTES
 
 
-def _frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
-    """Where in the object the frames of the raw bytes ``[low, high)`` begin and end, and the first raw byte of them."""
-    first, last = low // FRAME_BYTES, (high - 1) // FRAME_BYTES
-    edges = [0, *accumulate(extent.frames)]
-    if last + 1 >= len(edges):
-        raise Damaged("the index of ranges has too few frames for a range", where=f"offset {extent.start + high}")
-    return edges[first], edges[last + 1], first * FRAME_BYTES
+def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
+    """Put a compressed object as `put_same` does; returns the sizes of the frames that are there then.
 
-
-def _compressed(raw: bytearray) -> list[bytes]:
-    # with checksums: who reads a single event cannot compare a range's digest
-    view, squeeze = memoryview(raw), zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
-    return [squeeze(view[low : low + FRAME_BYTES]) for low in range(0, len(view), FRAME_BYTES)]
-
-
-def _decompressed(data: bytes, extent: Extent, span: tuple[int, int], where: str) -> bytes:
-    """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
-    low, high = span
-    edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
-    size = edge - low // FRAME_BYTES * FRAME_BYTES
-    sizes = extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]
-    wrong = "its frames are not those of the index"
+    Raises:
+        Conflict: an object with other content is there.
+    """
+    data, sizes = held.finish()
     try:
-        frames = list(_frames(data))
-    except (zstandard.ZstdError, ValueError) as error:
-        frames, wrong = [], str(error)
-    raw = b"".join(frame for frame, _ in frames)
-    if len(raw) != size or tuple(stored for _, stored in frames) != sizes:
-        where = f"{where}, of the bytes {extent.start} to {extent.end}"
-        raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
-    return raw
+        store.put(key, data)
+    except AlreadyExists:
+        found = sizes_of_same(store.get(key), data)
+        if found is None:
+            raise Conflict(
+                "another object is already there",
+                where=f"{store.uri}/{key}",
+                todo="It was not written by this stream's export; archive to another root or remove it.",
+            ) from None
+        return found
+    return sizes
 
 
 def _damaged(error: Problem) -> Damaged:
     """That an object which the index names is not there, or not as large."""
     return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")
-
-
-def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each frame's raw bytes, and how many compressed bytes it has."""
-    left = data
-    while left:
-        if not 0 < zstandard.get_frame_parameters(left).content_size <= FRAME_BYTES:
-            raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
-        squeezed = zstandard.ZstdDecompressor().decompressobj()
-        raw = squeezed.decompress(left)
-        if not squeezed.eof:
-            raise ValueError("a frame is cut short")
-        rest = squeezed.unused_data
-        yield raw, len(left) - len(rest)
-        left = rest
-
-
-def _frames_of_same(store: ObjectStore, key: str, raw: bytearray) -> tuple[int, ...]:
-    """The frames of an object that is there already; another release of zstd may have made other frames of the same.
-
-    Raises:
-        Conflict: it holds other bytes.
-    """
-    data = store.get(key)
-    sizes, at = [], 0
-    try:
-        for frame, size in _frames(data):
-            if raw[at : at + FRAME_BYTES] != frame:
-                at = -1
-                break
-            at += len(frame)
-            sizes.append(size)
-    except (zstandard.ZstdError, ValueError):
-        at = -1
-    if at != len(raw):
-        raise Conflict(
-            "another object is already there",
-            where=f"{store.uri}/{key}",
-            todo="It was not written by this stream's export; archive to another root or remove it.",
-        )
-    return tuple(sizes)

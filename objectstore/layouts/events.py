@@ -20,6 +20,9 @@ __all__ = ["EventsLayout"]
 BLOCK_BYTES = 1024 * 1024
 """A block is handed on when it has this many bytes."""
 
+HELD_TWICE = 2
+"""An object on its way is held here and by the client library, so half of the window is for each."""
+
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
 
@@ -48,7 +51,7 @@ class EventsLayout(SegmentFolders):
             for block in blocks
             for offset, payload in block.events()
         )
-        return Written(put_all(store, objects, window_bytes=window_bytes))
+        return Written(put_all(store, objects, window_bytes=window_bytes // HELD_TWICE))
 
     def read_range(
         self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -130,7 +133,9 @@ class EventsLayout(SegmentFolders):
 def _payloads(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[bytes]:
     """The objects' bytes. An object that vanished or changed since it was listed is damage too."""
     try:
-        for _, payload in get_all(store, ((entry.key, entry.size) for entry in entries), window_bytes=window_bytes):
+        for _, payload in get_all(
+            store, ((entry.key, entry.size) for entry in entries), window_bytes=window_bytes // HELD_TWICE
+        ):
             yield payload
     except (NoSuchObject, WrongSize) as error:
         raise Damaged(error.what, where=error.where) from None

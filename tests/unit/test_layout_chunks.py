@@ -11,7 +11,8 @@ import zstandard
 from obstore.store import MemoryStore
 
 from objectstore.layouts import Extent, UnknownLayout, Written, open_layout
-from objectstore.layouts.chunks import FRAME_BYTES, PART_BYTES, ChunksLayout
+from objectstore.layouts.chunks import PART_BYTES, ChunksLayout
+from objectstore.layouts.frames import FRAME_BYTES
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
