@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 
-from pyspark import SparkConf
-from pyspark.errors import PySparkRuntimeError
+from py4j.protocol import Py4JError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from sparkrun.aside import aside
@@ -22,6 +26,12 @@ __all__ = ["Jvm"]
 EXIT_SECONDS = 3.0
 """How long the Java process may take to end by itself once it is told to."""
 
+POLL_SECONDS = 0.02
+"""How often to look whether it is there."""
+
+_ADDRESS = struct.Struct(">ii")
+"""What Java writes: its port, and how many bytes of a secret follow."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -31,28 +41,73 @@ class Jvm:
     It ends with this process, however that ends: it waits for the end of its standard input. What it and Python's
     worker processes write goes to a file without a name instead of the terminal, unless debug messages are wanted.
 
-    Args:
-        settings: Spark's, as on the command line of ``spark-submit``.
-        environment: variables to set for it beside this process's own.
-
     Attributes:
-        gateway: py4j's.
-
-    Raises:
-        SparkFailed: it ended at once; with what it said last.
+        gateway: py4j's, once it is started.
     """
 
-    def __init__(self, settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
-        output = 2 if _log.isEnabledFor(logging.DEBUG) else self._said
-        conf = SparkConf(loadDefaults=False)
-        conf.setAll(list(settings.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+        self.gateway: Any = None
+
+    def start(self, settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        """Start it; another thread may `end` it meanwhile.
+
+        Args:
+            settings: Spark's, as on the command line of ``spark-submit``.
+            environment: variables to set for it beside this process's own.
+
+        Raises:
+            SparkFailed: it ended at once; with what it said last.
+        """
         try:
-            with _variables(environment):
-                self.gateway: Any = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        except (PySparkRuntimeError, OSError) as error:
+            # under ``spark-submit`` there is a Java process already, and these variables lead to it
+            found = "PYSPARK_GATEWAY_PORT" in os.environ
+            with _variables({} if found else self._launch(settings, environment)):
+                self.gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        except (Py4JError, OSError, EOFError) as error:
             raise SparkFailed("Spark's Java process did not start", where=self.last_words or str(error)) from None
-        self._process: subprocess.Popen[bytes] | None = self.gateway.proc
+
+    def _launch(self, settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+        """Start the process; returns the variables that lead PySpark to it.
+
+        PySpark would do it with code of its own between fork and exec. There gRPC, which has a connection to Pravega
+        by now, aborts one child in a hundred.
+        """
+        with tempfile.TemporaryDirectory(prefix="streamvault-java-") as folder:
+            address = Path(folder, "address")
+            options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+            output = 2 if _log.isEnabledFor(logging.DEBUG) else self._said
+            self._process = subprocess.Popen(
+                [
+                    str(Path(_find_spark_home(), "bin", "spark-submit")),
+                    *options,
+                    *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    **environment,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address),
+                },
+                # Ctrl-C is for this process; Java goes when this one tells it to, or is gone
+                start_new_session=True,
+            )
+            # the file appears whole, by a rename
+            while not address.exists():
+                if self._ended:
+                    self._process.kill()
+                if self._process.poll() is not None:
+                    raise OSError(f"it ended with {self._process.returncode}")
+                time.sleep(POLL_SECONDS)
+            told = address.read_bytes()
+        port, size = _ADDRESS.unpack_from(told)
+        secret = told[_ADDRESS.size : _ADDRESS.size + size].decode()
+        return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
     @property
     def is_own(self) -> bool:
@@ -62,23 +117,28 @@ class Jvm:
     @property
     def last_words(self) -> str:
         """The last line it wrote that is no stack frame."""
+        if self._said.closed:
+            return ""
         self._said.seek(0)
         lines = [line.strip() for line in self._said.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
     def end(self) -> None:
         """Close the gateway and end the process. Does not raise, except when it is interrupted; then it kills."""
+        self._ended = True
         process = self._process
         if process is None:
             return
         try:
-            with suppress(Exception):
-                aside(self.gateway.shutdown, EXIT_SECONDS)
-            if process.stdin is not None:
-                with suppress(OSError):
-                    process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(EXIT_SECONDS)
+            # one that is still starting does not listen yet
+            if self.gateway is not None:
+                with suppress(Exception):
+                    aside(self.gateway.shutdown, EXIT_SECONDS)
+                if process.stdin is not None:
+                    with suppress(OSError):
+                        process.stdin.close()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(EXIT_SECONDS)
         finally:
             process.kill()
             process.wait()

@@ -130,7 +130,8 @@ class Session:
     def _new_context(self) -> Any:
         settings = settings_for(self.master, self._folder, self._preload)
         if SparkContext._gateway is None:  # noqa: SLF001
-            self._jvm = Jvm(settings, environment_for(self.master, java_home()))
+            self._jvm = Jvm()
+            self._jvm.start(settings, environment_for(self.master, java_home()))
             if self._stopped.is_set():
                 self._jvm.end()
                 raise SparkFailed("interrupted while Spark was starting")

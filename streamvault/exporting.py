@@ -80,6 +80,7 @@ def export_stream(
         archive = Archive(address.open(), name)
         if dry_run:
             return _rehearse(archive, store, wanted, began)
+        plan_began = time.monotonic()
         planned = settle_plan(archive, store, wanted)
         warnings = _warnings(planned, wanted)
         for warning in warnings:
@@ -92,7 +93,7 @@ def export_stream(
             published = ExportRun(archive, address, source, planned.plan, tool=TOOL, window=window).run(
                 runner, progress
             )
-            seconds = published.committed - began - runner.start_seconds
+            seconds = published.committed - plan_began - runner.start_seconds
     manifest = published.manifest
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
     for gap in gaps:

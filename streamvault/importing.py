@@ -74,6 +74,7 @@ def import_stream(
     if offsets not in {"keep", "shift"}:
         raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
     source = Archive(address.open(), StreamName(scope, name))
+    plan_began = time.monotonic()
     history = source.history(generation)
     plan = plan_restore(
         history,
@@ -105,7 +106,7 @@ def import_stream(
             return say(done=None, seconds=seconds, total_seconds=seconds)
         with open_runner(master, TASK_MODULES) as runner:
             restored = run.run(runner, progress)
-            seconds = restored.finished - began - runner.start_seconds
+            seconds = restored.finished - plan_began - runner.start_seconds
     return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
 
 
