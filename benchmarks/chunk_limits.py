@@ -21,7 +21,7 @@ from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamNam
 from streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server
 
-__all__ = ["ChunksJob", "get_and_append", "read_and_put"]
+__all__ = ["RANGE_BYTES", "ChunksJob", "get_and_append", "read_and_put"]
 
 RANGE_BYTES = 64 * 1024 * 1024
 

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import os
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -18,6 +19,7 @@ from typing import Literal
 
 import psutil
 
+from benchmarks.chunk_limits import RANGE_BYTES
 from benchmarks.limits import ObjectsJob, prepare_get, prepare_put
 from benchmarks.measuring import say, spread
 from benchmarks.results import Results
@@ -25,15 +27,18 @@ from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
 from exporter.reading import RangeReader
-from exporter.spans import Span
+from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
 from manifests.range_row import RangeRow
+from manifests.rows import FinishedRange
 from objectstore.bulk import put_all
 from objectstore.keys import archive_prefix
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
+from streamstore.framing import MAX_BLOCK_BYTES
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.splitting import EventSplitter
 from streamstore.uri import parse_stream
 from streamvault.windows import WINDOW
 
@@ -46,7 +51,8 @@ LAYOUT: Literal["events"] = "events"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``python -m benchmarks stages``."""
-    parser.add_argument("--events", type=int, default=10_000, help="events of the segment (default 10000)")
+    parser.add_argument("--layout", choices=("events", "chunks"), default="events", help="layout (default events)")
+    parser.add_argument("--events", type=int, help="events of the segment (default: 10000; of chunks 200000)")
     parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
@@ -55,22 +61,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
     """Measure each payload size; adds a table a size."""
+    task, events, unit = (
+        (_EventsTask, 10_000, "µs an event") if arguments.layout == "events" else (_ChunksTask, 200_000, "ms a MB")
+    )
+    arguments.events = arguments.events or events
     if arguments.quick:
         arguments.events, arguments.repeats = 2000, 1
     for size in arguments.size:
         with open_setting(arguments.s3) as setting:
             results.describe(setting.describe())
             workload = Workload(arguments.events, size, 1)
-            found = _Task(setting, workload).measure(arguments.repeats)
-            heads = (f"{size_text(size)} events, µs an event", "wall", "task", setting.s3.name, "Pravega")
+            found = task(setting, workload).measure(arguments.repeats)
+            heads = (
+                f"{arguments.layout}, {size_text(size)} events, {unit}",
+                "wall",
+                "task",
+                setting.s3.name,
+                "Pravega",
+            )
             rows = [(stage, *_medians(costs)) for stage, costs in found.items()]
             figures = {stage: [astuple(cost) for cost in costs] for stage, costs in found.items()}
-            results.add(f"stages, {size_text(size)} events", table(heads, rows), figures)
+            results.add(f"stages, {arguments.layout}, {size_text(size)} events", table(heads, rows), figures)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stage took, in microseconds an event: wall time, and CPU of this process and of the servers."""
+    """What a stage took, an event or a MB: wall time, and CPU of this process and of the servers."""
 
     wall: float
     task: float
@@ -79,11 +95,15 @@ class Cost:
 
 
 def _medians(costs: Sequence[Cost]) -> Iterator[str]:
-    return (f"{spread([getattr(cost, field.name) for cost in costs]).median:,.0f}" for field in fields(Cost))
+    digits = 0 if costs[0].wall > 100 else 2
+    return (f"{spread([getattr(cost, field.name) for cost in costs]).median:,.{digits}f}" for field in fields(Cost))
 
 
-class _Task:
-    """One segment, which one task exports and one restores."""
+class _Task(ABC):
+    """One segment, which one process exports and restores."""
+
+    per = 1.0
+    """How many of the unit are in a second."""
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         self._setting = setting
@@ -99,9 +119,53 @@ class _Task:
         for repeat in range(repeats):
             for name, action in (*self._export(repeat), *self._import(repeat)):
                 cost = self._cost(action)
-                say(f"  {repeat + 1}/{repeats} {name}: {cost.wall:,.0f} µs an event")
+                say(f"  {repeat + 1}/{repeats} {name}: {cost.wall:,.1f}")
                 found.setdefault(name, []).append(cost)
         return found
+
+    @abstractmethod
+    def _export(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        """The stages of an export, the whole task last."""
+
+    @abstractmethod
+    def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        """The stages of an import of what the export has written."""
+
+    @abstractmethod
+    def _units(self) -> float:
+        """How many of the unit the workload has."""
+
+    def _row(self) -> RangeRow:
+        """The segment as one archived range."""
+        end, digest = self._workload.bytes, hashlib.sha256()
+        for block in self._setting.store.read(self._stream, SEGMENT, 0, end):
+            digest.update(block)
+        return RangeRow(SEGMENT, 0, end, self._workload.events, digest.hexdigest())
+
+    def _root(self, root: str) -> RootAddress:
+        return RootAddress.parse(self._setting.root_uri(root)).resolve()
+
+    def _objects(self, root: str) -> ObjectsJob:
+        return ObjectsJob(self._setting.s3, self._setting.bucket, root, self._stream, self._workload, processes=1)
+
+    def _cost(self, action: Callable[[], object]) -> Cost:
+        before = self._clocks()
+        action()
+        seconds = (after - earlier for after, earlier in zip(self._clocks(), before, strict=True))
+        return Cost(*(one * self.per / self._units() for one in seconds))
+
+    def _clocks(self) -> tuple[float, ...]:
+        times = [server.cpu_times() for server in self._servers]
+        return (time.monotonic(), time.process_time(), *(one.user + one.system for one in times))
+
+
+class _EventsTask(_Task):
+    """An object for each event."""
+
+    per = 1e6
+
+    def _units(self) -> float:
+        return self._workload.events
 
     def _export(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
         end = self._workload.bytes
@@ -151,30 +215,99 @@ class _Task:
         yield "**the whole import task**", lambda: fill_segment(task)
         yield "the proof: read back, hash", partial(self._read_back, target)
 
-    def _row(self) -> RangeRow:
-        """The segment as one archived range."""
-        end, digest = self._workload.bytes, hashlib.sha256()
-        for block in self._setting.store.read(self._stream, SEGMENT, 0, end):
-            digest.update(block)
-        return RangeRow(SEGMENT, 0, end, self._workload.events, digest.hexdigest())
-
     def _read_back(self, target: StreamName) -> None:
         digest = hashlib.sha256()
         for block in self._setting.store.read(target, SEGMENT, 0, self._workload.bytes):
             digest.update(block)
 
-    def _root(self, root: str) -> RootAddress:
-        return RootAddress.parse(self._setting.root_uri(root)).resolve()
 
-    def _objects(self, root: str) -> ObjectsJob:
-        return ObjectsJob(self._setting.s3, self._setting.bucket, root, self._stream, self._workload, processes=1)
+class _ChunksTask(_Task):
+    """An object for each range, as the one task after the other would move them."""
 
-    def _cost(self, action: Callable[[], object]) -> Cost:
-        before = self._clocks()
-        action()
-        seconds = (after - earlier for after, earlier in zip(self._clocks(), before, strict=True))
-        return Cost(*(one * 1e6 / self._workload.events for one in seconds))
+    per = 1e3
 
-    def _clocks(self) -> tuple[float, ...]:
-        times = [server.cpu_times() for server in self._servers]
-        return (time.monotonic(), time.process_time(), *(one.user + one.system for one in times))
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        super().__init__(setting, workload)
+        self._rows: list[FinishedRange | None] = []
+
+    def _units(self) -> float:
+        return self._workload.bytes / 1e6
+
+    def _export(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        store, end = self._setting.store, self._workload.bytes
+
+        def split() -> None:
+            splitter = EventSplitter(0)
+            for block in store.read(self._stream, SEGMENT, 0, end):
+                deque(splitter.feed(block), maxlen=0)
+
+        yield "read", lambda: deque(store.read(self._stream, SEGMENT, 0, end), maxlen=0)
+        yield "read, split", split
+        reader = RangeReader(store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
+        yield "read, split, hash", lambda: [deque(piece.blocks(), maxlen=0) for piece in reader.pieces()]
+        data = b"".join(bytes(block) for block in store.read(self._stream, SEGMENT, 0, min(end, RANGE_BYTES)))
+        beside = self._root(f"{repeat}/beside").open()
+        puts = range(0, end, RANGE_BYTES)
+        yield (
+            "create-only put, from memory",
+            lambda: [beside.put(f"{low}", memoryview(data)[: end - low]) for low in puts],
+        )
+        tasks = [self._task(repeat, span) for span in spans_of(0, end, RANGE_BYTES)]
+        yield "**the whole export tasks**", lambda: self._rows.extend(export_range(task).row for task in tasks)
+
+    def _task(self, repeat: int, span: Span) -> ExportTask:
+        return ExportTask(
+            source=self._address,
+            stream=self._stream,
+            segment=SEGMENT,
+            segment_end=self._workload.bytes,
+            root=self._root(f"{repeat}/task"),
+            prefix=self._prefix,
+            generation=1,
+            layout="chunks",
+            compression="",
+            window=WINDOW,
+            span=span,
+        )
+
+    def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        root, layout, end = self._root(f"{repeat}/task"), open_layout("chunks"), self._workload.bytes
+        pieces = [piece for row in self._rows if row for piece in row.pieces]
+        self._rows.clear()
+        rows = [RangeRow(SEGMENT, piece.start, piece.end, piece.events, piece.digest) for piece in pieces]
+
+        def blocks() -> Iterator[bytes | memoryview]:
+            for row in rows:
+                yield from layout.read_range(root.open(), self._prefix, row.extent, row.start, row.end, WINDOW)
+
+        def hashed() -> None:
+            digest = hashlib.sha256()
+            for block in blocks():
+                digest.update(block)
+
+        yield "get in parts", lambda: deque(blocks(), maxlen=0)
+        yield "get in parts, hash", hashed
+        block, beside = bytes(MAX_BLOCK_BYTES), self._made(f"appended-{repeat}")
+
+        def append() -> None:
+            with self._setting.store.appender(beside, SEGMENT) as appender:
+                for low in range(0, end, MAX_BLOCK_BYTES):
+                    appender.append(memoryview(block)[: end - low])
+
+        yield "append, from memory", append
+        task = FillTask(
+            target=self._address,
+            stream=self._made(f"target-{repeat}"),
+            segment=SEGMENT,
+            root=root,
+            prefix=self._prefix,
+            window=WINDOW,
+            head=0,
+            stretches=tuple(Stretch(row.start, row.end, row, row.start, "chunks") for row in rows),
+        )
+        yield "**the whole import task**", lambda: fill_segment(task)
+
+    def _made(self, name: str) -> StreamName:
+        stream = self._setting.stream(name)
+        self._setting.store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        return stream
