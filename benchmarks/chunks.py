@@ -74,6 +74,7 @@ class _Comparison:
                 *naive["import"],
             ],
             repeats,
+            self._setting.settle,
         )
         title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
         rows = []
@@ -91,8 +92,8 @@ class _Comparison:
                     )
                 )
         figures = {name: [asdict(measured) for measured in found[name]] for name in found}
-        peers = ("times naive, 32 threads", "times naive, one by one")
-        heads = (title, "of the loop", *peers, "MB/s", "Spark's start and the rest (s)")
+        against_peers = ("times naive, 32 threads", "times naive, one by one")
+        heads = (title, "of the loop", *against_peers, "MB/s", "Spark's start and the rest (s)")
         results.add(title, table(heads, rows), figures)
 
     def _job(self, uri: str, root: str) -> ChunksJob:

@@ -76,7 +76,7 @@ class _Comparison:
         ]
         if not self._quick:
             arms += [Arm(_few("export"), self._export_few), Arm(_few("import"), self._import_few)]
-        found = interleave(arms, repeats)
+        found = interleave(arms, repeats, self._setting.settle)
         size = size_text(self._workload.size)
         for verb, ours, limit in (("export", export, put), ("import", restore, get)):
             peers = [arm.name for arm in reversed(naive[verb])]

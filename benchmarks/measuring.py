@@ -55,11 +55,18 @@ class Spread:
     high: float
 
 
-def interleave(arms: Sequence[Arm], repeats: int) -> dict[str, list[Measured]]:
-    """Run all arms once, then all again: A B C A B C, so that what disturbs the machine disturbs them alike."""
+def interleave(arms: Sequence[Arm], repeats: int, settle: Callable[[], None]) -> dict[str, list[Measured]]:
+    """Run all arms once, then all again: A B C A B C, so that what disturbs the machine disturbs them alike.
+
+    Args:
+        arms: what is compared.
+        repeats: how often each is run.
+        settle: called before every run: what the one before has left to the servers is no part of it.
+    """
     found: dict[str, list[Measured]] = {arm.name: [] for arm in arms}
     for repeat in range(repeats):
         for arm in arms:
+            settle()
             measured = arm.run(repeat)
             say(
                 f"  {repeat + 1}/{repeats} {arm.name}: {measured.events:,} events in {measured.seconds:.1f} s, "

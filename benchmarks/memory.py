@@ -75,9 +75,11 @@ def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, .
     environment = setting.s3.environment()
     workload.fill(setting.store, source)
     root = setting.root_uri(name)
-    exported = run_command("export", setting.stream_uri(source), root, *options, environment=environment)
+    exported = run_command("export", setting.stream_uri(source), root, *options, environment=environment, watch=True)
     setting.store.delete(source)
-    imported = run_command("import", f"{root}/{source}", setting.stream_uri(target), environment=environment)
+    imported = run_command(
+        "import", f"{root}/{source}", setting.stream_uri(target), environment=environment, watch=True
+    )
     setting.store.delete(target)
     for outcome in (exported, imported):
         if outcome.report["events"] != workload.events:

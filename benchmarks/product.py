@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +22,20 @@ class Outcome:
 
     Attributes:
         report: what it printed with ``--json``.
-        peaks: the greatest memory its processes took.
+        peaks: the greatest memory its processes took; zeros if nobody watched.
     """
 
     report: dict[str, Any]
     peaks: Peaks
 
 
-def run_command(*arguments: str, environment: Mapping[str, str]) -> Outcome:
+def run_command(*arguments: str, environment: Mapping[str, str], watch: bool = False) -> Outcome:
     """Run ``streamvault ARGUMENTS --json``.
 
     Args:
         arguments: of the command.
         environment: variables to add to this process's own.
+        watch: whether to look after its memory, which costs some of the processor's time.
 
     Raises:
         RuntimeError: it failed; with what it said.
@@ -46,7 +48,7 @@ def run_command(*arguments: str, environment: Mapping[str, str]) -> Outcome:
         stderr=subprocess.PIPE,
         text=True,
     )
-    with PeakWatch(process.pid) as watch:
+    with PeakWatch(process.pid) if watch else nullcontext() as peaks:
         try:
             out, err = process.communicate()
         except BaseException:
@@ -55,4 +57,4 @@ def run_command(*arguments: str, environment: Mapping[str, str]) -> Outcome:
             raise
     if process.returncode != 0:
         raise RuntimeError(f"streamvault {' '.join(arguments)} ended with {process.returncode}:\n{err[-4000:]}")
-    return Outcome(json.loads(out), watch.peaks)
+    return Outcome(json.loads(out), peaks.peaks if peaks else Peaks(0, 0, 0))

@@ -62,10 +62,12 @@ def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> No
         source, target = setting.stream(f"source-{length}"), setting.stream(f"target-{length}")
         workload.fill(setting.store, source)
         root = setting.root_uri(f"length-{length}")
-        exported = _export(setting, setting.stream_uri(source), root)
+        setting.settle()
+        exported = _export(setting, setting.stream_uri(source), root, watch=True)
+        setting.settle()
         setting.store.delete(source)
         imported = run_command(
-            "import", f"{root}/{source}", setting.stream_uri(target), environment=setting.s3.environment()
+            "import", f"{root}/{source}", setting.stream_uri(target), environment=setting.s3.environment(), watch=True
         )
         setting.store.delete(target)
         for verb, outcome in (("export", exported), ("import", imported)):
@@ -93,6 +95,7 @@ def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> Non
     for repeat in range(repeats):
         for tasks, seconds in found.items():
             root = setting.root_uri(f"tasks-{tasks}-{repeat}")
+            setting.settle()
             report = _export(setting, setting.stream_uri(source), root, "--master", f"local[{tasks}]").report
             seconds.append(report["seconds"])
             say(f"  {repeat + 1}/{repeats} {tasks} tasks: {seconds[-1]:.1f} s")
@@ -120,9 +123,11 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
     for repeat in range(repeats):
         root = setting.root_uri(f"resume-{repeat}")
         arguments = (setting.stream_uri(source), root, "--range-size", str(RESUME_RANGE))
+        setting.settle()
         whole.append(_export(setting, *arguments).report["seconds"])
         archive = Archive(_open(setting, root), source)
         share = _undo(archive)
+        setting.settle()
         resumed = _export(setting, *arguments).report
         if not resumed["adopted"] or resumed["moved_bytes"] > workload.bytes * 0.05:
             raise RuntimeError(f"the run did not go on with the unfinished one: {resumed}")
@@ -165,5 +170,5 @@ def _open(setting: Setting, root: str) -> ObjectStore:
     return replace(RootAddress.parse(root), access=access).open()
 
 
-def _export(setting: Setting, *arguments: str) -> Outcome:
-    return run_command("export", *arguments, "--layout", "chunks", environment=setting.s3.environment())
+def _export(setting: Setting, *arguments: str, watch: bool = False) -> Outcome:
+    return run_command("export", *arguments, "--layout", "chunks", environment=setting.s3.environment(), watch=watch)

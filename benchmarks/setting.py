@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,10 @@ from tests.servers.versitygw import VersityServer
 __all__ = ["S3_SERVERS", "Setting", "open_setting", "parallelism"]
 
 SCOPE = "benchmark"
+SETTLE_SECONDS = 20.0
+IDLE_SHARE = 0.1
+"""Servers that take less of one core than this are idle."""
+
 S3_SERVERS = {"minio": MinioServer, "versitygw": VersityServer}
 
 
@@ -65,6 +70,17 @@ class Setting:
         """As the command takes it."""
         return f"s3://{self.bucket}/{root}"
 
+    def settle(self) -> None:
+        """Wait until the servers have finished what they were given: flushed, moved to long-term storage, deleted."""
+        servers = [psutil.Process(pid) for pid in (self.s3_pid, self.pravega.process.pid)]
+        deadline = time.monotonic() + SETTLE_SECONDS
+        os.sync()
+        while time.monotonic() < deadline:
+            before = _cpu_seconds(servers)
+            time.sleep(1)
+            if _cpu_seconds(servers) - before < IDLE_SHARE:
+                return
+
     def describe(self) -> dict[str, str]:
         """What the figures depend on."""
         memory = psutil.virtual_memory().total / 2**30
@@ -96,6 +112,11 @@ def open_setting(s3: str) -> Iterator[Setting]:
         address, _ = parse_stream(f"{pravega.uri}/{SCOPE}/any")
         with address.open() as store:
             yield Setting(pravega, server, program.process.pid, bucket, store)
+
+
+def _cpu_seconds(servers: Sequence[psutil.Process]) -> float:
+    times = [server.cpu_times() for server in servers]
+    return sum(float(one.user + one.system) for one in times)
 
 
 def _processor() -> str:

@@ -33,8 +33,9 @@ def test_arms_take_turns() -> None:
 
         return Arm(name, run)
 
-    interleave([arm("a"), arm("b")], 2)
-    assert order == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    interleave([arm("a"), arm("b")], 2, lambda: order.append(("settle", 0)))
+    assert order[1::2] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert order[::2] == [("settle", 0)] * 4
 
 
 def test_a_ratio_is_taken_inside_a_repeat() -> None:
