@@ -6,6 +6,7 @@ is small and can be pickled: a specification, and a result of one row.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,11 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
 
         yield InlineRunner(where.threads)
         return
+    began = time.monotonic()
     from sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
 
+    loading = time.monotonic() - began
     with SparkRunner(where, preload) as runner:
+        if runner.start_seconds:
+            runner.start_seconds += loading
         yield runner
