@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Adds a table of lengths, one of tasks, one of the resume."""
     if arguments.quick:
         arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
-    with open_setting(arguments.s3) as setting:
+    with open_setting(arguments.s3, heap="4g" if arguments.quick else "12g") as setting:
         results.describe(setting.describe())
         _lengths(setting, arguments.stream, results)
         length = 80 * MB if arguments.quick else 1000 * MB

@@ -96,18 +96,19 @@ class Setting:
 
 
 @contextmanager
-def open_setting(s3: str) -> Iterator[Setting]:
+def open_setting(s3: str, heap: str = "4g") -> Iterator[Setting]:
     """Start a Pravega with room for the benchmarks and an S3 server.
 
     Args:
         s3: ``minio`` or ``versitygw``.
+        heap: of Pravega's Java; this server keeps its streams in memory.
 
     Raises:
         Unavailable: a server can't be had.
     """
     say(f"starting Pravega and {s3}")
     program = S3_SERVERS[s3]()
-    with PravegaServer(heap="4g", cache_mib=1024, quick=False) as pravega, program as server:
+    with PravegaServer(heap=heap, cache_mib=1024, quick=False) as pravega, program as server:
         bucket = server.make_bucket(f"benchmark-{uuid4().hex[:8]}")
         address, _ = parse_stream(f"{pravega.uri}/{SCOPE}/any")
         with address.open() as store:
