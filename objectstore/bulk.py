@@ -14,13 +14,16 @@ from objectstore.errors import AlreadyExists, WrongSize
 from objectstore.store import ObjectStore
 from problems import Conflict
 
-__all__ = ["WINDOW", "WINDOW_BYTES", "get_all", "get_parts", "put_all", "put_same"]
+__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "get_all", "get_parts", "put_all", "put_same"]
 
 WINDOW = 32
 """Objects in flight. More threads are not faster: obstore's own work is the limit."""
 
 WINDOW_BYTES = 32 * 1024 * 1024
 """Bytes in flight; a single larger object still goes, alone. obstore may hold each of them two or three times."""
+
+HELD_TWICE = 2
+"""What is on its way is held here and by the client library: of a task's window, half is for each."""
 
 PART_BYTES = 4 * 1024 * 1024
 """A large object is compared with what should be there in parts of this size."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -133,23 +133,18 @@ def _folder(uri: str) -> str:
     return uri.removeprefix("local://")
 
 
+_PRAVEGA = _Scheme(
+    form="pravega://HOST:PORT/SCOPE/STREAM",
+    check=_check_host,
+    settings=_pravega_settings,
+    module="streamstore.pravega.store",
+    store="PravegaStore",
+    shared=True,
+)
+
 _SCHEMES = {
-    "pravega": _Scheme(
-        form="pravega://HOST:PORT/SCOPE/STREAM",
-        check=_check_host,
-        settings=_pravega_settings,
-        module="streamstore.pravega.store",
-        store="PravegaStore",
-        shared=True,
-    ),
-    "pravega+tls": _Scheme(
-        form="pravega+tls://HOST:PORT/SCOPE/STREAM",
-        check=_check_host,
-        settings=_pravega_settings,
-        module="streamstore.pravega.store",
-        store="PravegaStore",
-        shared=True,
-    ),
+    "pravega": _PRAVEGA,
+    "pravega+tls": replace(_PRAVEGA, form="pravega+tls://HOST:PORT/SCOPE/STREAM"),
     "local": _Scheme(
         form="local:///FOLDER/SCOPE/STREAM",
         check=_check_folder,

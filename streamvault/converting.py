@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import get_args
 
 from exporter.convert import convert_generation
 from manifests.archive import Archive
@@ -14,6 +13,7 @@ from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamName
+from streamvault.layouts import check_layout
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import ConvertReport
 from streamvault.requests import cost_of_conversion
@@ -54,10 +54,7 @@ def convert_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    if layout not in get_args(Layout):
-        raise Usage("no such layout", where=repr(layout), todo=f"Use {' or '.join(get_args(Layout))}.")
-    if compress not in get_args(Compression) or (compress and layout != "chunks"):
-        raise Usage("layout chunks can be compressed, with zstd", where=f"{layout}, compress {compress!r}")
+    check_layout(layout, compress)
     Master.parse(master)
     old_root, scope, stream = RootAddress.parse(archive).resolve().split()
     new_root = RootAddress.parse(root).resolve()

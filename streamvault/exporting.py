@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
 
 from exporter.estimate import count_ranges, estimate_events
 from exporter.planning import Planned, Wanted, make_plan, settle_plan
@@ -22,6 +21,7 @@ from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
+from streamvault.layouts import check_layout
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import Cost, ExportReport, GapReport
 from streamvault.requests import cost_of_export
@@ -123,10 +123,7 @@ def _wanted(
     compress: Compression,
     range_size: int,
 ) -> Wanted:
-    if layout not in get_args(Layout):
-        raise Usage("no such layout", where=repr(layout), todo=f"Use {' or '.join(get_args(Layout))}.")
-    if compress not in get_args(Compression) or (compress and layout != "chunks"):
-        raise Usage("layout chunks can be compressed, with zstd", where=f"{layout}, compress {compress!r}")
+    check_layout(layout, compress)
     if range_size < 1:
         raise Usage("the range size has to be 1 byte at least", where=str(range_size))
     return Wanted(

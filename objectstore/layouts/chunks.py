@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import WINDOW_BYTES, get_parts, put_same
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from objectstore.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
@@ -25,9 +25,6 @@ __all__ = ["ChunksLayout"]
 
 PART_BYTES = 4 * 1024 * 1024
 """Raw bytes that are got by one request, and handed on as one block."""
-
-HELD_TWICE = 2
-"""A part on its way is held here and by the client library, so half of the window is for each."""
 
 _HEADER = Struct(">q")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import WINDOW_BYTES, get_all, put_all
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, put_all
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
@@ -19,9 +19,6 @@ __all__ = ["EventsLayout"]
 
 BLOCK_BYTES = 1024 * 1024
 """A block is handed on when it has this many bytes."""
-
-HELD_TWICE = 2
-"""An object on its way is held here and by the client library, so half of the window is for each."""
 
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
