@@ -12,6 +12,7 @@ from typing import Literal
 from importer.fill import Stretch
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
+from manifests.model import Layout
 from manifests.range_row import RangeRow
 from problems import Damaged, Usage
 from streamstore.cuts import segments_between, validate_cut
@@ -34,7 +35,7 @@ class Part:
     """
 
     row: RangeRow
-    layout: str
+    layout: Layout
     start: int
     end: int
     shift: int

@@ -7,6 +7,7 @@ from problems import Conflict, Failed, Usage
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "InArchiveClass",
     "InvalidKey",
     "InvalidRoot",
     "NoSuchBucket",
@@ -42,6 +43,16 @@ class NoSuchBucket(ObjectStoreError):
 
 class NoSuchObject(ObjectStoreError):
     """No object has this key."""
+
+
+class InArchiveClass(ObjectStoreError):
+    """An object is in an archive class (S3 Glacier) and cannot be read before it is brought back."""
+
+    @classmethod
+    def of(cls, storage_class: str, where: str) -> InArchiveClass:
+        """One that S3 was not asked for."""
+        todo = "Ask S3 for it with 'streamvault warm', which may take hours; then run this again."
+        return cls(f"an object is in the archive class {storage_class}".rstrip(), where=where, todo=todo)
 
 
 class OutOfSpace(ObjectStoreError):

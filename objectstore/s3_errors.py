@@ -14,6 +14,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from objectstore.errors import (
     AccessDenied,
     AlreadyExists,
+    InArchiveClass,
     InvalidRoot,
     NoSuchBucket,
     NoSuchObject,
@@ -182,6 +183,8 @@ def _refused(report: _Report) -> Problem | None:
     if report.code in _DENIED:
         what, todo = _DENIED[report.code]
         return AccessDenied(f"{what} ({report.code})", where=report.at, todo=todo)
+    if report.code == "InvalidObjectState":
+        return InArchiveClass.of("", report.key)
     if report.status in {401, 403} or report.code == "AccessDenied":
         what, todo = _PERMISSION[report.action]
         return AccessDenied(f"{what} ({report.said})", where=report.key, todo=todo)

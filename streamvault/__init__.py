@@ -1,7 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, run_demo
+    from streamvault import convert_archive, get_event, warm_archive, run_demo
 
 Nothing heavy is imported until a verb is called.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamvault.getting import get_event
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive
+    from streamvault.warming import warm_archive
 
 __all__ = [
     "check_archive",
@@ -29,6 +30,7 @@ __all__ = [
     "list_archives",
     "run_demo",
     "show_archive",
+    "warm_archive",
 ]
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
     "run_demo": "streamvault.demo",
+    "warm_archive": "streamvault.warming",
 }
 
 

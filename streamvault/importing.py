@@ -10,6 +10,7 @@ from importer.cuts import check_cuts
 from importer.plan import Offsets, RestorePlan, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History
+from manifests.cold import Stored
 from manifests.model import segment_key
 from objectstore.uri import RootAddress
 from problems import Usage
@@ -20,6 +21,7 @@ from streamstore.uri import parse_stream
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
+from streamvault.warming import refuse_cold
 from streamvault.windows import WINDOW, check_window
 
 __all__ = ["import_stream"]
@@ -38,6 +40,7 @@ def import_stream(
     filler_limit: int = 1024**3,
     window: int = WINDOW,
     read_back: bool = False,
+    wait_for_warm: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -58,6 +61,7 @@ def import_stream(
         filler_limit: bytes of filler a segment may need with ``"keep"``.
         window: bytes that a task may hold of what is on its way.
         read_back: read back also what this run itself has appended.
+        wait_for_warm: wait for objects that S3 is bringing back from an archive class (see `warm_archive`).
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -104,6 +108,8 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
+        needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+        refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             restored = run.run(runner, progress)
             seconds = restored.finished - plan_began - runner.start_seconds

@@ -16,6 +16,7 @@ __all__ = [
     "ImportReport",
     "MovedBoundary",
     "Report",
+    "WarmReport",
 ]
 
 
@@ -224,3 +225,24 @@ class CheckReport(Report):
     seed: int | None = None
     seconds: float = 0.0
     total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmReport(Report):
+    """How far an archive is back from an archive class.
+
+    Attributes:
+        archive: URI.
+        cold, bytes: objects that could not be read when this began, and their size in S3.
+        asked: of them, those that S3 was asked for now (it was asked for the others before).
+        readable: whether everything can be read now.
+        dry_run: True if nothing was asked for.
+    """
+
+    archive: str
+    cold: int = 0
+    bytes: int = 0
+    asked: int = 0
+    readable: bool = True
+    total_seconds: float = 0.0
+    dry_run: bool = False

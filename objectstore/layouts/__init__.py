@@ -105,6 +105,9 @@ class Layout(Protocol):
     def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
         """Delete every object that begins in ``[start, end)``: a stretch that holds nothing; returns how many."""
 
+    def span(self, prefix: str, epoch: int, number: int, start: int, end: int) -> tuple[str, str, str]:
+        """Where in a listing the objects are that begin in ``[start, end)``: folder, and the keys around them."""
+
     def strays(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Iterable[tuple[int, int]]
     ) -> Iterator[str]:

@@ -42,9 +42,13 @@ class SegmentFolders(ABC):
         """The objects whose keys lie between those of two offsets."""
         if start >= end:
             return iter(())
-        stop = prefix + self.after(epoch, number, end)
-        entries = store.list(prefix + self.folder(epoch, number), prefix + self.after(epoch, number, start))
-        return takewhile(lambda entry: entry.key < stop, entries)
+        folder, after, stop = self.span(prefix, epoch, number, start, end)
+        return takewhile(lambda entry: entry.key < stop, store.list(folder, after))
+
+    def span(self, prefix: str, epoch: int, number: int, start: int, end: int) -> tuple[str, str, str]:
+        """See `Layout.span`."""
+        after, stop = self.after(epoch, number, start), self.after(epoch, number, end)
+        return prefix + self.folder(epoch, number), prefix + after, prefix + stop
 
     def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
         """See `Layout.remove_all`."""

@@ -19,6 +19,7 @@ from streamvault.cli.options import (
     ReadBack,
     StreamArgument,
     ToCut,
+    WaitForWarm,
     Window,
     read_cut,
 )
@@ -41,6 +42,7 @@ def import_(
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
     read_back: ReadBack = False,
+    wait_for_warm: WaitForWarm = False,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -62,6 +64,7 @@ def import_(
             filler_limit=filler_limit,
             window=window,
             read_back=read_back,
+            wait_for_warm=wait_for_warm,
             master=master,
             dry_run=dry_run,
             progress=progress,

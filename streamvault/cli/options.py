@@ -34,6 +34,7 @@ __all__ = [
     "Share",
     "StreamArgument",
     "ToCut",
+    "WaitForWarm",
     "Window",
     "read_cut",
 ]
@@ -157,6 +158,9 @@ Window = Annotated[
 ]
 ReadBack = Annotated[
     bool, typer.Option("--read-back", help="Read back and compare also what this run itself has appended.")
+]
+WaitForWarm = Annotated[
+    bool, typer.Option("--wait-for-warm", help="Wait for objects that S3 is bringing back from an archive class.")
 ]
 Generation = Annotated[
     int | None,

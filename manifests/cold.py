@@ -1,0 +1,73 @@
+"""What of an archive lies in an archive class of S3, so that it cannot be read before it is brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from manifests.history import History
+from manifests.model import Layout
+from objectstore.cold import ColdStorage, StoredObject
+from objectstore.layouts import open_layout
+from streamstore.model import SegmentId
+
+__all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges"]
+
+GLANCES = 64
+"""Ranges of which a glance looks at the first objects: it is to cost seconds, whatever the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stretch of a segment without holes, in one layout: bytes `start` to `end`."""
+
+    layout: Layout
+    segment: SegmentId
+    start: int
+    end: int
+
+
+def stored_ranges(history: History) -> Iterator[Stored]:
+    """Every range of an archive, generation by generation."""
+    for generation in history.generations:
+        for segment, rows in generation.rows.items():
+            yield from (Stored(generation.manifest.layout, segment, row.start, row.end) for row in rows)
+
+
+def joined(stretches: Iterable[Stored]) -> Iterator[Stored]:
+    """The same with neighbours joined: fewer listings."""
+    held: Stored | None = None
+    for one in stretches:
+        if held is not None and (held.layout, held.segment, held.end) == (one.layout, one.segment, one.start):
+            held = replace(held, end=one.end)
+            continue
+        if held is not None:
+            yield held
+        held = one
+    if held is not None:
+        yield held
+
+
+def glanced(stretches: Sequence[Stored]) -> Sequence[Stored]:
+    """Some of them, spread evenly: S3 moves objects to an archive class by their age, so neighbours go together."""
+    step = -(-len(stretches) // GLANCES) or 1
+    return stretches[::step]
+
+
+def cold_objects(
+    storage: ColdStorage, prefix: str, stretches: Iterable[Stored], *, glance: bool = False
+) -> Iterator[StoredObject]:
+    """The objects of stretches that cannot be read now.
+
+    Args:
+        storage: of the archive's root.
+        prefix: the archive below the root.
+        stretches: what is needed.
+        glance: look at the first thousand objects of each stretch only.
+    """
+    for one in stretches:
+        layout = open_layout(one.layout)
+        folder, after, stop = layout.span(prefix, one.segment.epoch, one.segment.number, one.start, one.end)
+        for found in storage.objects(folder, after, stop, first_page=glance):
+            if found.warmth != "readable":
+                yield found
