@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
-from objectstore.boto import CONNECTIONS, named_errors, s3_client
+from objectstore.aws import open_client
+from objectstore.boto_errors import named_errors
 from objectstore.uri import RootAddress
 
 __all__ = ["ColdStorage", "StoredObject", "Tier", "Warmth"]
@@ -25,6 +26,9 @@ MAYBE_ARCHIVED = {"INTELLIGENT_TIERING"}
 """Classes of which only a HEAD of the object says whether it can be read."""
 
 PAGE = 1000
+
+WINDOW = 16
+"""Requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class ColdStorage:
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
         self.uri = address.uri
-        self._client = s3_client(address.access) if address.access is not None else None
+        self._client = open_client(address) if address.access is not None else None
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
         """The objects of a folder between two keys, in order; a page of 1,000 is held at a time.
@@ -72,7 +76,7 @@ class ColdStorage:
         if self._client is None:
             return
         where = f"{self.uri}/{folder}"
-        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="head") as threads:
+        with ThreadPoolExecutor(WINDOW, thread_name_prefix="head") as threads:
             token: dict[str, Any] = {"StartAfter": self._base + after}
             while True:
                 with named_errors("list", where):
@@ -114,7 +118,7 @@ class ColdStorage:
 
         Asking again is harmless: what is under way stays under way.
         """
-        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="restore") as threads:
+        with ThreadPoolExecutor(WINDOW, thread_name_prefix="restore") as threads:
             waiting = iter(objects)
             asked = 0
             while some := list(islice(waiting, PAGE)):

@@ -128,7 +128,14 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         f"{bucket} at {endpoint}" if endpoint else bucket,
         key,
     )
-    found = _busy(report) or _wrong_place(report) or _refused(report) or _no_way(report) or _lost(report)
+    found = (
+        _busy(report)
+        or _wrong_place(report)
+        or _wrong_class(report)
+        or _refused(report)
+        or _no_way(report)
+        or _lost(report)
+    )
     if found is not None:
         return found
     if isinstance(error, AlreadyExistsError):
@@ -178,13 +185,21 @@ def _wrong_place(report: _Report) -> Problem | None:
     return None
 
 
+def _wrong_class(report: _Report) -> Problem | None:
+    """The storage class cannot be used, or not so."""
+    if report.code == "InvalidStorageClass":
+        todo = "Leave --storage-class out, or name one that it has."
+        return ObjectStoreError("the server has no such storage class", where=report.at, todo=todo)
+    if report.code == "InvalidObjectState":
+        return InArchiveClass.of("", report.key)
+    return None
+
+
 def _refused(report: _Report) -> Problem | None:
     """The credentials are wrong, or do not allow this."""
     if report.code in _DENIED:
         what, todo = _DENIED[report.code]
         return AccessDenied(f"{what} ({report.code})", where=report.at, todo=todo)
-    if report.code == "InvalidObjectState":
-        return InArchiveClass.of("", report.key)
     if report.status in {401, 403} or report.code == "AccessDenied":
         what, todo = _PERMISSION[report.action]
         return AccessDenied(f"{what} ({report.said})", where=report.key, todo=todo)

@@ -2,6 +2,7 @@
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, warm_archive, run_demo
+    from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
 
 Nothing heavy is imported until a verb is called.
 """
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from streamvault.demo import run_demo
     from streamvault.exporting import export_stream
     from streamvault.getting import get_event
+    from streamvault.holding import hold_archive, release_archive
     from streamvault.importing import import_stream
-    from streamvault.looking import list_archives, show_archive
+    from streamvault.looking import list_archives, show_archive, show_timeline
+    from streamvault.rotating import rotate_stream
     from streamvault.warming import warm_archive
 
 __all__ = [
@@ -26,10 +29,14 @@ __all__ = [
     "convert_archive",
     "export_stream",
     "get_event",
+    "hold_archive",
     "import_stream",
     "list_archives",
+    "release_archive",
+    "rotate_stream",
     "run_demo",
     "show_archive",
+    "show_timeline",
     "warm_archive",
 ]
 
@@ -38,6 +45,10 @@ _HOMES = {
     "import_stream": "streamvault.importing",
     "list_archives": "streamvault.looking",
     "show_archive": "streamvault.looking",
+    "show_timeline": "streamvault.looking",
+    "rotate_stream": "streamvault.rotating",
+    "hold_archive": "streamvault.holding",
+    "release_archive": "streamvault.holding",
     "check_archive": "streamvault.checking",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",

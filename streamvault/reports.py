@@ -13,9 +13,14 @@ __all__ = [
     "Cost",
     "ExportReport",
     "GapReport",
+    "HoldReport",
     "ImportReport",
     "MovedBoundary",
     "Report",
+    "RotateReport",
+    "StoppedReport",
+    "Timeline",
+    "TimelineEntry",
     "WarmReport",
 ]
 
@@ -115,6 +120,8 @@ class ImportReport(Report):
         stream: URI of the restored stream.
         archive: URI of the archive.
         generation: the newest generation that was restored.
+        created: when the tail of that generation was taken, RFC 3339.
+        at: the moment that was asked for, if one was; seconds_before: how long before it the tail was taken.
         resumed: True if an unfinished import was gone on with.
         events, bytes: in the restored stream (bytes with event headers, filler not counted).
         moved_bytes: of those, appended by this run.
@@ -128,6 +135,9 @@ class ImportReport(Report):
     stream: str
     archive: str
     generation: int
+    created: str = ""
+    at: str = ""
+    seconds_before: float | None = None
     resumed: bool = False
     events: int = 0
     bytes: int = 0
@@ -183,6 +193,7 @@ class ArchiveSummary(Report):
 
     Attributes:
         archive: URI. stream: ``scope/stream``. generations: how many there are. generation: the newest.
+        first_generation: the oldest that has not expired.
         created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest.
         problem: why the archive cannot be read; empty if it can.
     """
@@ -190,6 +201,7 @@ class ArchiveSummary(Report):
     archive: str
     stream: str
     generations: int = 0
+    first_generation: int = 0
     generation: int = 0
     created: str = ""
     events: int = 0
@@ -246,3 +258,116 @@ class WarmReport(Report):
     readable: bool = True
     total_seconds: float = 0.0
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedReport:
+    """The generation that was to expire and has to stay, and with it all after it.
+
+    Attributes:
+        generation: its number. reason: which hold, or which lock of which object. until: RFC 3339; empty if unknown.
+    """
+
+    generation: int
+    reason: str
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotateReport(Report):
+    """What a rotation did.
+
+    Attributes:
+        archive: URI.
+        export: what the export did.
+        generation: the newest. first_generation: the oldest that is left.
+        hold: the name of the hold that is on the newest generation, if one was asked for.
+        checked: generations whose data were read back now. ranges_read: how many ranges that were.
+        expired: generations that expired now. stopped: what kept the next one from it.
+        objects_deleted: data objects; requests: LIST, PUT and bulk DELETE requests of that.
+        resumed: True if an earlier run had left a deletion unfinished.
+        truncated: True if the source's head is now at `cut` or was beyond it. cut: the end of what is archived and
+            checked, if truncating was asked for.
+        seconds, total_seconds: as for an export.
+        dry_run: True if nothing was written; the rest then says what would be done.
+    """
+
+    archive: str
+    export: ExportReport
+    generation: int
+    first_generation: int
+    hold: str = ""
+    checked: tuple[int, ...] = ()
+    ranges_read: int = 0
+    expired: tuple[int, ...] = ()
+    stopped: StoppedReport | None = None
+    objects_deleted: int = 0
+    requests: int = 0
+    resumed: bool = False
+    truncated: bool = False
+    cut: Mapping[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldReport(Report):
+    """What putting on or taking off a hold did.
+
+    Attributes:
+        archive: URI. name: of the hold. generations: that it was put on or taken off.
+        unchanged: True if it was there already.
+        dry_run: True if nothing was written.
+    """
+
+    archive: str
+    name: str
+    generations: tuple[int, ...]
+    unchanged: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """A generation in force.
+
+    Attributes:
+        generation: its number. created: when its tail was taken, RFC 3339.
+        start, end: its cuts, each full segment name → offset; ``from`` and ``to`` in JSON, as in a manifest.
+        layout, events, bytes: as in its manifest.
+        holds: names. checked: when its data were read back by a rotation, RFC 3339; empty if they were not.
+    """
+
+    generation: int
+    created: str
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+    layout: str
+    events: int
+    bytes: int
+    holds: tuple[str, ...] = ()
+    checked: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline(Report):
+    """An archive's generations in force, oldest first.
+
+    Attributes:
+        archive: URI. stream: ``scope/stream``.
+        expired: the newest generation that has expired; 0 if none has.
+        generations: the others.
+    """
+
+    archive: str
+    stream: str
+    expired: int
+    generations: tuple[TimelineEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Report.to_json`."""
+        names = {"start": "from", "end": "to"}
+        entries = [{names.get(name, name): value for name, value in asdict(g).items()} for g in self.generations]
+        return {**asdict(self), "generations": entries}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import check, convert, demo, export, get, import_, ls, show, warm
+from streamvault.cli import check, convert, demo, export, get, hold, import_, ls, release, rotate, show, warm
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -52,6 +52,9 @@ app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
 app.command("warm")(warm.warm)
+app.command("rotate")(rotate.rotate)
+app.command("hold")(hold.hold)
+app.command("release")(release.release)
 app.command("demo")(demo.demo)
 
 

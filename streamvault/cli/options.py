@@ -14,13 +14,17 @@ from streamvault.sizes import parse_percent, parse_size
 
 __all__ = [
     "ArchiveArgument",
+    "At",
     "Compress",
     "CompressOption",
     "DryRun",
     "FillerLimit",
     "FromCut",
     "Generation",
+    "HoldName",
     "Json",
+    "Keep",
+    "KeepFor",
     "Layout",
     "LayoutOption",
     "LogLevel",
@@ -32,8 +36,10 @@ __all__ = [
     "ReadBack",
     "RootArgument",
     "Share",
+    "StorageClass",
     "StreamArgument",
     "ToCut",
+    "Until",
     "WaitForWarm",
     "Window",
     "read_cut",
@@ -116,6 +122,15 @@ def _share(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
+def _duration(text: str) -> float:
+    from streamvault.times import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 StreamArgument = Annotated[
     str,
     typer.Argument(
@@ -165,6 +180,51 @@ WaitForWarm = Annotated[
 Generation = Annotated[
     int | None,
     typer.Option("--generation", metavar="G", min=1, help="This generation instead of the newest.", show_default=False),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Restore up to the last generation whose tail was taken by then, e.g. 2026-01-31T18:00:00Z.",
+        show_default=False,
+    ),
+]
+Keep = Annotated[
+    int | None,
+    typer.Option("--keep", metavar="N", min=1, help="Let all generations but the N newest expire.", show_default=False),
+]
+KeepFor = Annotated[
+    float | None,
+    typer.Option(
+        "--keep-for",
+        metavar="TIME",
+        parser=_duration,
+        help="Let generations expire that are older than this: 90d, 2w, 36h, 15m or 30s.",
+        show_default=False,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        help="Let generations expire that were taken by then, e.g. 2026-01-31T18:00:00Z.",
+        show_default=False,
+    ),
+]
+StorageClass = Annotated[
+    str,
+    typer.Option(
+        "--storage-class",
+        metavar="CLASS",
+        help="Put the data's objects into this S3 storage class, e.g. STANDARD_IA.",
+        show_default=False,
+    ),
+]
+HoldName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False),
 ]
 OffsetsOption = Annotated[
     Offsets,
