@@ -15,6 +15,8 @@ from exporter.tidy import tidy_up
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from manifests.plan import Plan, find_plan
+from objectstore.errors import UnorderedListing
+from objectstore.probe import check_server
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.masters import Master
@@ -168,6 +170,8 @@ def export_next(
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, wanted)
         warnings = _warnings(planned, wanted)
+        if planned.newest is None and not planned.adopted:
+            warnings += _probe(archive)
         for warning in warnings:
             progress.warn(warning)
         if planned.plan is not None and planned.plan.layout == "chunks":
@@ -227,6 +231,22 @@ def _wanted(
     )
 
 
+def _probe(archive: Archive) -> tuple[str, ...]:
+    """What a new archive's server does not do, though an archive relies on it.
+
+    Raises:
+        UnorderedListing: it cannot hold an archive.
+    """
+    found = check_server(archive.store, archive.prefix)
+    if not found.ordered:
+        raise UnorderedListing(
+            "the server does not list keys in the order of their bytes",
+            where=archive.store.uri,
+            todo="It cannot hold an archive; use another server.",
+        )
+    return found.warnings
+
+
 def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
     plan = planned.plan
     if plan is None or not planned.adopted:
@@ -280,5 +300,5 @@ def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float
 
 def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
     if plan.layout == "chunks":
-        return cost_of_export(ranges, ranges, estimated=False)
-    return cost_of_export(events, ranges, estimated=not exact)
+        return cost_of_export(ranges, ranges, estimated=False, first=plan.generation == 1)
+    return cost_of_export(events, ranges, estimated=not exact, first=plan.generation == 1)

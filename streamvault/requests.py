@@ -19,14 +19,24 @@ USD_PER_GET = 0.0004 / 1000
 """S3 Standard, us-east-1: GET and HEAD requests."""
 
 KEYS_PER_LIST = 1000
-FIXED_PUTS = 4
-"""Plan, probe of the server, index of ranges, manifest."""
+FIXED_PUTS = 3
+"""Plan, index of ranges, manifest."""
+
+PROBE_PUTS = 9
+"""What a new archive's server is asked first: eight objects and a listing."""
 
 
-def cost_of_export(objects: int, ranges: int, *, estimated: bool) -> Cost:
-    """An export: the objects, a row for every range, and the listing that proves them before the manifest."""
+def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -> Cost:
+    """An export: the objects, a row for every range, and the listing that proves them before the manifest.
+
+    Args:
+        objects: data objects.
+        ranges: of the plan.
+        estimated: whether `objects` is an estimate.
+        first: whether this makes the archive.
+    """
     lists = -(-objects // KEYS_PER_LIST) + -(-ranges // KEYS_PER_LIST) + 2
-    return _cost(objects, puts=objects + ranges + FIXED_PUTS + lists, gets=2, estimated=estimated)
+    return _cost(objects, puts=objects + ranges + FIXED_PUTS + PROBE_PUTS * first + lists, gets=2, estimated=estimated)
 
 
 def cost_of_import(parts: Sequence[Part], generations: int) -> Cost:

@@ -51,10 +51,10 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
-app.command("warm")(warm.warm)
 app.command("rotate")(rotate.rotate)
 app.command("hold")(hold.hold)
 app.command("release")(release.release)
+app.command("warm")(warm.warm)
 app.command("demo")(demo.demo)
 
 
