@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from importer.fill import Filled, FillTask, fill_segment
-from importer.lease import Lease, lease_stream
+from importer.lease import lease_stream, take_lease
 from importer.plan import Part, RestorePlan
 from importer.target import Target
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
+from streamstore.lease import Lease
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -96,10 +97,10 @@ class ImportRun:
         """
         self.check_free()
         self._store.create_scope(self._name.scope)
-        lease = Lease.take(self._store, self._name, self._plan.work)
+        lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            target = Target.take(self._store, self._name, self._plan, verified=lease.verified_before)
-            if not lease.verified_before:
+            target = Target.take(self._store, self._name, self._plan, verified=lease.finished_before)
+            if not lease.finished_before:
                 self._fill(target, runner, progress, lease)
             events, size = self._verify(runner, progress, lease)
             lease.finishing()
