@@ -5,15 +5,11 @@ A stream tag says whose unfinished import a target is, but not whether that impo
 
 from __future__ import annotations
 
-import hashlib
-
-from streamstore.lease import Lease, LeaseHeld
+from streamstore.lease import Lease, LeaseHeld, stream_beside
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 
 __all__ = ["TargetBusy", "lease_stream", "take_lease"]
-
-_NAME_PREFIX = "streamvault-import-"
 
 
 class TargetBusy(LeaseHeld):
@@ -22,7 +18,7 @@ class TargetBusy(LeaseHeld):
 
 def lease_stream(target: StreamName) -> StreamName:
     """The stream that holds the target's lease: in its scope, with a name of its own."""
-    return StreamName(target.scope, _NAME_PREFIX + hashlib.sha256(str(target).encode()).hexdigest()[:20])
+    return stream_beside(target, "streamvault-import-")
 
 
 def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:

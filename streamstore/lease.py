@@ -8,6 +8,7 @@ place is taken by an append at exactly the offset that was watched, which succee
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -31,7 +32,7 @@ from streamstore.errors import (
 from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import SegmentAppender, StreamStore
 
-__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record"]
+__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "stream_beside"]
 
 BEAT_SECONDS = 2.0
 """How often a holder says that it is alive."""
@@ -82,6 +83,11 @@ class Record:
             return cls(**json.loads(event[_HEADER.size :]))
         except (ValueError, TypeError):
             return None
+
+
+def stream_beside(target: StreamName, prefix: str) -> StreamName:
+    """A stream for the lease on another one: in its scope, with a name of its own."""
+    return StreamName(target.scope, prefix + hashlib.sha256(str(target).encode()).hexdigest()[:20])
 
 
 class Lease:
