@@ -2,6 +2,7 @@
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, run_demo
+    from streamvault import request_restore, work_queue, show_queue
 
 Nothing heavy is imported until a verb is called.
 """
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from streamvault.getting import get_event
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive
+    from streamvault.work.asking import request_restore
+    from streamvault.work.looking import show_queue
+    from streamvault.work.working import work_queue
 
 __all__ = [
     "check_archive",
@@ -27,8 +31,11 @@ __all__ = [
     "get_event",
     "import_stream",
     "list_archives",
+    "request_restore",
     "run_demo",
     "show_archive",
+    "show_queue",
+    "work_queue",
 ]
 
 _HOMES = {
@@ -40,6 +47,9 @@ _HOMES = {
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
     "run_demo": "streamvault.demo",
+    "request_restore": "streamvault.work.asking",
+    "show_queue": "streamvault.work.looking",
+    "work_queue": "streamvault.work.working",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from importer.cuts import check_cuts
@@ -38,6 +39,7 @@ def import_stream(
     filler_limit: int = 1024**3,
     window: int = WINDOW,
     read_back: bool = False,
+    again: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -58,6 +60,8 @@ def import_stream(
         filler_limit: bytes of filler a segment may need with ``"keep"``.
         window: bytes that a task may hold of what is on its way.
         read_back: read back also what this run itself has appended.
+        again: a stream that was restored from this archive already, and not written to since, is read back and
+            verified instead of refused.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -100,14 +104,17 @@ def import_stream(
             window=window,
             read_back=read_back,
         )
-        run.check_free()
+        restored_before = again and run.is_finished()
+        if not restored_before:
+            run.check_free()
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
         with open_runner(master, TASK_MODULES) as runner:
-            restored = run.run(runner, progress)
+            restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
             seconds = restored.finished - plan_began - runner.start_seconds
-    return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    return replace(report, unchanged=restored_before)
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:

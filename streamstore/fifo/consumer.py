@@ -101,15 +101,12 @@ class Consumer:
         self._backlog = Backlog(queue, start)
         self._settled = self._processed = start
 
-    def run(
-        self, handler: Handler, *, idle_seconds: float | None = None, for_seconds: float | None = None
-    ) -> QueueMetrics:
+    def run(self, handler: Handler, *, idle_seconds: float | None = None) -> QueueMetrics:
         """Hand out batches in order until told to stop.
 
         Args:
             handler: see `Handler`.
             idle_seconds: return when nothing came for so long; 0 works off what is there; None waits for ever.
-            for_seconds: begin no batch after so long.
 
         Raises:
             ConsumerBusy: another consumer took over.
@@ -117,12 +114,10 @@ class Consumer:
             StreamStoreError: the store could not be used.
             Exception: what the handler raised at the last of its tries; its batch is kept.
         """
-        began = quiet_since = time.monotonic()
+        quiet_since = time.monotonic()
         pause = FIRST_LOOK
         while not self._stop.is_set():
             self._lease.check()
-            if for_seconds is not None and time.monotonic() - began >= for_seconds:
-                break
             batch = self._backlog.next_batch(self._batch_entries, self._batch_bytes)
             if not batch:
                 if idle_seconds is not None and time.monotonic() - quiet_since >= idle_seconds:

@@ -58,8 +58,12 @@ class Producer:
             reraise=True,
         )
 
-    def put(self, content: bytes) -> uuid.UUID:
+    def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:
         """Put one entry in; when this returns it survives a kill. Waits while too much is outstanding.
+
+        Args:
+            content: of the entry.
+            name: of the entry; a new one if not given.
 
         Returns:
             The entry's name.
@@ -70,7 +74,7 @@ class Producer:
             StreamStoreUnavailable: the store went away; the entry may have been put in.
             ValueError: the content is larger than `MAX_ENTRY_BYTES`.
         """
-        name = uuid.uuid4()
+        name = name or uuid.uuid4()
         self._attempts(self._append, encode_entry(content, name))
         return name
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import check, convert, demo, export, get, import_, ls, show
+from streamvault.cli import check, convert, demo, export, get, import_, ls, queue_, request_restore, show, work
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -51,6 +51,9 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
+app.command("request-restore")(request_restore.request_restore)
+app.command("work")(work.work)
+app.command("queue")(queue_.queue)
 app.command("demo")(demo.demo)
 
 

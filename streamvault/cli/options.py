@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from problems import Usage
-from streamvault.sizes import parse_percent, parse_size
+from streamvault.sizes import parse_percent, parse_seconds, parse_size
 
 __all__ = [
     "ArchiveArgument",
@@ -28,6 +28,7 @@ __all__ = [
     "Master",
     "Offsets",
     "OffsetsOption",
+    "QueueArgument",
     "RangeSize",
     "ReadBack",
     "RootArgument",
@@ -35,6 +36,7 @@ __all__ = [
     "StreamArgument",
     "ToCut",
     "Window",
+    "parse_duration",
     "read_cut",
 ]
 
@@ -115,11 +117,27 @@ def _share(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
+def parse_duration(text: str) -> float:
+    """A time on the command line, in seconds."""
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 StreamArgument = Annotated[
     str,
     typer.Argument(
         metavar="STREAM",
         help="pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
+        show_default=False,
+    ),
+]
+QueueArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="A queue of requests, written as a stream's URI.",
         show_default=False,
     ),
 ]

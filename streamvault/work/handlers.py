@@ -1,0 +1,74 @@
+"""What does each kind of request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from problems import Usage
+from sparkrun.progress import Progress
+from sparkrun.runner import open_runner
+from streamvault.importing import import_stream
+from streamvault.preload import TASK_MODULES
+from streamvault.work.model import DeleteRequest, RestoreRequest
+
+__all__ = ["HANDLERS", "Workshop"]
+
+
+class Workshop:
+    """What handlers work with: where tasks run, and whom to tell. Spark stays up from one request to the next.
+
+    Args:
+        master: a Spark master, or ``"inline"``.
+        progress: told how requests go on.
+    """
+
+    def __init__(self, master: str, progress: Progress) -> None:
+        self.master = master
+        self.progress = progress
+        self._open = ExitStack()
+        self._is_open = False
+
+    def warm(self) -> None:
+        """Have a runner open; those that a verb opens with the same master share it."""
+        if not self._is_open:
+            self._open.enter_context(open_runner(self.master, TASK_MODULES))
+            self._is_open = True
+
+    def close(self) -> None:
+        """Stop the runner."""
+        self._is_open = False
+        self._open.close()
+
+
+def restore(request: RestoreRequest, workshop: Workshop) -> dict[str, Any]:
+    """Restore a stream; one that was restored already by this same request is only verified."""
+    arguments = request.model_dump(exclude={"kind", "version", "archive", "stream", "at"})
+    if request.at is not None:
+        if "at" not in inspect.signature(import_stream).parameters:
+            raise Usage("this release cannot restore up to a time", where=f"{request.at:%Y-%m-%dT%H:%M:%S%z}")
+        arguments["at"] = request.at
+    workshop.warm()
+    report = import_stream(
+        request.archive,
+        request.stream,
+        **arguments,
+        again=True,
+        master=workshop.master,
+        progress=workshop.progress,
+    )
+    for warning in report.warnings:
+        workshop.progress.warn(warning)
+    return report.to_json()
+
+
+def delete(request: DeleteRequest, _workshop: Workshop) -> dict[str, Any]:
+    """Delete a dropped generation's data."""
+    raise Usage("this release does not delete generations", where=str(request))
+
+
+HANDLERS: Mapping[str, Callable[[Any, Workshop], dict[str, Any]]] = {"restore": restore, "delete": delete}
+"""`kind` of a request → what does it. It returns plain values for the record, and may be called again with a request
+that it has done already."""
