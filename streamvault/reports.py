@@ -280,7 +280,7 @@ class WorkReport(Report):
 
     Attributes:
         queue: URI. done, failed: how many requests. failed_exit_codes: of those that failed, sorted, each once.
-        unfinished: the request that could not be finished in time and is kept; empty if there is none.
+        unfinished: the request that could not be done in time and is kept, and why; empty if there is none.
         retries: how often a request was tried again.
         outstanding_bytes: that still wait. failed_bytes: in the queue of failed requests, also from before.
         latency_seconds: from a request's put to its end, on average.

@@ -38,7 +38,7 @@ class Attempts:
 
     Attributes:
         current: the request under way or to be tried again, for a person; empty if there is none.
-        tried: how often.
+        tried: how often. trouble: why the last try failed; empty if there was none.
         done, failed: how many. exit_codes: of those that failed.
     """
 
@@ -53,6 +53,7 @@ class Attempts:
         self._finished = finished
         self.current = ""
         self.tried = 0
+        self.trouble = ""
         self.done = 0
         self.failed = 0
         self.exit_codes: set[int] = set()
@@ -66,14 +67,14 @@ class Attempts:
         (entry,) = batch
         began = time.monotonic()
         self.tried += 1
-        self.current = self.current or "an entry that is no request"
-        kind = ""
+        self.current, kind = f"an entry that is no request ({entry.name})", ""
         try:
             request = decode_request(entry.content)
             self.current, kind = f"{request} ({entry.name})", request.kind
             report = HANDLERS[kind](request, self._workshop)
         except Exception as error:
             self._workshop.close()
+            self.trouble = str(as_problem(error))
             if isinstance(error, PASSING) or not (isinstance(error, FINAL) or self.tried >= TRIES):
                 raise
             self._put_aside(entry, kind, as_problem(error), began)
@@ -91,7 +92,7 @@ class Attempts:
                     report=report,
                 )
             )
-        self.current, self.tried = "", 0
+        self.current, self.trouble, self.tried = "", "", 0
 
     def _put_aside(self, entry: Entry, kind: str, error: Problem, began: float) -> None:
         """Move a request to the failed ones; it is in both for a moment, never in none."""

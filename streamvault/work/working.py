@@ -100,7 +100,7 @@ def _report(queue: str, attempts: Attempts, metrics: QueueMetrics, failed_bytes:
         done=attempts.done,
         failed=attempts.failed,
         failed_exit_codes=tuple(sorted(attempts.exit_codes)),
-        unfinished=attempts.current,
+        unfinished=": ".join(text for text in (attempts.current, attempts.trouble) if text),
         retries=metrics.retries,
         outstanding_bytes=metrics.outstanding_bytes,
         failed_bytes=failed_bytes,
