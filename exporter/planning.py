@@ -59,7 +59,7 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted) -> Planned
         InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived.
     """
     while True:
-        newest = _newest(archive)
+        newest = archive.newest()
         generation = newest.generation + 1 if newest else 1
         plan = find_plan(archive.store, archive.prefix, generation)
         if plan is not None:
@@ -68,7 +68,7 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted) -> Planned
         if plan is None:
             return Planned(None, newest)
         plan, created = create_plan(archive.store, archive.prefix, plan)
-        if generation not in archive.generations():
+        if generation > archive.listing().newest:
             return Planned(plan, newest, adopted=not created)
         # Another run published this generation after we looked and has tidied its plan away: ours comes too late.
         remove_work(archive.store, archive.prefix, generation)
@@ -102,11 +102,6 @@ def make_plan(described: StreamDescription, store: StreamStore, newest: Manifest
         gaps=tuple(gaps),
         sealed=described.sealed,
     )
-
-
-def _newest(archive: Archive) -> Manifest | None:
-    generations = archive.generations()
-    return archive.manifest(generations[-1]) if generations else None
 
 
 def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted) -> StreamCut:

@@ -56,10 +56,19 @@ class ExportRun:
         plan: of the generation.
         tool: name and version to note in the manifest.
         window: bytes that a task may hold of what is on its way.
+        storage_class: S3 storage class of the data's objects; empty for the bucket's own.
     """
 
     def __init__(
-        self, archive: Archive, root: RootAddress, source: StoreAddress, plan: Plan, *, tool: str, window: int
+        self,
+        archive: Archive,
+        root: RootAddress,
+        source: StoreAddress,
+        plan: Plan,
+        *,
+        tool: str,
+        window: int,
+        storage_class: str = "",
     ) -> None:
         self._archive = archive
         self._root = root
@@ -67,6 +76,7 @@ class ExportRun:
         self._plan = plan
         self._tool = tool
         self._window = window
+        self._storage_class = storage_class
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
             self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
@@ -153,6 +163,7 @@ class ExportRun:
             compression=self._plan.compression,
             window=self._window,
             span=span,
+            storage_class=self._storage_class,
         )
 
     def _sweep(self, runner: Runner, progress: Progress) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.reading import TRUNCATED, PieceReader, RangeReader, find_start
 from exporter.spans import Span
@@ -33,6 +33,7 @@ class ExportTask:
         source, stream, segment: where from. segment_end: where the segment ends for this generation (bytes).
         root, prefix: the archive. generation, layout, compression: of the plan.
         window: bytes to hold in memory at most, of what is on its way.
+        storage_class: of the data's objects; empty for the bucket's own.
         span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
     """
 
@@ -47,6 +48,7 @@ class ExportTask:
     compression: Compression
     window: int
     span: Span
+    storage_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ def export_range(task: ExportTask) -> Exported:
             segment_end=task.segment_end,
         )
         try:
-            pieces = tuple(_write(objects, task, piece) for piece in reader.pieces())
+            data = replace(task.root, storage_class=task.storage_class).open()
+            pieces = tuple(_write(data, task, piece) for piece in reader.pieces())
         except NotAnEvent as error:
             if not task.span.known:
                 return Exported(task.segment, None)  # a wrong guess; the driver comes back with a proved boundary

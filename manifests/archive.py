@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
+from manifests.listing import Listing, read_listing
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import MANIFESTS, archive_prefix, manifest_key, parse_manifest, ranges_key
+from objectstore.keys import archive_prefix, manifest_key, ranges_key
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Failed
 from streamstore.model import StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
+
+T = TypeVar("T")
 
 
 class NoSuchArchive(Failed):
@@ -42,22 +46,76 @@ class Archive:
         """``ROOT/SCOPE/STREAM``."""
         return f"{self.store.uri}/{self.stream}"
 
+    def listing(self) -> Listing:
+        """What is in force, and the marks beside it."""
+        return read_listing(self.store, self.prefix)
+
     def generations(self) -> list[int]:
-        """The numbers of the published generations, ascending; empty if there is no archive."""
-        keys = (found.key.removeprefix(self.prefix) for found in self.store.list(self.prefix + MANIFESTS))
-        return sorted(number for number in map(parse_manifest, keys) if number is not None)
+        """The numbers of the generations in force, ascending; empty if there is no archive."""
+        return list(self.listing().generations)
 
     def manifest(self, generation: int | None = None) -> Manifest:
-        """One generation's manifest, the newest by default.
+        """The manifest of a generation in force, the newest by default.
 
         Raises:
-            NoSuchArchive: it is not there.
-            Damaged: it cannot be what an export wrote.
+            NoSuchArchive: it is not there, or has expired.
+            Damaged: it cannot be what an export wrote, or manifests are missing.
         """
-        if generation is None:
-            generation = next(reversed(self.generations()), None)
-            if generation is None:
-                raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
+        return self.stable(lambda listing: self.read_manifest(self._number(listing, generation)))
+
+    def newest(self) -> Manifest | None:
+        """The newest generation's manifest; None if there is no archive.
+
+        Raises:
+            Damaged: as for `manifest`.
+        """
+        return self.stable(lambda listing: self.read_manifest(self._number(listing, None)) if listing.newest else None)
+
+    def load(self, generation: int) -> Generation:
+        """A generation in force with its ranges, cross-checked.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
+        """
+        return self.stable(lambda listing: self._load(self._number(listing, generation)))
+
+    def history(self, generation: int | None = None) -> History:
+        """All generations in force up to one (the newest by default), as one stream.
+
+        Raises:
+            NoSuchArchive: there is none, or not that one.
+            Damaged: one is not valid, or they do not follow each other.
+        """
+
+        def read(listing: Listing) -> History:
+            loaded = [self._load(number) for number in self._chosen(listing, generation)]
+            for before, after in pairwise(loaded):
+                check_follows(before.manifest, after.manifest, self.uri)
+            return History(loaded)
+
+        return self.stable(read)
+
+    def stable(self, read: Callable[[Listing], T]) -> T:
+        """What is read by a listing. If it fails and the archive's head has moved since, it is read again.
+
+        Args:
+            read: reads what the listing has in force.
+        """
+        listing = self.listing()
+        while True:
+            try:
+                return read(listing)
+            except (NoSuchArchive, Damaged):
+                before, listing = listing, self.listing()
+                if listing.dropped == before.dropped:
+                    raise
+
+    def read_manifest(self, generation: int) -> Manifest:
+        """The manifest of a generation that a listing has in force.
+
+        Raises:
+            NoSuchArchive: it is gone. Damaged: it cannot be what an export wrote.
+        """
         key = self.prefix + manifest_key(generation)
         where = f"{self.store.uri}/{key}"
         try:
@@ -69,13 +127,8 @@ class Archive:
             raise Damaged(what, where=where)
         return manifest
 
-    def load(self, generation: int) -> Generation:
-        """A generation with its ranges, cross-checked.
-
-        Raises:
-            NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
-        """
-        manifest = self.manifest(generation)
+    def _load(self, generation: int) -> Generation:
+        manifest = self.read_manifest(generation)
         key = self.prefix + ranges_key(generation)
         where = f"{self.store.uri}/{key}"
         try:
@@ -86,28 +139,40 @@ class Archive:
         cross_check(manifest, rows, where)
         return Generation(manifest, rows)
 
-    def history(self, generation: int | None = None) -> History:
-        """All generations up to one (the newest by default), as one stream.
+    def _number(self, listing: Listing, generation: int | None) -> int:
+        """The generation that is meant; the newest by default.
 
         Raises:
             NoSuchArchive: there is none, or not that one.
-            Damaged: one is not valid, or they do not follow each other.
+            Damaged: no manifest is left, though the newest never expires.
         """
-        numbers = self.generations()
+        numbers = listing.generations
         if not numbers:
+            if listing.dropped:
+                raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
             raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
-        if generation is not None and generation not in numbers:
-            raise NoSuchArchive(
-                f"no generation {generation}", where=self.uri, todo=f"It has {numbers[0]} to {numbers[-1]}."
+        if generation is None:
+            return numbers[-1]
+        if not listing.dropped < generation <= listing.newest:
+            what = (
+                f"generation {generation} has expired"
+                if generation <= listing.dropped
+                else f"no generation {generation}"
             )
-        wanted = [number for number in numbers if generation is None or number <= generation]
-        missing = set(range(1, wanted[-1] + 1)).difference(wanted)
-        if missing:
-            raise Damaged(f"the manifest of generation {min(missing)} is missing", where=self.uri)
-        loaded = [self.load(number) for number in wanted]
-        for before, after in pairwise(loaded):
-            check_follows(before.manifest, after.manifest, self.uri)
-        return History(loaded)
+            todo = f"It has {numbers[0]} to {numbers[-1]}."
+            raise NoSuchArchive(what, where=self.uri, todo=todo)
+        return generation
+
+    def _chosen(self, listing: Listing, generation: int | None) -> tuple[int, ...]:
+        """The generations in force up to the one that is meant, as by `_number`.
+
+        Raises:
+            Damaged: the manifest of one is missing.
+        """
+        upto = self._number(listing, generation)
+        if listing.missing is not None and listing.missing <= upto:
+            raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
+        return tuple(number for number in listing.generations if number <= upto)
 
     def commit(self, manifest: Manifest, rows: Sequence[RangeRow]) -> bool:
         """Publish a generation: ranges first, then the manifest, create-only.
@@ -120,13 +185,12 @@ class Archive:
             False if an equal one was published already.
 
         Raises:
-            Conflict: another generation of this number, with other content, was published.
+            Conflict: another generation of this number, with other content, was published, or it has expired already.
             Damaged: it does not follow the generation before, or manifest and ranges do not agree. Nothing was written.
         """
         where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.generation)}"
         cross_check(manifest, by_segment(rows), where)
-        if manifest.generation > 1:
-            check_follows(self.manifest(manifest.generation - 1), manifest, where)
+        self.stable(lambda listing: self._check_follows(listing, manifest, where))
 
         def is_same_index(data: bytes, found_where: str) -> bool:
             return list(decode_ranges(self.stream, data, found_where)) == list(rows)
@@ -137,6 +201,13 @@ class Archive:
         index = encode_ranges(self.stream, rows)
         self._create_or_compare(ranges_key(manifest.generation), index, is_same_index)
         return self._create_or_compare(manifest_key(manifest.generation), manifest.encode(), is_same_manifest)
+
+    def _check_follows(self, listing: Listing, manifest: Manifest, where: str) -> None:
+        before = manifest.generation - 1
+        if manifest.generation <= listing.dropped:
+            raise Conflict("another run has published this generation, and it has expired meanwhile", where=where)
+        if before > listing.dropped:
+            check_follows(self.read_manifest(before), manifest, where)
 
     def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> bool:
         """Whether the object was created now; False if one with the same content was there."""

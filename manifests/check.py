@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from manifests.archive import History
+from manifests.archive import Generation, History
+from manifests.marks import Dropped
 from manifests.model import Layout, segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
@@ -21,7 +22,16 @@ from objectstore.uri import RootAddress
 from problems import Damaged
 from streamstore.model import SegmentId, StreamName
 
-__all__ = ["CheckResult", "RangesTask", "StraysTask", "check_ranges", "find_strays", "foreign_keys", "plan_check"]
+__all__ = [
+    "CheckResult",
+    "RangesTask",
+    "StraysTask",
+    "check_ranges",
+    "find_strays",
+    "foreign_keys",
+    "plan_check",
+    "plan_reading",
+]
 
 RANGES_A_TASK = 16
 MAX_FINDINGS = 100
@@ -79,7 +89,14 @@ class CheckResult:
 
 
 def plan_check(
-    history: History, root: RootAddress, prefix: str, *, share: float, seed: int, unfinished: Plan | None
+    history: History,
+    root: RootAddress,
+    prefix: str,
+    *,
+    share: float,
+    seed: int,
+    unfinished: Plan | None,
+    dropped: Sequence[Dropped] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
     """Cut the check of an archive into tasks.
 
@@ -90,6 +107,7 @@ def plan_check(
         share: of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses which.
         unfinished: the plan of a generation that is not published yet: its objects are nobody's damage.
+        dropped: marks of generations that have expired, whose objects are still being deleted: nor are these.
     """
     tasks: list[RangesTask] = []
     held: dict[tuple[Layout, SegmentId], list[tuple[int, int]]] = {}
@@ -99,17 +117,47 @@ def plan_check(
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
         for layout, rows in by_layout.items():
-            for first in range(0, len(rows), RANGES_A_TASK):
-                some = tuple(rows[first : first + RANGES_A_TASK])
-                tasks.append(RangesTask(root, prefix, layout, history.stream, some, (False,) * len(some)))
+            tasks += _ranges_tasks(root, prefix, layout, history.stream, rows)
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
+    for mark in dropped:
+        for gone in mark.stretches:
+            held.setdefault((gone.layout, segment_key(gone.segment)), []).append((gone.start, gone.end))
     strays = [
         StraysTask(root, prefix, layout, history.stream, segment, tuple(sorted(ranges)))
         for (layout, segment), ranges in sorted(held.items())
     ]
     return _choose(tasks, share, seed), strays
+
+
+def plan_reading(
+    generation: Generation, root: RootAddress, prefix: str, *, share: float, seed: int
+) -> list[RangesTask]:
+    """Cut the check of one generation's ranges into tasks; objects outside of them are not looked for.
+
+    Args:
+        generation: what its manifest promises.
+        root: the archive's root.
+        prefix: the archive below it.
+        share: of the ranges to read, as for `plan_check`.
+        seed: chooses which.
+    """
+    manifest = generation.manifest
+    tasks = [
+        task
+        for segment in sorted(generation.rows)
+        for task in _ranges_tasks(root, prefix, manifest.layout, manifest.name, generation.rows[segment])
+    ]
+    return _choose(tasks, share, seed)
+
+
+def _ranges_tasks(
+    root: RootAddress, prefix: str, layout: Layout, stream: StreamName, rows: Sequence[RangeRow]
+) -> Iterator[RangesTask]:
+    for first in range(0, len(rows), RANGES_A_TASK):
+        some = tuple(rows[first : first + RANGES_A_TASK])
+        yield RangesTask(root, prefix, layout, stream, some, (False,) * len(some))
 
 
 def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:

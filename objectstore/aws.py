@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import botocore.session
 from botocore.config import Config
@@ -19,12 +19,15 @@ from objectstore.s3 import S3Access, StaticKeys
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
 
-__all__ = ["renewed_credentials", "resolve_access"]
+    from objectstore.uri import RootAddress
+
+__all__ = ["open_client", "renewed_credentials", "resolve_access"]
 
 DEFAULT_REGION = "us-east-1"
 # obstore asks for new credentials five minutes before these run out, and botocore renews its own at least ten minutes
 # before their end: what it hands out is good for that long.
 CREDENTIALS_LIFE = timedelta(minutes=9)
+MOST_CONNECTIONS = 32
 
 
 def resolve_access(bucket: str) -> S3Access:
@@ -54,6 +57,36 @@ def resolve_access(bucket: str) -> S3Access:
         keys=_static(credentials),
         profile=profile,
     )
+
+
+def open_client(address: RootAddress) -> Any:
+    """A botocore client for what obstore cannot ask; for a resolved address on S3.
+
+    Raises:
+        AccessDenied: there are no credentials.
+        ObjectStoreError: the AWS configuration cannot be used.
+    """
+    access = address.access
+    if access is None:
+        raise ValueError("an address is resolved before it is opened")
+    try:
+        session = botocore.session.Session(profile=access.profile)
+        if access.keys is None:
+            _credentials(session)  # says what is wrong before botocore does
+        else:
+            session.set_credentials(access.keys.access_key, access.keys.secret_key, access.keys.token)
+        return session.create_client(
+            "s3",
+            region_name=access.region,
+            endpoint_url=access.endpoint,
+            config=Config(
+                max_pool_connections=MOST_CONNECTIONS,
+                retries={"mode": "standard", "total_max_attempts": 6},
+                s3={"addressing_style": "virtual" if access.virtual_host else "path"},
+            ),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ObjectStoreError(f"the AWS configuration cannot be used: {error}") from None
 
 
 def renewed_credentials(profile: str | None) -> Callable[[], S3Credential]:

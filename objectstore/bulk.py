@@ -7,6 +7,7 @@ is used by one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
 
@@ -14,7 +15,7 @@ from objectstore.errors import AlreadyExists, WrongSize
 from objectstore.store import ObjectStore
 from problems import Conflict
 
-__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "get_all", "get_parts", "put_all", "put_same"]
+__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "delete_all", "get_all", "get_parts", "put_all", "put_same"]
 
 WINDOW = 32
 """Objects in flight. More threads are not faster: obstore's own work is the limit."""
@@ -27,6 +28,12 @@ HELD_TWICE = 2
 
 PART_BYTES = 4 * 1024 * 1024
 """A large object is compared with what should be there in parts of this size."""
+
+DELETE_AT_ONCE = 1000
+"""Keys of one bulk request; S3 takes no more."""
+
+DELETES = 4
+"""Bulk requests in flight; listing the keys for one takes about a quarter of its time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,6 +101,36 @@ def put_all(
         flow.stop()  # an interrupt does not wait for what is in flight
     flow.raise_error()
     return flow.taken
+
+
+def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES) -> int:
+    """Delete keys while they are listed, by bulk requests; returns how many there were.
+
+    Args:
+        store: where from.
+        keys: full keys; taken as requests have room for them, so memory does not grow with their number.
+        window: requests in flight at most.
+
+    Raises:
+        Problem: the first one met, after what was in flight has ended; no further key is taken.
+    """
+    batches = _batches(keys)
+    first = next(batches, [])
+    if len(first) < DELETE_AT_ONCE:  # nothing comes after it
+        store.delete(first)
+        return len(first)
+
+    def delete(batch: list[str]) -> int:
+        store.delete(batch)
+        return len(batch)
+
+    return sum(_in_order(chain([first], batches), delete, lambda _: 1, window, window))
+
+
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(keys)
+    while batch := list(islice(left, DELETE_AT_ONCE)):
+        yield batch
 
 
 def get_all(

@@ -24,18 +24,27 @@ __all__ = [
     "MAX_INT31",
     "MAX_INT63",
     "WORK",
+    "HoldKey",
     "RangeKey",
     "RowKey",
     "archive_prefix",
+    "checked_key",
     "chunk_key",
     "chunks_after",
     "chunks_folder",
+    "deleted_key",
+    "dropped_key",
     "event_key",
     "events_after",
     "events_folder",
+    "hold_key",
     "manifest_key",
+    "parse_checked",
     "parse_chunk",
+    "parse_deleted",
+    "parse_dropped",
     "parse_event",
+    "parse_hold",
     "parse_manifest",
     "parse_ranges",
     "parse_row",
@@ -64,6 +73,11 @@ _EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
 _CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
 _RANGES = re.compile(r"_manifest/([0-9]{10})\.ranges\.parquet")
+_CHECKED = re.compile(r"_manifest/([0-9]{10})\.checked\.json")
+_DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
+_DELETED = re.compile(r"_manifest/([0-9]{10})\.deleted\.json")
+_HOLD_NAME = r"[A-Za-z0-9-]{1,64}"
+_HOLD = re.compile(rf"_manifest/([0-9]{{10}})\.hold\.({_HOLD_NAME})\.json")
 _ROW = re.compile(rf"_work/([0-9]{{10}})/{_SEGMENT}/([0-9]{{19}})\.json")
 
 
@@ -88,6 +102,13 @@ class RowKey(NamedTuple):
     epoch: int
     number: int
     offset: int
+
+
+class HoldKey(NamedTuple):
+    """What the key of a hold says: the generation that is held, and the hold's name."""
+
+    generation: int
+    name: str
 
 
 def archive_prefix(scope: str, stream: str) -> str:
@@ -164,6 +185,32 @@ def ranges_key(generation: int) -> str:
     return f"{MANIFESTS}{_generation(generation)}.ranges.parquet"
 
 
+def checked_key(generation: int) -> str:
+    """The key of the mark that a generation's data were read back and found good."""
+    return f"{MANIFESTS}{_generation(generation)}.checked.json"
+
+
+def hold_key(generation: int, name: str) -> str:
+    """The key of a hold, which keeps a generation from expiring.
+
+    Raises:
+        InvalidKey: the name is not made of 1 to 64 letters, digits and hyphens.
+    """
+    if not re.fullmatch(_HOLD_NAME, name):
+        raise InvalidKey("a hold's name has 1 to 64 letters, digits and hyphens", where=repr(name))
+    return f"{MANIFESTS}{_generation(generation)}.hold.{name}.json"
+
+
+def dropped_key(generation: int) -> str:
+    """The key of the mark that this generation and all before it are no part of the archive any more."""
+    return f"{MANIFESTS}{_generation(generation)}.dropped.json"
+
+
+def deleted_key(generation: int) -> str:
+    """The key of the mark that nothing is left of what the dropped mark of this number speaks of."""
+    return f"{MANIFESTS}{_generation(generation)}.deleted.json"
+
+
 def plan_key(generation: int) -> str:
     """The key of the plan that all runs of a generation work on."""
     return f"{work_folder(generation)}plan.json"
@@ -201,6 +248,28 @@ def parse_manifest(key: str) -> int | None:
 def parse_ranges(key: str) -> int | None:
     """The generation in the key of an index of ranges, or None."""
     return _parse_generation(_RANGES.fullmatch(key))
+
+
+def parse_checked(key: str) -> int | None:
+    """The generation in the key of the mark of a check, or None."""
+    return _parse_generation(_CHECKED.fullmatch(key))
+
+
+def parse_hold(key: str) -> HoldKey | None:
+    """The generation and the name in a hold's key, or None."""
+    match = _HOLD.fullmatch(key)
+    generation = _parse_generation(match)
+    return None if match is None or generation is None else HoldKey(generation, match[2])
+
+
+def parse_dropped(key: str) -> int | None:
+    """The newest generation that a dropped mark speaks of, by its key, or None."""
+    return _parse_generation(_DROPPED.fullmatch(key))
+
+
+def parse_deleted(key: str) -> int | None:
+    """The generation in the key of a deleted mark, or None."""
+    return _parse_generation(_DELETED.fullmatch(key))
 
 
 def parse_row(key: str) -> RowKey | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from obstore.store import MemoryStore, S3Store
 
@@ -12,6 +12,9 @@ from objectstore.errors import NoSuchObject, ObjectStoreUnavailable, UnorderedLi
 from objectstore.paths import check_key, check_prefix
 from objectstore.s3_errors import BACKEND_ERRORS, beyond_the_end, translate
 from objectstore.store import ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from obstore import Attributes  # not there at run time
 
 __all__ = ["ObstoreStore"]
 
@@ -31,6 +34,7 @@ class ObstoreStore(ObjectStore):
         prefix: where the root is in the bucket: a path without slashes at its ends, or empty.
         endpoint: the server's URL, for messages.
         patient: opens the same bucket with more time for a request; used to put large objects.
+        storage_class: S3 storage class of what is put; empty for the bucket's own.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class ObstoreStore(ObjectStore):
         prefix: str = "",
         endpoint: str = "",
         patient: Callable[[], S3Store] | None = None,
+        storage_class: str = "",
     ) -> None:
         self._backend = backend
         self._open_patient = patient
@@ -48,6 +53,7 @@ class ObstoreStore(ObjectStore):
         self._large_backend = backend
         self._bucket = bucket
         self._endpoint = endpoint
+        self._attributes: Attributes | None = {"Storage-Class": storage_class} if storage_class else None
         self._base = f"{prefix}/" if prefix else ""
 
     @property
@@ -61,7 +67,7 @@ class ObstoreStore(ObjectStore):
         backend = self._patient if len(data) > LARGE else self._backend
         try:
             # One request per object whatever its size: a multipart upload cannot be create-only.
-            backend.put(self._base + key, data, mode="create", use_multipart=False)
+            backend.put(self._base + key, data, mode="create", use_multipart=False, attributes=self._attributes)
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
 

@@ -127,7 +127,14 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         f"{bucket} at {endpoint}" if endpoint else bucket,
         key,
     )
-    found = _busy(report) or _wrong_place(report) or _refused(report) or _no_way(report) or _lost(report)
+    found = (
+        _busy(report)
+        or _wrong_place(report)
+        or _wrong_class(report)
+        or _refused(report)
+        or _no_way(report)
+        or _lost(report)
+    )
     if found is not None:
         return found
     if isinstance(error, AlreadyExistsError):
@@ -174,6 +181,19 @@ def _wrong_place(report: _Report) -> Problem | None:
     if report.code in _IN_THE_WAY:
         what = f"a foreign object is in the way ({report.code})"
         return ObjectStoreError(what, where=report.key, todo="Move it elsewhere.")
+    return None
+
+
+def _wrong_class(report: _Report) -> Problem | None:
+    """The storage class cannot be used, or not so."""
+    if report.code == "InvalidStorageClass":
+        todo = "Leave --storage-class out, or name one that it has."
+        return ObjectStoreError("the server has no such storage class", where=report.at, todo=todo)
+    if report.code == "InvalidObjectState":
+        todo = "Have it restored by S3 (RestoreObject) first."
+        return ObjectStoreError(
+            "the object's storage class does not let it be read at once", where=report.key, todo=todo
+        )
     return None
 
 

@@ -42,12 +42,14 @@ class RootAddress:
         place: the bucket, the absolute folder, or memory's name.
         prefix: where in the bucket; a path without slashes at its ends, or empty.
         access: how the bucket is reached, once `resolve` found out.
+        storage_class: S3 storage class of what is put through this address; empty for the bucket's own.
     """
 
     scheme: Literal["s3", "file", "memory"]
     place: str
     prefix: str = ""
     access: S3Access | None = None
+    storage_class: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -136,6 +138,7 @@ def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _p
         prefix=address.prefix,
         endpoint=address.access.endpoint,
         patient=partial(open_it, patient=True),
+        storage_class=address.storage_class,
     )
     return RetryingStore(store, total_seconds=retry_seconds)
 

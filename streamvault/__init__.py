@@ -2,6 +2,7 @@
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, run_demo
+    from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
 Nothing heavy is imported until a verb is called.
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from streamvault.demo import run_demo
     from streamvault.exporting import export_stream
     from streamvault.getting import get_event
+    from streamvault.holding import hold_archive, release_archive
     from streamvault.importing import import_stream
-    from streamvault.looking import list_archives, show_archive
+    from streamvault.looking import list_archives, show_archive, show_timeline
+    from streamvault.rotating import rotate_stream
     from streamvault.work.asking import request_restore
     from streamvault.work.looking import show_queue
     from streamvault.work.working import work_queue
@@ -29,12 +32,16 @@ __all__ = [
     "convert_archive",
     "export_stream",
     "get_event",
+    "hold_archive",
     "import_stream",
     "list_archives",
+    "release_archive",
     "request_restore",
+    "rotate_stream",
     "run_demo",
     "show_archive",
     "show_queue",
+    "show_timeline",
     "work_queue",
 ]
 
@@ -43,6 +50,10 @@ _HOMES = {
     "import_stream": "streamvault.importing",
     "list_archives": "streamvault.looking",
     "show_archive": "streamvault.looking",
+    "show_timeline": "streamvault.looking",
+    "rotate_stream": "streamvault.rotating",
+    "hold_archive": "streamvault.holding",
+    "release_archive": "streamvault.holding",
     "check_archive": "streamvault.checking",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",

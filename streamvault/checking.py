@@ -5,16 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from manifests.archive import Archive, History
+from manifests.archive import Archive
 from manifests.check import (
     CheckResult,
+    RangesTask,
+    StraysTask,
     check_ranges,
     find_strays,
     foreign_keys,
     plan_check,
+    plan_reading,
 )
+from manifests.deleting import unfinished_marks
 from manifests.model import Layout
 from manifests.plan import find_plan
 from objectstore.uri import RootAddress
@@ -25,7 +30,7 @@ from streamstore.model import StreamName
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import CheckReport
 
-__all__ = ["check_archive"]
+__all__ = ["check_archive", "run_checks"]
 
 MAX_FINDINGS = 1000
 
@@ -38,6 +43,7 @@ def check_archive(
     read_data: bool = False,
     subset: float | None = None,
     seed: int | None = None,
+    generation: int | None = None,
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> CheckReport:
@@ -51,6 +57,7 @@ def check_archive(
         read_data: read every range and compare its digest.
         subset: read only this share of the ranges, above 0 and up to 1; overrides `read_data`.
         seed: chooses the sample; None takes one by chance, which the report names.
+        generation: check the ranges of this one only, and look for no objects outside of them; None for all.
         master: a Spark master, or ``"inline"``; used if data is read.
         progress: told how the check goes on.
 
@@ -67,44 +74,123 @@ def check_archive(
         seed = secrets.randbelow(1_000_000)
     address, scope, stream = RootAddress.parse(archive).resolve().split()
     source = Archive(address.open(), StreamName(scope, stream))
-    history = source.history()
-    unfinished = find_plan(source.store, source.prefix, history.generation + 1)
-    ranges, strays = plan_check(history, address, source.prefix, share=share, seed=seed, unfinished=unfinished)
+    look = _look_at(source, address, generation, share=share, seed=seed)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
-        progress.begin("reading" if share else "checking", history.bytes)
-        results = _run(runner, check_ranges, ranges, progress)
-        extra = _run(runner, find_strays, strays, progress)
+        found = _compare(runner, look, source, progress, reads=bool(share))
+        while found.found and source.listing().dropped != look.dropped:
+            # generations have expired beside the check, so that objects are missing with good reason: look again
+            look = _look_at(source, address, generation, share=share, seed=seed)
+            found = _compare(runner, look, source, progress, reads=bool(share))
         start_seconds = runner.start_seconds
-    extra += [foreign_keys(source.store, source.prefix, layout, strays) for layout in _layouts(history)]
-    notes = []
-    if unfinished is not None:
-        notes.append(f"generation {unfinished.generation} is unfinished; its objects were left out of the check")
-    elif _went_on(source, history):
-        notes.append("an export went on beside the check: objects outside of every range are not told. Check again")
-        extra = []
     progress.end()
-    findings = [line for result in [*results, *extra] for line in result.findings]
-    found = sum(result.found for result in [*results, *extra])
-    told = tuple(findings[:MAX_FINDINGS])
+    told = found.findings[:MAX_FINDINGS]
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
-        generations=tuple(generation.manifest.generation for generation in history.generations),
-        ok=not found,
-        ranges=sum(len(task.rows) for task in ranges),
-        ranges_read=sum(result.read for result in results),
-        events=history.events,
-        bytes=history.bytes,
+        generations=look.generations,
+        ok=not found.found,
+        ranges=sum(len(task.rows) for task in look.ranges),
+        ranges_read=found.read,
+        events=look.events,
+        bytes=look.bytes,
         findings=told,
-        more_findings=found - len(told),
-        notes=tuple(notes),
+        more_findings=found.found - len(told),
+        notes=found.notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
         total_seconds=round(seconds, 3),
     )
 
 
-def _run(
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is to be checked.
+
+    Attributes:
+        generations: their numbers. events, bytes: what they promise. ranges, strays: the tasks.
+        layouts: in which foreign keys are looked for. notes: what was left out.
+        dropped: the archive's head when this was planned. newest: likewise; 0 if nobody need know.
+    """
+
+    generations: tuple[int, ...]
+    events: int
+    bytes: int
+    ranges: list[RangesTask]
+    strays: list[StraysTask]
+    layouts: list[Layout]
+    notes: tuple[str, ...]
+    dropped: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    findings: tuple[str, ...]
+    found: int
+    read: int
+    notes: tuple[str, ...]
+
+
+def _look_at(source: Archive, address: RootAddress, generation: int | None, *, share: float, seed: int) -> _Look:
+    listing = source.listing()
+    if generation is not None:
+        one = source.load(generation)
+        return _Look(
+            generations=(generation,),
+            events=one.manifest.events,
+            bytes=one.manifest.bytes,
+            ranges=plan_reading(one, address, source.prefix, share=share, seed=seed),
+            strays=[],
+            layouts=[],
+            notes=(f"only generation {generation}; objects outside of its ranges were not looked for",),
+            dropped=listing.dropped,
+            newest=0,
+        )
+    dropped = unfinished_marks(source.store, source.stream, listing)
+    history = source.history()
+    unfinished = find_plan(source.store, source.prefix, history.generation + 1)
+    ranges, strays = plan_check(
+        history, address, source.prefix, share=share, seed=seed, unfinished=unfinished, dropped=dropped
+    )
+    notes = []
+    if unfinished is not None:
+        notes.append(f"generation {unfinished.generation} is unfinished; its objects were left out of the check")
+    if dropped:
+        upto = dropped[-1].generation
+        notes.append(
+            f"generations up to {upto} have expired; those of their objects that are still there were left out"
+        )
+    return _Look(
+        generations=tuple(each.manifest.generation for each in history.generations),
+        events=history.events,
+        bytes=history.bytes,
+        ranges=ranges,
+        strays=strays,
+        layouts=sorted({each.manifest.layout for each in history.generations}),
+        notes=tuple(notes),
+        dropped=listing.dropped,
+        newest=0 if unfinished is not None else history.generation,
+    )
+
+
+def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *, reads: bool) -> _Found:
+    progress.begin("reading" if reads else "checking", look.bytes)
+    results = run_checks(runner, check_ranges, look.ranges, progress)
+    extra = run_checks(runner, find_strays, look.strays, progress)
+    extra += [foreign_keys(source.store, source.prefix, layout, look.strays) for layout in look.layouts]
+    notes = look.notes
+    if look.newest and _went_on(source, look.newest):
+        notes += ("an export went on beside the check: objects outside of every range are not told. Check again",)
+        extra = []
+    return _Found(
+        findings=tuple(line for result in [*results, *extra] for line in result.findings),
+        found=sum(result.found for result in [*results, *extra]),
+        read=sum(result.read for result in results),
+        notes=notes,
+    )
+
+
+def run_checks(
     runner: Runner,
     function: Callable[[T], CheckResult],
     tasks: Sequence[T],
@@ -118,11 +204,7 @@ def _run(
     return [results[index] for index in sorted(results)]
 
 
-def _layouts(history: History) -> list[Layout]:
-    return sorted({generation.manifest.layout for generation in history.generations})
-
-
-def _went_on(source: Archive, history: History) -> bool:
+def _went_on(source: Archive, generation: int) -> bool:
     """Whether an export published or began a generation since the check began."""
-    newest = source.generations()[-1]
-    return newest != history.generation or find_plan(source.store, source.prefix, newest + 1) is not None
+    newest = source.listing().newest
+    return newest != generation or find_plan(source.store, source.prefix, newest + 1) is not None

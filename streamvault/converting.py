@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from exporter.beginning import begin_where, check_beginning
 from exporter.convert import convert_generation
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
@@ -79,8 +80,10 @@ def convert_archive(
         dry_run=dry_run,
         cost=cost_of_conversion(rows, layout) if dry_run else None,
     )
+    check_beginning(target, history)
     if dry_run:
         return report.timed(time.monotonic() - began, 0.0)
+    begin_where(target, history)
     moved = 0
     with open_runner(master if todo else "inline", TASK_MODULES) as runner:
         for generation in history.generations:

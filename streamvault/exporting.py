@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Self
 
 from exporter.estimate import count_ranges, estimate_events
 from exporter.planning import Planned, Wanted, make_plan, settle_plan
@@ -17,18 +19,19 @@ from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
+from sparkrun.runner import Runner, open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamstore.uri import StoreAddress, parse_stream
 from streamvault.layouts import check_layout
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import Cost, ExportReport, GapReport
 from streamvault.requests import cost_of_export
+from streamvault.storage_classes import check_storage_class
 from streamvault.version import TOOL
 from streamvault.windows import WINDOW, check_window
 
-__all__ = ["export_stream"]
+__all__ = ["ExportOrder", "export_next", "export_stream"]
 
 Cut = str | Mapping[str, int]
 
@@ -43,6 +46,7 @@ def export_stream(
     compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
     window: int = WINDOW,
+    storage_class: str = "",
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -62,6 +66,7 @@ def export_stream(
         compress: ``"zstd"`` compresses chunks; their digests stay those of the segment's bytes.
         range_size: bytes; where ranges are cut.
         window: bytes that a task may hold of what is on its way; at least `range_size` for chunks.
+        storage_class: S3 storage class of the data's objects, such as ``"STANDARD_IA"``; empty for the bucket's own.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -70,14 +75,94 @@ def export_stream(
         Problem: with the exit code that the command line ends with.
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    source, name = parse_stream(stream)
-    address = RootAddress.parse(root).resolve()
-    wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
-    check_window(window, range_size if layout == "chunks" else 0)
     Master.parse(master)  # before a plan is made for a run that cannot be
+    order = ExportOrder.of(
+        stream,
+        root,
+        from_cut=from_cut,
+        to_cut=to_cut,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        storage_class=storage_class,
+    )
+    return export_next(
+        order,
+        lambda: open_runner(master, TASK_MODULES),
+        progress or Progress(),
+        began=began,
+        dry_run=dry_run,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOrder:
+    """What to export and how, read and found possible.
+
+    Attributes:
+        source, name: the stream. root: where to.
+        wanted: cuts, layout and range size. window: bytes. storage_class: of the data's objects.
+    """
+
+    source: StoreAddress
+    name: StreamName
+    root: RootAddress
+    wanted: Wanted
+    window: int
+    storage_class: str
+
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        root: str,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        layout: Layout,
+        compress: Compression,
+        range_size: int,
+        window: int,
+        storage_class: str,
+    ) -> Self:
+        """Read what `export_stream` is called with.
+
+        Raises:
+            Usage: it cannot be meant. Problem: the root's bucket cannot be reached.
+        """
+        source, name = parse_stream(stream)
+        address = RootAddress.parse(root).resolve()
+        wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
+        check_window(window, range_size if layout == "chunks" else 0)
+        check_storage_class(storage_class, address)
+        return cls(source, name, address, wanted, window, storage_class)
+
+    def archive(self) -> Archive:
+        """The archive, opened."""
+        return Archive(self.root.open(), self.name)
+
+
+def export_next(
+    order: ExportOrder,
+    runner_of: Callable[[], AbstractContextManager[Runner]],
+    progress: Progress,
+    *,
+    began: float,
+    dry_run: bool,
+) -> ExportReport:
+    """Export as `export_stream` does.
+
+    Args:
+        order: what.
+        runner_of: opens the place where tasks run; called only if there is something to move.
+        progress: told how the run goes on.
+        began: when, on the monotonic clock (seconds).
+        dry_run: only say what would be done.
+    """
+    address, source, wanted, window = order.root, order.source, order.wanted, order.window
     with source.open() as store:
-        archive = Archive(address.open(), name)
+        archive = order.archive()
         if dry_run:
             return _rehearse(archive, store, wanted, began)
         plan_began = time.monotonic()
@@ -89,10 +174,17 @@ def export_stream(
             check_window(window, planned.plan.range_size)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
-        with open_runner(master, TASK_MODULES) as runner:
-            published = ExportRun(archive, address, source, planned.plan, tool=TOOL, window=window).run(
-                runner, progress
+        with runner_of() as runner:
+            run = ExportRun(
+                archive,
+                address,
+                source,
+                planned.plan,
+                tool=TOOL,
+                window=window,
+                storage_class=order.storage_class,
             )
+            published = run.run(runner, progress)
             seconds = published.committed - plan_began - runner.start_seconds
     manifest = published.manifest
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
@@ -164,8 +256,7 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
 
 
 def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float) -> ExportReport:
-    numbers = archive.generations()
-    newest = archive.manifest(numbers[-1]) if numbers else None
+    newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     found = find_plan(archive.store, archive.prefix, generation)
     plan: Plan | None = found or make_plan(store.describe(archive.stream), store, newest, wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from manifests.archive import Archive, Generation
+from manifests.listing import Listing
 from manifests.model import segment_key
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.layouts import open_layout
@@ -51,8 +52,13 @@ def get_event(archive: str, pointer: str) -> bytes:
 def _holding(archive: Archive, wanted: EventPointer) -> Generation:
     """The generation between whose cuts the event lies; only its index is read."""
     archive.manifest()  # says so if there is no archive
-    for number in reversed(archive.generations()):
-        for entry in archive.manifest(number).segments:
-            if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
-                return archive.load(number)
-    raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo="'streamvault show' tells its cuts.")
+
+    def find(listing: Listing) -> Generation:
+        for number in reversed(listing.generations):
+            for entry in archive.read_manifest(number).segments:
+                if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
+                    return archive.load(number)
+        todo = "'streamvault show --timeline' tells what it has."
+        raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
+
+    return archive.stable(find)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from importer.cuts import check_cuts
 from importer.plan import Offsets, RestorePlan, plan_restore
 from importer.run import ImportRun, Restored
-from manifests.archive import Archive, History
+from manifests.archive import Archive, History, NoSuchArchive
+from manifests.listing import Listing
 from manifests.model import segment_key
 from objectstore.uri import RootAddress
-from problems import Usage
+from problems import Conflict, Damaged, Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
@@ -21,6 +23,7 @@ from streamstore.uri import parse_stream
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
+from streamvault.times import age_text, moment_text, parse_moment
 from streamvault.windows import WINDOW, check_window
 
 __all__ = ["import_stream"]
@@ -35,6 +38,7 @@ def import_stream(
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
     generation: int | None = None,
+    at: datetime | str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
     window: int = WINDOW,
@@ -56,6 +60,7 @@ def import_stream(
         from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
         to_cut: restore only what lies before this cut.
         generation: restore up to this generation; None for the newest.
+        at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: bytes of filler a segment may need with ``"keep"``.
         window: bytes that a task may hold of what is on its way.
@@ -77,8 +82,13 @@ def import_stream(
     target, target_name = parse_stream(stream)
     if offsets not in {"keep", "shift"}:
         raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
+    if at is not None and generation is not None:
+        raise Usage("--at and --generation both say up to where", todo="Give one of them.")
+    moment = None if at is None else parse_moment(at, "--at")
     source = Archive(address.open(), StreamName(scope, name))
     plan_began = time.monotonic()
+    if moment is not None:
+        generation = generation_at(source, moment)
     history = source.history(generation)
     plan = plan_restore(
         history,
@@ -89,10 +99,10 @@ def import_stream(
     )
     check_cuts(plan, source.store, source.prefix)
     gaps = _gaps(history, plan)
-    warnings = _warnings(history, plan, gaps)
+    warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
     for warning in warnings:
         progress.warn(warning)
-    say = partial(_report, source, stream, plan, gaps=gaps, warnings=warnings)
+    say = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
     with target.open() as store:
         run = ImportRun(
             store,
@@ -111,10 +121,57 @@ def import_stream(
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
         with open_runner(master, TASK_MODULES) as runner:
-            restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
+            try:
+                restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
+            except Damaged:
+                _check_not_expired(source, history)
+                raise
             seconds = restored.finished - plan_began - runner.start_seconds
     report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
     return replace(report, unchanged=restored_before)
+
+
+def generation_at(archive: Archive, moment: datetime) -> int:
+    """The last generation in force whose tail was taken at a moment or before.
+
+    Raises:
+        NoSuchArchive: there is no archive, or nothing of it that is as old as that.
+    """
+    archive.manifest()  # says so if there is no archive
+
+    def find(listing: Listing) -> int:
+        created = None
+        for number in reversed(listing.generations):
+            created = archive.read_manifest(number).created
+            if created <= moment:
+                return number
+        oldest = "" if created is None else f"; its oldest generation is of {moment_text(created)}"
+        todo = "'streamvault show --timeline' lists what can be restored."
+        raise NoSuchArchive(
+            f"the archive has nothing of {moment_text(moment)} or before{oldest}", where=archive.uri, todo=todo
+        )
+
+    return archive.stable(find)
+
+
+def _distance(history: History, moment: datetime | None) -> list[str]:
+    if moment is None:
+        return []
+    created = history.newest.created
+    before = age_text((moment - created).total_seconds())
+    taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
+    return [f"{taken}, at {moment_text(created)}; what was written in between is not restored"]
+
+
+def _check_not_expired(source: Archive, history: History) -> None:
+    """Say so if what was being restored expired meanwhile: then objects are missing with good reason."""
+    first = history.generations[0].manifest.generation
+    if source.listing().dropped >= first:
+        raise Conflict(
+            f"generation {first} expired while it was being restored",
+            where=source.uri,
+            todo="Delete the target and import again; a hold ('streamvault hold') keeps generations for as long.",
+        ) from None
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:
@@ -154,11 +211,14 @@ def _report(
     *,
     gaps: tuple[GapReport, ...],
     warnings: list[str],
+    history: History,
+    at: datetime | None,
     done: Restored | None,
     seconds: float,
     total_seconds: float,
 ) -> ImportReport:
     parts = [part for _, part in plan.parts]
+    created = history.newest.created
     moved = tuple(
         MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
     )
@@ -167,6 +227,9 @@ def _report(
         stream=stream,
         archive=source.uri,
         generation=plan.generation,
+        created=moment_text(created),
+        at="" if at is None else moment_text(at),
+        seconds_before=None if at is None else round((at - created).total_seconds(), 3),
         resumed=done.resumed if done else False,
         events=done.events if done else sum(part.row.events for part in parts),
         bytes=done.bytes if done else plan.bytes,
@@ -181,5 +244,5 @@ def _report(
         seconds=round(seconds, 3),
         total_seconds=round(total_seconds, 3),
         dry_run=done is None,
-        cost=None if done else cost_of_import(parts, plan.generation),
+        cost=None if done else cost_of_import(parts, len(history.generations)),
     )

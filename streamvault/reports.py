@@ -12,15 +12,15 @@ __all__ = [
     "ConvertReport",
     "Cost",
     "ExportReport",
-    "FinishedRequest",
     "GapReport",
+    "HoldReport",
     "ImportReport",
     "MovedBoundary",
-    "QueueReport",
     "Report",
-    "RequestReport",
-    "WaitingRequest",
-    "WorkReport",
+    "RotateReport",
+    "StoppedReport",
+    "Timeline",
+    "TimelineEntry",
 ]
 
 
@@ -119,6 +119,8 @@ class ImportReport(Report):
         stream: URI of the restored stream.
         archive: URI of the archive.
         generation: the newest generation that was restored.
+        created: when the tail of that generation was taken, RFC 3339.
+        at: the moment that was asked for, if one was; seconds_before: how long before it the tail was taken.
         resumed: True if an unfinished import was gone on with.
         unchanged: True if the stream had been restored before and was only verified (see `import_stream`, ``again``).
         events, bytes: in the restored stream (bytes with event headers, filler not counted).
@@ -133,6 +135,9 @@ class ImportReport(Report):
     stream: str
     archive: str
     generation: int
+    created: str = ""
+    at: str = ""
+    seconds_before: float | None = None
     resumed: bool = False
     unchanged: bool = False
     events: int = 0
@@ -189,6 +194,7 @@ class ArchiveSummary(Report):
 
     Attributes:
         archive: URI. stream: ``scope/stream``. generations: how many there are. generation: the newest.
+        first_generation: the oldest that has not expired.
         created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest.
         problem: why the archive cannot be read; empty if it can.
     """
@@ -196,6 +202,7 @@ class ArchiveSummary(Report):
     archive: str
     stream: str
     generations: int = 0
+    first_generation: int = 0
     generation: int = 0
     created: str = ""
     events: int = 0
@@ -234,105 +241,113 @@ class CheckReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestReport(Report):
-    """A request that was put into a queue.
+class StoppedReport:
+    """The generation that was to expire and has to stay, and with it all after it.
 
     Attributes:
-        id: of the request; empty after a dry run. queue: URI.
-        text: the request, for a person. request: the same as it lies in the queue, without what is not set.
-        outstanding_bytes: in the queue, with this request. dry_run: True if nothing was put in.
+        generation: its number. reason: which hold, or which lock of which object. until: RFC 3339; empty if unknown.
     """
 
-    queue: str
-    text: str
-    request: Mapping[str, Any]
-    id: str = ""
-    outstanding_bytes: int = 0
+    generation: int
+    reason: str
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotateReport(Report):
+    """What a rotation did.
+
+    Attributes:
+        archive: URI.
+        export: what the export did.
+        generation: the newest. first_generation: the oldest that is left.
+        hold: the name of the hold that is on the newest generation, if one was asked for.
+        checked: generations whose data were read back now. ranges_read: how many ranges that were.
+        expired: generations that expired now. stopped: what kept the next one from it.
+        objects_deleted: data objects; requests: LIST, PUT and bulk DELETE requests of that.
+        resumed: True if an earlier run had left a deletion unfinished.
+        truncated: True if the source's head is now at `cut` or was beyond it. cut: the end of what is archived and
+            checked, if truncating was asked for.
+        seconds, total_seconds: as for an export.
+        dry_run: True if nothing was written; the rest then says what would be done.
+    """
+
+    archive: str
+    export: ExportReport
+    generation: int
+    first_generation: int
+    hold: str = ""
+    checked: tuple[int, ...] = ()
+    ranges_read: int = 0
+    expired: tuple[int, ...] = ()
+    stopped: StoppedReport | None = None
+    objects_deleted: int = 0
+    requests: int = 0
+    resumed: bool = False
+    truncated: bool = False
+    cut: Mapping[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRequest(Report):
-    """A request that was worked off.
+class HoldReport(Report):
+    """What putting on or taking off a hold did.
 
     Attributes:
-        id, text: as in `RequestReport`. kind: ``restore`` or ``delete``; empty if it could not be read.
-        ok: whether it was done; else it was moved to the queue of failed requests.
-        tries: how often it was tried. seconds: what the last try took.
-        latency_seconds: from the put to the end.
-        report: what the verb reported. error: why it failed: ``what``, ``where``, ``todo``, ``exit_code``.
+        archive: URI. name: of the hold. generations: that it was put on or taken off.
+        unchanged: True if it was there already.
+        dry_run: True if nothing was written.
     """
 
-    id: str
-    kind: str
-    text: str
-    ok: bool
-    tries: int
-    seconds: float
-    latency_seconds: float
-    report: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
+    archive: str
+    name: str
+    generations: tuple[int, ...]
+    unchanged: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkReport(Report):
-    """What a run of `work` did.
+class TimelineEntry:
+    """A generation in force.
 
     Attributes:
-        queue: URI. done, failed: how many requests. failed_exit_codes: of those that failed, sorted, each once.
-        unfinished: the request that could not be done in time and is kept, and why; empty if there is none.
-        retries: how often a request was tried again.
-        outstanding_bytes: that still wait. failed_bytes: in the queue of failed requests, also from before.
-        latency_seconds: from a request's put to its end, on average.
-        seconds, total_seconds: as for an export.
+        generation: its number. created: when its tail was taken, RFC 3339.
+        start, end: its cuts, each full segment name → offset; ``from`` and ``to`` in JSON, as in a manifest.
+        layout, events, bytes: as in its manifest.
+        holds: names. checked: when its data were read back by a rotation, RFC 3339; empty if they were not.
     """
 
-    queue: str
-    done: int
-    failed: int
-    failed_exit_codes: tuple[int, ...] = ()
-    unfinished: str = ""
-    retries: int = 0
-    outstanding_bytes: int = 0
-    failed_bytes: int = 0
-    latency_seconds: float = 0.0
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingRequest(Report):
-    """A request in a queue.
-
-    Attributes:
-        id, text: as in `RequestReport`. put: when (RFC 3339). age_seconds: since then; of a failed one since it failed.
-        bytes: that it takes. error: why it failed, in one line; empty if it waits.
-    """
-
-    id: str
-    text: str
-    put: str
-    age_seconds: float
+    generation: int
+    created: str
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+    layout: str
+    events: int
     bytes: int
-    error: str = ""
+    holds: tuple[str, ...] = ()
+    checked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueReport(Report):
-    """What lies in a queue.
+class Timeline(Report):
+    """An archive's generations in force, oldest first.
 
     Attributes:
-        queue: URI. waiting, failed: how many requests. outstanding_bytes, failed_bytes: what they take.
-        first_waiting, first_failed: the first 100 of each.
-        moved: how many failed requests were put back. dropped: how many were dropped.
+        archive: URI. stream: ``scope/stream``.
+        expired: the newest generation that has expired; 0 if none has.
+        generations: the others.
     """
 
-    queue: str
-    waiting: int
-    failed: int
-    outstanding_bytes: int
-    failed_bytes: int
-    first_waiting: tuple[WaitingRequest, ...] = ()
-    first_failed: tuple[WaitingRequest, ...] = ()
-    moved: int = 0
-    dropped: int = 0
+    archive: str
+    stream: str
+    expired: int
+    generations: tuple[TimelineEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Report.to_json`."""
+        names = {"start": "from", "end": "to"}
+        entries = [{names.get(name, name): value for name, value in asdict(g).items()} for g in self.generations]
+        return {**asdict(self), "generations": entries}

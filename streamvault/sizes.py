@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["bytes_text", "count_text", "parse_percent", "parse_seconds", "parse_size", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "parse_percent", "parse_size", "seconds_text"]
 
 _UNITS = {
     "": 1,
@@ -20,8 +20,6 @@ _UNITS = {
     "TIB": 2**40,
 }
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z")
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)?\Z")
-_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%\Z")
 
 
@@ -49,18 +47,6 @@ def parse_percent(text: str) -> float:
     if not 0.0 < share <= 1.0:
         raise ValueError(f"{text!r} is not a share of the data. Write for example 10%, above 0% and at most 100%.")
     return share
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of a text such as ``60s``, ``5m``, ``1.5h`` or ``60``.
-
-    Raises:
-        ValueError: the text is no time; the message says what is.
-    """
-    match = _TIME.match(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a time. Write for example 60s, 5m, 1h or a number of seconds.")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def bytes_text(size: int) -> str:

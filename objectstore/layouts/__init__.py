@@ -17,7 +17,7 @@ from objectstore.layouts.chain import Finding, RangeCheck, Stored
 from objectstore.layouts.chunks import ChunksLayout
 from objectstore.layouts.events import EventsLayout
 from objectstore.layouts.extent import EventRun, Extent, Written
-from objectstore.store import ObjectStore
+from objectstore.store import ObjectInfo, ObjectStore
 
 __all__ = [
     "Compression",
@@ -101,6 +101,11 @@ class Layout(Protocol):
         Raises:
             Damaged: something is missing, so that nobody can say what is too much. Nothing more is deleted then.
         """
+
+    def between(
+        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
+    ) -> Iterator[ObjectInfo]:
+        """Every object that begins in ``[start, end)``, in order."""
 
     def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
         """Delete every object that begins in ``[start, end)``: a stretch that holds nothing; returns how many."""

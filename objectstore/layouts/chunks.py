@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_parts, put_same
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from objectstore.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
 from objectstore.layouts.extent import EventRun, Extent, Written
-from objectstore.layouts.folders import SegmentFolders, delete_all
+from objectstore.layouts.folders import SegmentFolders
 from objectstore.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_of_same
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Problem

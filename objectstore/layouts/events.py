@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, put_all
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_all, put_all
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
 from objectstore.layouts.extent import EventRun, Extent, Written
-from objectstore.layouts.folders import SegmentFolders, delete_all
+from objectstore.layouts.folders import SegmentFolders
 from objectstore.store import ObjectStore
 from problems import Damaged
 

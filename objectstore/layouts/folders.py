@@ -7,12 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
+from objectstore.bulk import delete_all
 from objectstore.keys import MAX_INT63, RangeKey, parse_segment
 from objectstore.store import ObjectInfo, ObjectStore
 
-__all__ = ["SegmentFolders", "delete_all"]
-
-DELETE_AT_ONCE = 1000
+__all__ = ["SegmentFolders"]
 
 
 class SegmentFolders(ABC):
@@ -39,7 +38,7 @@ class SegmentFolders(ABC):
     def between(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
     ) -> Iterator[ObjectInfo]:
-        """The objects whose keys lie between those of two offsets."""
+        """See `Layout.between`."""
         if start >= end:
             return iter(())
         stop = prefix + self.after(epoch, number, end)
@@ -74,20 +73,6 @@ class SegmentFolders(ABC):
             yield from (key for key in _keys(store, prefix + self.root, after, folder) if not _is_in(key, last))
             after, last = prefix + self.after(epoch, number, MAX_INT63), folder
         yield from (key for key in _keys(store, prefix + self.root, after) if not _is_in(key, last))
-
-
-def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
-    """Delete keys while they are listed, a request's worth at a time; returns how many."""
-    batch: list[str] = []
-    count = 0
-    for key in keys:
-        batch.append(key)
-        if len(batch) == DELETE_AT_ONCE:
-            store.delete(batch)
-            count += len(batch)
-            batch = []
-    store.delete(batch)
-    return count + len(batch)
 
 
 def _keys(store: ObjectStore, folder: str, after: str, stop: str = "") -> Iterator[str]:

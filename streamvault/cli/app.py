@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import check, convert, demo, export, get, import_, ls, queue_, request_restore, show, work
+from streamvault.cli import (
+    check,
+    convert,
+    demo,
+    export,
+    get,
+    hold,
+    import_,
+    ls,
+    queue_,
+    release,
+    request_restore,
+    rotate,
+    show,
+    work,
+)
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -51,6 +66,9 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
+app.command("rotate")(rotate.rotate)
+app.command("hold")(hold.hold)
+app.command("release")(release.release)
 app.command("request-restore")(request_restore.request_restore)
 app.command("work")(work.work)
 app.command("queue")(queue_.queue)

@@ -8,7 +8,7 @@ import typer
 
 from problems import Damaged, Usage
 from sparkrun.progress import Progress
-from streamvault.cli.options import ArchiveArgument, Json, LogLevel, LogLevelOption, Master, Share
+from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption, Master, Share
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import CheckReport
@@ -28,6 +28,7 @@ def check(
         int | None,
         typer.Option("--seed", help="Choose the same ranges as the check that printed this seed.", show_default=False),
     ] = None,
+    generation: Generation = None,
     master: Master = "local[*]",
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
@@ -41,7 +42,15 @@ def check(
             raise Usage("--seed chooses the ranges of a sample", todo="Give --read-data-subset too.")
         from streamvault.checking import check_archive
 
-        report = check_archive(archive, read_data=read_data, subset=share, seed=seed, master=master, progress=progress)
+        report = check_archive(
+            archive,
+            read_data=read_data,
+            subset=share,
+            seed=seed,
+            generation=generation,
+            master=master,
+            progress=progress,
+        )
         return whole_command(report)
 
     return run(

@@ -17,6 +17,7 @@ from streamvault.cli.options import (
     Master,
     RangeSize,
     RootArgument,
+    StorageClass,
     StreamArgument,
     ToCut,
     Window,
@@ -40,6 +41,7 @@ def export(
     compress: CompressOption = Compress.NONE,
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
+    storage_class: StorageClass = "",
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -60,6 +62,7 @@ def export(
             compress="zstd" if compress is Compress.ZSTD else "",
             range_size=range_size,
             window=window,
+            storage_class=storage_class,
             master=master,
             dry_run=dry_run,
             progress=progress,

@@ -6,6 +6,7 @@ from sparkrun.progress import Progress
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
     ArchiveArgument,
+    At,
     DryRun,
     FillerLimit,
     FromCut,
@@ -37,6 +38,7 @@ def import_(
     from_cut: FromCut = None,
     to_cut: ToCut = None,
     generation: Generation = None,
+    at: At = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
@@ -58,6 +60,7 @@ def import_(
             from_cut=starts,
             to_cut=ends,
             generation=generation,
+            at=at,
             offsets=offsets.value,
             filler_limit=filler_limit,
             window=window,
@@ -87,7 +90,7 @@ def _show(results: Results, report: ImportReport) -> None:
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
-            "generation": str(report.generation),
+            "generation": f"{report.generation}, taken at {report.created}",
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",

@@ -44,7 +44,8 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
             if archive.problem
             else (
                 archive.stream,
-                f"{archive.generations:,}",
+                f"{archive.generations:,}"
+                + (f" (from {archive.first_generation})" if archive.first_generation > 1 else ""),
                 f"{archive.events:,}",
                 bytes_text(archive.bytes),
                 archive.layout,

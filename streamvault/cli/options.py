@@ -10,17 +10,21 @@ from typing import Annotated
 import typer
 
 from problems import Usage
-from streamvault.sizes import parse_percent, parse_seconds, parse_size
+from streamvault.sizes import parse_percent, parse_size
 
 __all__ = [
     "ArchiveArgument",
+    "At",
     "Compress",
     "CompressOption",
     "DryRun",
     "FillerLimit",
     "FromCut",
     "Generation",
+    "HoldName",
     "Json",
+    "Keep",
+    "KeepFor",
     "Layout",
     "LayoutOption",
     "LogLevel",
@@ -33,10 +37,12 @@ __all__ = [
     "ReadBack",
     "RootArgument",
     "Share",
+    "StorageClass",
     "StreamArgument",
     "ToCut",
+    "Until",
     "Window",
-    "parse_duration",
+    "parse_span",
     "read_cut",
 ]
 
@@ -117,10 +123,12 @@ def _share(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
-def parse_duration(text: str) -> float:
-    """A time on the command line, in seconds."""
+def parse_span(text: str) -> float:
+    """A span of time on the command line, in seconds."""
+    from streamvault.times import parse_duration
+
     try:
-        return parse_seconds(text)
+        return parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -135,11 +143,7 @@ StreamArgument = Annotated[
 ]
 QueueArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="QUEUE",
-        help="A queue of requests, written as a stream's URI.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="QUEUE", help="A queue of requests, written as a stream's URI.", show_default=False),
 ]
 RootArgument = Annotated[
     str,
@@ -179,6 +183,51 @@ ReadBack = Annotated[
 Generation = Annotated[
     int | None,
     typer.Option("--generation", metavar="G", min=1, help="This generation instead of the newest.", show_default=False),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Restore up to the last generation whose tail was taken by then, e.g. 2026-01-31T18:00:00Z.",
+        show_default=False,
+    ),
+]
+Keep = Annotated[
+    int | None,
+    typer.Option("--keep", metavar="N", min=1, help="Let all generations but the N newest expire.", show_default=False),
+]
+KeepFor = Annotated[
+    float | None,
+    typer.Option(
+        "--keep-for",
+        metavar="TIME",
+        parser=parse_span,
+        help="Let generations expire that are older than this: 90d, 2w, 36h, 15m or 30s.",
+        show_default=False,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        help="Let generations expire that were taken by then, e.g. 2026-01-31T18:00:00Z.",
+        show_default=False,
+    ),
+]
+StorageClass = Annotated[
+    str,
+    typer.Option(
+        "--storage-class",
+        metavar="CLASS",
+        help="Put the data's objects into this S3 storage class, e.g. STANDARD_IA.",
+        show_default=False,
+    ),
+]
+HoldName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False),
 ]
 OffsetsOption = Annotated[
     Offsets,

@@ -11,8 +11,8 @@ from sparkrun.progress import Progress
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, QueueArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import QueueReport, WaitingRequest
 from streamvault.sizes import bytes_text, count_text, seconds_text
+from streamvault.work.reports import QueueReport, WaitingRequest
 
 __all__ = ["queue", "show"]
 

@@ -9,6 +9,7 @@ import typer
 from sparkrun.progress import Progress
 from streamvault.cli.options import (
     ArchiveArgument,
+    At,
     FillerLimit,
     FromCut,
     Generation,
@@ -25,8 +26,8 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import RequestReport
 from streamvault.sizes import bytes_text
+from streamvault.work.reports import RequestReport
 
 __all__ = ["request_restore"]
 
@@ -47,6 +48,7 @@ def request_restore(
     from_cut: FromCut = None,
     to_cut: ToCut = None,
     generation: Generation = None,
+    at: At = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
@@ -68,6 +70,7 @@ def request_restore(
             from_cut=starts,
             to_cut=ends,
             generation=generation,
+            at=at,
             offsets=offsets.value,
             filler_limit=filler_limit,
             window=window,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from sparkrun.progress import Progress
+from streamvault.cli import timeline as timelines
 from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
@@ -21,32 +24,39 @@ def show(
     archive: ArchiveArgument,
     *,
     generation: Generation = None,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="List the generations with their times, cuts, holds and checks instead.")
+    ] = False,
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
     """Print the manifest of an archive's newest generation."""
+    if timeline:
+        return timelines.show(archive, generation, as_json=as_json, log_level=log_level)
 
-    def work(_progress: Progress) -> dict[str, Any]:
-        from streamvault.looking import show_archive
+    def work(_progress: Progress) -> tuple[dict[str, Any], int]:
+        from streamvault.looking import open_archive
 
-        return dict(show_archive(archive, generation=generation).document())
+        found = open_archive(archive)
+        return dict(found.manifest(generation).document()), found.listing().dropped
 
     return run(
         work,
-        show=lambda results, document: _show(results, archive, document),
-        document=lambda document: document,
+        show=lambda results, found: _show(results, archive, *found),
+        document=lambda found: found[0],
         as_json=as_json,
         log_level=log_level,
     )
 
 
-def _show(results: Results, archive: str, document: dict[str, Any]) -> None:
+def _show(results: Results, archive: str, document: dict[str, Any], dropped: int) -> None:
     results.line(archive)
     configuration = document["configuration"]
     results.fields(
         {
             "stream": f"{document['scope']}/{document['stream']}",
             "generation": str(document["generation"]),
+            "head": f"generation {dropped + 1}; those before have expired" if dropped else "",
             "created": str(document["created"]),
             "layout": str(document["layout"]),
             "events": f"{document['events']:,}",

@@ -10,11 +10,11 @@ import typer
 from problems import Usage
 from sparkrun.progress import Progress
 from streamvault.cli import queue_
-from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_duration
+from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_span
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import FinishedRequest, WorkReport
 from streamvault.sizes import bytes_text, seconds_text
+from streamvault.work.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
 
@@ -28,7 +28,7 @@ def work(
         typer.Option(
             "--idle",
             metavar="TIME",
-            parser=parse_duration,
+            parser=parse_span,
             help="End when nothing came for so long, e.g. 60s.",
             show_default=False,
         ),
@@ -38,7 +38,7 @@ def work(
         typer.Option(
             "--for",
             metavar="TIME",
-            parser=parse_duration,
+            parser=parse_span,
             help="Begin no request after so long, e.g. 1h.",
             show_default=False,
         ),
@@ -46,7 +46,7 @@ def work(
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", metavar="TIME", parser=parse_duration, help="Wait so long for another worker of this queue."
+            "--wait", metavar="TIME", parser=parse_span, help="Wait so long for another worker of this queue."
         ),
     ] = "0s",  # type: ignore[assignment]  # typer parses defaults too
     tries: Annotated[

@@ -13,10 +13,11 @@ from problems import Usage
 from streamstore.fifo import Producer
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
-from streamvault.reports import RequestReport
+from streamvault.times import parse_moment
 from streamvault.windows import WINDOW, check_window
 from streamvault.work.model import RestoreRequest, encode
 from streamvault.work.place import open_queue
+from streamvault.work.reports import RequestReport
 
 __all__ = ["request_restore"]
 
@@ -31,7 +32,7 @@ def request_restore(
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
     generation: int | None = None,
-    at: datetime | None = None,
+    at: datetime | str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
     window: int = WINDOW,
@@ -49,7 +50,7 @@ def request_restore(
         from_cut: as for `import_stream`, and so on.
         to_cut: likewise.
         generation: likewise.
-        at: restore what had been archived by then.
+        at: likewise.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
         window: likewise (bytes).
@@ -70,7 +71,7 @@ def request_restore(
             from_cut=None if from_cut is None else StreamCut.from_json(from_cut).to_json(),
             to_cut=None if to_cut is None else StreamCut.from_json(to_cut).to_json(),
             generation=generation,
-            at=at,
+            at=None if at is None else parse_moment(at, "at"),
             offsets=offsets,
             filler_limit=filler_limit,
             window=window,

@@ -12,9 +12,9 @@ from problems import Conflict, Damaged, Failed, Problem, Usage
 from streamstore.errors import StoreBusy, StreamStoreUnavailable
 from streamstore.fifo import Entry, Producer, QueueSegment
 from streamstore.lease import LeaseHeld
-from streamvault.reports import FinishedRequest
 from streamvault.work.handlers import HANDLERS, Workshop
 from streamvault.work.model import FailedRequest, decode_request, encode
+from streamvault.work.reports import FinishedRequest
 
 __all__ = ["Attempts"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -45,11 +44,7 @@ class Workshop:
 
 def restore(request: RestoreRequest, workshop: Workshop) -> dict[str, Any]:
     """Restore a stream; one that was restored already by this same request is only verified."""
-    arguments = request.model_dump(exclude={"kind", "version", "archive", "stream", "at"})
-    if request.at is not None:
-        if "at" not in inspect.signature(import_stream).parameters:
-            raise Usage("this release cannot restore up to a time", where=f"{request.at:%Y-%m-%dT%H:%M:%S%z}")
-        arguments["at"] = request.at
+    arguments = request.model_dump(exclude={"kind", "version", "archive", "stream"})
     workshop.warm()
     report = import_stream(
         request.archive,

@@ -10,9 +10,9 @@ from typing import Literal
 from problems import Usage
 from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
 from streamstore.fifo.backlog import Backlog
-from streamvault.reports import QueueReport, WaitingRequest
 from streamvault.work.model import NotARequest, decode_failed, decode_request
 from streamvault.work.place import open_queue
+from streamvault.work.reports import QueueReport, WaitingRequest
 
 __all__ = ["show_queue"]
 

@@ -33,11 +33,7 @@ class _Model(BaseModel):
 
 
 class RestoreRequest(_Model):
-    """Restore an archive into a stream: the arguments of `streamvault.import_stream`.
-
-    Attributes:
-        at: restore what had been archived by then; only passed on if set.
-    """
+    """Restore an archive into a stream: the arguments of `streamvault.import_stream`."""
 
     kind: Literal["restore"] = "restore"
     version: Literal[1] = 1

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.fifo import Consumer, QueueMetrics
-from streamvault.reports import FinishedRequest, WorkReport
 from streamvault.sizes import seconds_text
 from streamvault.work.attempts import Attempts, as_problem
 from streamvault.work.handlers import Workshop
 from streamvault.work.place import open_queue
+from streamvault.work.reports import FinishedRequest, WorkReport
 
 __all__ = ["work_queue"]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.sizes import bytes_text, count_text, parse_percent, parse_seconds, parse_size, seconds_text
+from streamvault.sizes import bytes_text, count_text, parse_percent, parse_size, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,6 @@ def test_a_size_is_read(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("60", 60), ("60s", 60), ("5 m", 300), ("5min", 300), ("1.5h", 5400), ("2d", 172800), ("0", 0)],
-)
-def test_a_time_is_read(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1", "1y", "1e3", "1h30", "soon"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time"):
-        parse_seconds(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("100 %", 1.0), ("0.5%", 0.005)])

@@ -24,7 +24,6 @@ from streamstore.model import StreamName
 from streamstore.uri import parse_stream
 from streamvault import request_restore, show_queue, work_queue
 from streamvault.cli import main
-from streamvault.reports import FinishedRequest, WorkReport
 from streamvault.work import handlers
 from streamvault.work.model import (
     DeleteRequest,
@@ -34,6 +33,7 @@ from streamvault.work.model import (
     decode_request,
     encode,
 )
+from streamvault.work.reports import FinishedRequest, WorkReport
 from tests.streams import append_events
 from tests.unit.small_archives import Vault
 

@@ -1,0 +1,136 @@
+"""`streamvault rotate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from sparkrun.progress import Progress
+from streamvault.cli.costs import cost_fields
+from streamvault.cli.options import (
+    Compress,
+    CompressOption,
+    DryRun,
+    Json,
+    Keep,
+    KeepFor,
+    Layout,
+    LayoutOption,
+    LogLevel,
+    LogLevelOption,
+    Master,
+    RangeSize,
+    RootArgument,
+    StorageClass,
+    StreamArgument,
+    Until,
+    Window,
+)
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.reports import RotateReport
+from streamvault.sizes import bytes_text, count_text, seconds_text
+
+__all__ = ["rotate"]
+
+
+def rotate(
+    stream: StreamArgument,
+    root: RootArgument,
+    *,
+    keep: Keep = None,
+    keep_for: KeepFor = None,
+    until: Until = None,
+    truncate_source: Annotated[
+        bool,
+        typer.Option("--truncate-source", help="Truncate the stream up to what is archived and was read back."),
+    ] = False,
+    hold: Annotated[
+        str, typer.Option("--hold", metavar="NAME", help="Put a hold on the newest generation.", show_default=False)
+    ] = "",
+    layout: LayoutOption = Layout.EVENTS,
+    compress: CompressOption = Compress.NONE,
+    range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
+    window: Window = "64MiB",  # type: ignore[assignment]
+    storage_class: StorageClass = "",
+    master: Master = "local[*]",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Archive what is new, read it back, let old generations expire, and truncate the stream if asked to."""
+
+    def work(progress: Progress) -> RotateReport:
+        from streamvault.rotating import rotate_stream
+
+        report = rotate_stream(
+            stream,
+            root,
+            keep=keep,
+            keep_for=keep_for,
+            until=until,
+            truncate_source=truncate_source,
+            storage_class=storage_class,
+            hold=hold,
+            layout=layout.value,
+            compress="zstd" if compress is Compress.ZSTD else "",
+            range_size=range_size,
+            window=window,
+            master=master,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return whole_command(report)
+
+    return run(
+        work,
+        show=_show,
+        document=RotateReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        resumable=not dry_run,
+    )
+
+
+def _show(results: Results, report: RotateReport) -> None:
+    would = "would " if report.dry_run else ""
+    export = report.export
+    if export.unchanged:
+        results.line(f"nothing new since generation {report.generation} of {report.archive}")
+    else:
+        results.line(
+            f"{'would write' if report.dry_run else 'wrote'} generation {report.generation} of {report.archive}"
+        )
+    stopped = report.stopped
+    kept = "" if stopped is None else f"generation {stopped.generation}, by {stopped.reason}"
+    results.fields(
+        {
+            "events": "" if export.unchanged else f"{export.events:,}",
+            "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
+            **cost_fields(export.cost),
+            "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
+            f"{would}read back": _numbers(report.checked) or "nothing; all was read back before",
+            "would expire" if would else "expired": _numbers(report.expired) or "nothing",
+            "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
+            "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
+            if report.requests
+            else "",
+            "resumed": "a deletion that an earlier run had begun" if report.resumed else "",
+            "archive has": _numbers(range(report.first_generation, report.generation + 1)),
+            "would truncate"
+            if would
+            else "truncated": "the stream, up to the end of what is archived and was read back"
+            if report.cut is not None
+            else "",
+            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+        }
+    )
+
+
+def _numbers(generations: Sequence[int]) -> str:
+    """Generations that follow each other, as they are said."""
+    if len(generations) < 2:
+        return f"generation {generations[0]}" if generations else ""
+    return f"generations {generations[0]} to {generations[-1]}"

@@ -1,0 +1,124 @@
+"""Reading back what was archived and never read since, and how far an archive was read back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from manifests.archive import Archive, NoSuchArchive
+from manifests.check import check_ranges, plan_reading
+from manifests.listing import Listing
+from manifests.marks import Checked, find_checked
+from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.keys import checked_key, manifest_key
+from objectstore.uri import RootAddress
+from problems import Damaged
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner
+from streamstore.model import StreamCut
+from streamvault.checking import run_checks
+from streamvault.version import TOOL
+
+__all__ = ["checked_cut", "read_back"]
+
+
+def read_back(
+    archive: Archive, root: RootAddress, runner_of: Callable[[], Runner], progress: Progress
+) -> tuple[list[int], int]:
+    """Read the data of each generation without a mark of a check, oldest first, and mark it.
+
+    Args:
+        archive: which.
+        root: the same root, for tasks.
+        runner_of: the place where tasks run; asked for only if there is something to read.
+        progress: told how it goes on.
+
+    Returns:
+        The generations that were read, and how many ranges.
+
+    Raises:
+        Damaged: data are not what was archived, or a manifest is missing. What comes after is not read.
+    """
+    listing = archive.listing()
+    if listing.missing is not None:
+        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+    read: list[int] = []
+    ranges = 0
+    for number in listing.unchecked:
+        count = archive.stable(
+            partial(_read_one, archive=archive, root=root, runner_of=runner_of, progress=progress, number=number)
+        )
+        if count is not None:
+            read.append(number)
+            ranges += count
+    return read, ranges
+
+
+def checked_cut(archive: Archive) -> StreamCut | None:
+    """Where the part of the archive ends that was read back without a hole; None if its beginning was not.
+
+    Raises:
+        Damaged: the last mark in it is of another manifest than the one that is there.
+    """
+    listing = archive.listing()
+    numbers = listing.generations
+    upto = next((index for index, number in enumerate(numbers) if number not in listing.checked), len(numbers))
+    if not upto:
+        return None
+    newest = numbers[upto - 1]
+    mark = find_checked(archive.store, archive.stream, newest)
+    if mark is None or mark.digest != _manifest_digest(archive, newest):
+        raise Damaged(
+            "the mark of the check is of another manifest",
+            where=f"{archive.uri}, generation {newest}",
+            todo=f"Remove _manifest/{newest:010d}.checked.json to have it read back again.",
+        )
+    return archive.read_manifest(newest).to
+
+
+def _read_one(
+    listing: Listing,
+    *,
+    archive: Archive,
+    root: RootAddress,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    number: int,
+) -> int | None:
+    """Read one generation back and mark it; returns its number of ranges, None if it has expired meanwhile."""
+    if number <= listing.dropped:
+        return None
+    digest = _manifest_digest(archive, number)
+    generation = archive.load(number)
+    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0)
+    progress.begin(f"reading generation {number} back", generation.manifest.bytes)
+    results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
+    found = sum(result.found for result in results)
+    if found:
+        first = next(line for result in results for line in result.findings)
+        more = f" (and {found - 1} more findings)" if found > 1 else ""
+        raise Damaged(
+            f"generation {number} is not what was archived; nothing has expired and nothing was truncated",
+            where=f"{archive.uri}: {first}{more}",
+            todo="Run 'streamvault check --read-data' on it.",
+        )
+    mark = Checked(
+        scope=archive.stream.scope,
+        stream=archive.stream.stream,
+        generation=number,
+        ranges=sum(len(task.rows) for task in tasks),
+        digest=digest,
+        tool=TOOL,
+    )
+    with suppress(AlreadyExists):  # another rotation has read it back too
+        archive.store.put(archive.prefix + checked_key(number), mark.encode())
+    return mark.ranges
+
+
+def _manifest_digest(archive: Archive, number: int) -> str:
+    try:
+        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(number))).hexdigest()
+    except NoSuchObject:
+        raise NoSuchArchive(f"no generation {number}", where=archive.uri) from None

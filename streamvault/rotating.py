@@ -1,0 +1,260 @@
+"""The verb *rotate*: export what is new, prove it, let what is old expire, free the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from manifests.archive import Archive
+from manifests.deleting import DeletedData, delete_dropped, unfinished_marks
+from manifests.model import Compression, Layout
+from objectstore.keys import hold_key
+from objectstore.locks import ObjectLocks, open_locks
+from sparkrun.masters import Master
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner, open_runner
+from streamstore.cuts import is_before
+from streamstore.model import StreamCut
+from streamvault.expiring import Expiry, Policy, drop, plan_expiry
+from streamvault.exporting import ExportOrder, export_next
+from streamvault.holding import put_hold
+from streamvault.preload import TASK_MODULES
+from streamvault.reading_back import checked_cut, read_back
+from streamvault.reports import ExportReport, RotateReport, StoppedReport
+from streamvault.storage_classes import check_readable
+from streamvault.windows import WINDOW
+
+__all__ = ["rotate_stream"]
+
+
+def rotate_stream(
+    stream: str,
+    root: str,
+    *,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    until: datetime | str | None = None,
+    truncate_source: bool = False,
+    storage_class: str = "",
+    hold: str = "",
+    layout: Layout = "events",
+    compress: Compression = "",
+    range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RotateReport:
+    """Archive what is new, read back what was never read back, let old generations expire, and truncate the source.
+
+    Each step begins when the one before has ended well. After a kill the same call goes on where it stopped. Whole
+    generations expire, from the oldest on, never the newest; the first that is held, or has an object that S3 locks,
+    stays with all after it. Of `keep`, `keep_for` and `until` one may be given; without any, nothing expires.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        keep: how many generations stay.
+        keep_for: seconds; generations stay whose tail was taken since then.
+        until: an aware datetime or RFC 3339 text; generations expire whose tail was taken by then.
+        truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
+        storage_class: S3 storage class of the data's objects; one that can be read at once.
+        hold: the name of a hold to put on the newest generation, once the export is done; empty for none.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        master: a Spark master, or ``"inline"``; used if there is anything to move or to read.
+        dry_run: only say what would be done.
+        progress: told how the run goes on.
+
+    Raises:
+        Damaged: a generation's data are not what was archived. Nothing has expired, and nothing was truncated.
+        Problem: with the exit code that the command line ends with.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    policy = Policy.of(keep, keep_for, until)
+    if hold:
+        hold_key(1, hold)  # raises if it is no name
+    check_readable(storage_class)
+    order = ExportOrder.of(
+        stream,
+        root,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        storage_class=storage_class,
+    )
+    with ExitStack() as stack:
+        rotation = _Rotation(order, policy, _Tasks(master, stack), progress)
+        if dry_run:
+            return rotation.rehearse(hold, truncate=truncate_source, began=began)
+        report = rotation.run(hold, truncate=truncate_source, began=began)
+    progress.end()
+    return report
+
+
+@dataclass
+class _Tasks:
+    """The place where tasks run, opened when it is first needed and shared by export and check."""
+
+    master: str
+    stack: ExitStack
+
+    @cached_property
+    def runner(self) -> Runner:
+        return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
+
+    @property
+    def start_seconds(self) -> float:
+        return self.runner.start_seconds if "runner" in self.__dict__ else 0.0
+
+
+@dataclass
+class _Rotation:
+    order: ExportOrder
+    policy: Policy
+    tasks: _Tasks
+    progress: Progress
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def archive(self) -> Archive:
+        return self.order.archive()
+
+    def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        exported = self._export(began, dry_run=False)
+        if hold:
+            put_hold(self.archive, hold, exported.generation, why="rotate")
+        checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
+        resumed, deleted = self._resume()
+        expiry, more = self._expire()
+        cut = checked_cut(self.archive) if truncate else None
+        if cut is not None:
+            self._truncate(cut)
+        return self._report(
+            exported,
+            began,
+            hold=hold,
+            checked=checked,
+            ranges_read=ranges,
+            expiry=expiry,
+            deleted=deleted + more,
+            resumed=resumed,
+            cut=cut,
+        )
+
+    def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        exported = self._export(began, dry_run=True)
+        listing = self.archive.listing()
+        coming = () if exported.unchanged else (exported.generation,)
+        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=len(coming))
+        cut = None
+        if truncate:
+            with self.order.source.open() as store:
+                newest = self.archive.newest()
+                cut = newest.to if newest and not coming else store.describe(self.order.name).tail
+        return self._report(
+            exported,
+            began,
+            hold=hold,
+            checked=(*listing.unchecked, *coming),
+            expiry=expiry,
+            resumed=bool(listing.unfinished),
+            cut=cut,
+            dry_run=True,
+        )
+
+    def _report(
+        self,
+        exported: ExportReport,
+        began: float,
+        *,
+        hold: str,
+        checked: Sequence[int],
+        expiry: Expiry,
+        resumed: bool,
+        cut: StreamCut | None,
+        ranges_read: int = 0,
+        deleted: DeletedData | None = None,
+        dry_run: bool = False,
+    ) -> RotateReport:
+        listing = self.archive.listing()
+        expired = tuple(manifest.generation for manifest in expiry.manifests)
+        deleted = deleted or DeletedData()
+        first = next((n for n in listing.generations if n not in expired), exported.generation)
+        stopped = expiry.stopped
+        total = time.monotonic() - began
+        return RotateReport(
+            archive=self.archive.uri,
+            export=exported,
+            generation=exported.generation,
+            first_generation=first,
+            hold=hold,
+            checked=tuple(checked),
+            ranges_read=ranges_read,
+            expired=expired,
+            stopped=None
+            if stopped is None
+            else StoppedReport(generation=stopped.generation, reason=stopped.reason, until=stopped.until),
+            objects_deleted=deleted.objects,
+            requests=deleted.requests,
+            resumed=resumed,
+            truncated=cut is not None and not dry_run,
+            cut=None if cut is None else cut.to_json(),
+            warnings=(*exported.warnings, *self.warnings),
+            seconds=round(total - self.tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+            dry_run=dry_run,
+        )
+
+    def _export(self, began: float, *, dry_run: bool) -> ExportReport:
+        return export_next(
+            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=began, dry_run=dry_run
+        )
+
+    def _resume(self) -> tuple[bool, DeletedData]:
+        """Finish deletions that an earlier run began."""
+        archive = self.archive
+        marks = unfinished_marks(archive.store, archive.stream, archive.listing())
+        done = DeletedData()
+        for mark in marks:
+            self.progress.say(f"going on with the deletion of generations {mark.first} to {mark.generation}")
+            done += delete_dropped(self.order.root, archive.prefix, mark)
+        return bool(marks), done
+
+    def _expire(self) -> tuple[Expiry, DeletedData]:
+        archive = self.archive
+        expiry = archive.stable(lambda listing: plan_expiry(archive, listing, self.policy, self._locks))
+        if not expiry.manifests:
+            return expiry, DeletedData()
+        mark = drop(archive, expiry)
+        if mark is None:
+            return Expiry((), expiry.stopped), DeletedData()
+        gone = tuple(manifest for manifest in expiry.manifests if manifest.generation <= mark.generation)
+        self.progress.say(f"generations up to {mark.generation} have expired; deleting their data")
+        return replace(expiry, manifests=gone), delete_dropped(self.order.root, archive.prefix, mark)
+
+    def _locks(self) -> ObjectLocks | None:
+        return open_locks(self.order.root)
+
+    def _truncate(self, cut: StreamCut) -> None:
+        """Move the source's head to a cut, but for where it is further already."""
+        with self.order.source.open() as store:
+            described = store.describe(self.order.name)
+            if is_before(described, cut, described.head):
+                return
+            store.truncate(_later(cut, described.head))
+
+
+def _later(cut: StreamCut, head: StreamCut) -> StreamCut:
+    """The cut, with the head's offset where that is further in the same segment."""
+    offsets = {segment: max(offset, head.offsets.get(segment, 0)) for segment, offset in cut.offsets.items()}
+    return replace(cut, offsets=offsets)
