@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from problems import Problem
 from streamstore.errors import SegmentTruncated
 from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, BadEntry, Entry, decode_entry
 from streamstore.fifo.place import QueueSegment
 
-__all__ = ["READ_BYTES", "Backlog"]
+__all__ = ["READ_BYTES", "Backlog", "outstanding_entries"]
 
 READ_BYTES = MAX_ENTRY_BYTES + OVERHEAD_BYTES
 """How much is read at once: an entry of any size fits."""
@@ -85,3 +87,17 @@ class Backlog:
             where=f"{self._queue.where} at offset {self.offset}",
             todo="Nothing was dropped. Find out what else writes to this stream.",
         )
+
+
+def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:
+    """What is outstanding now, in order, without taking anything out; what comes meanwhile is left out.
+
+    Raises:
+        BadEntry: the next one cannot be decoded.
+    """
+    info = queue.info()
+    backlog = Backlog(queue, info.start_offset)
+    while batch := backlog.next_batch(1, READ_BYTES):
+        if batch[0].offset >= info.write_offset:
+            return
+        yield batch[0]

@@ -13,7 +13,7 @@ from streamvault.cli import queue_
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_span
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.running import run, whole_command
-from streamvault.sizes import bytes_text, seconds_text
+from streamvault.sizes import bytes_text, count_text, seconds_text
 from streamvault.work.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
@@ -118,6 +118,9 @@ def _line(request: FinishedRequest) -> str:
         return f"failed: {request.text} ({request.id}): {why}"
     report = request.report or {}
     again = " (was restored before; verified)" if report.get("unchanged") else ""
+    if request.kind == "delete":
+        moved = f", {count_text(report['objects_deleted'], 'object')}"
+        return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}"
     moved = f", {report['events']:,} events, {bytes_text(report['bytes'])}" if "events" in report else ""
     return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}{again}"
 

@@ -60,6 +60,8 @@ def request_restore(
     Raises:
         Usage: an argument cannot be meant. NotAQueue (4): QUEUE is another stream. QueueFull: too much is waiting.
     """
+    if at is not None and generation is not None:
+        raise Usage("--at and --generation both say up to where", todo="Give one of them.")
     _, scope, name = RootAddress.parse(archive).split()
     StreamName(scope, name)
     parse_stream(stream)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from problems import Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamvault.importing import import_stream
 from streamvault.preload import TASK_MODULES
-from streamvault.work.model import DeleteRequest, RestoreRequest
+from streamvault.work.deletions import delete
+from streamvault.work.model import RestoreRequest
 
 __all__ = ["HANDLERS", "Workshop"]
 
@@ -59,11 +59,9 @@ def restore(request: RestoreRequest, workshop: Workshop) -> dict[str, Any]:
     return report.to_json()
 
 
-def delete(request: DeleteRequest, _workshop: Workshop) -> dict[str, Any]:
-    """Delete a dropped generation's data."""
-    raise Usage("this release does not delete generations", where=str(request))
-
-
-HANDLERS: Mapping[str, Callable[[Any, Workshop], dict[str, Any]]] = {"restore": restore, "delete": delete}
+HANDLERS: Mapping[str, Callable[[Any, Workshop], dict[str, Any]]] = {
+    "restore": restore,
+    "delete": lambda request, _workshop: delete(request),
+}
 """`kind` of a request → what does it. It returns plain values for the record, and may be called again with a request
 that it has done already."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 from problems import Usage
 from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
-from streamstore.fifo.backlog import Backlog
+from streamstore.fifo.backlog import outstanding_entries
 from streamvault.work.model import NotARequest, decode_failed, decode_request
 from streamvault.work.place import open_queue
 from streamvault.work.reports import QueueReport, WaitingRequest
@@ -17,8 +17,6 @@ from streamvault.work.reports import QueueReport, WaitingRequest
 __all__ = ["show_queue"]
 
 SHOWN = 100
-BATCH_ENTRIES = 500
-BATCH_BYTES = 1024 * 1024
 
 
 def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep") -> QueueReport:
@@ -75,23 +73,12 @@ def _contents(
     """How many entries are outstanding, their bytes, and the first of them."""
     now, count, size = time.time(), 0, 0
     shown: list[WaitingRequest] = []
-    for entry in _entries(queue):
+    for entry in outstanding_entries(queue):
         count += 1
         size += entry.end - entry.offset
         if count <= SHOWN:
             shown.append(describe(entry, now))
     return count, size, tuple(shown)
-
-
-def _entries(queue: QueueSegment) -> Iterator[Entry]:
-    """What is outstanding now; what comes meanwhile is left out."""
-    info = queue.info()
-    backlog = Backlog(queue, info.start_offset)
-    while batch := backlog.next_batch(BATCH_ENTRIES, BATCH_BYTES):
-        for entry in batch:
-            if entry.offset >= info.write_offset:
-                return
-            yield entry
 
 
 def _waiting(entry: Entry, now: float) -> WaitingRequest:

@@ -80,7 +80,7 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
     """A function that sets what is done for a restore."""
 
     def use(handler: Handler) -> None:
-        monkeypatch.setattr("streamvault.work.attempts.HANDLERS", {"restore": handler, "delete": handlers.delete})
+        monkeypatch.setattr("streamvault.work.attempts.HANDLERS", {"restore": handler})
 
     return use
 
@@ -137,19 +137,17 @@ def test_what_is_no_request_is_refused(content: bytes) -> None:
 
 
 def test_what_is_asked_for_lies_in_the_queue(queue: str) -> None:
-    told = request_restore(
-        ARCHIVE, target(queue), queue=queue, generation=3, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift"
-    )
+    told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
     with open_segment(queue) as segment, Consumer(segment) as consumer:
         entries: list[Entry] = []
         consumer.run(entries.extend, idle_seconds=0)
     assert [str(entry.name) for entry in entries] == [told.id]
     request = decode_request(entries[0].content)
     assert request == RestoreRequest(
-        archive=ARCHIVE, stream=target(queue), generation=3, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift"
+        archive=ARCHIVE, stream=target(queue), at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift"
     )
     assert told.outstanding_bytes == entries[0].end - entries[0].offset
-    assert told.request["generation"] == 3
+    assert "generation" not in told.request
 
 
 def test_a_dry_run_puts_nothing_in(queue: str) -> None:
@@ -168,6 +166,8 @@ def test_a_dry_run_puts_nothing_in(queue: str) -> None:
         {"generation": 0},
         {"offsets": "move"},
         {"window": 1},
+        {"generation": 1, "at": "2026-01-02T00:00:00Z"},
+        {"at": "soon"},
         {"from_cut": "[]"},
         {"at": datetime(2026, 1, 2)},  # noqa: DTZ001
     ],
