@@ -84,13 +84,14 @@ class Filled:
     """A segment that holds all its bytes.
 
     Attributes:
-        segment: which. appended: how many bytes this run appended.
+        segment: which. appended: how many archived bytes this run appended; filler is not counted.
         proved_from: of the archived ranges that begin at or after this offset of the target, this run has appended
             every byte, and the bytes that went in had the ranges' digests.
     """
 
     segment: SegmentId
     appended: int
+    archived: int
     proved_from: int
 
 
@@ -132,7 +133,8 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                 raise damaged_range(task.prefix, stretch.origin, task.stream)
             if stretch.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
-        return Filled(task.segment, appender.flush() - begun, begun)
+        archived = (s.end - max(s.start, begun) for s in task.stretches if s.origin is not None and s.end > begun)
+        return Filled(task.segment, appender.flush() - begun, sum(archived), begun)
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:

@@ -38,7 +38,7 @@ class Restored:
 
     Attributes:
         resumed: whether it went on with an unfinished one.
-        events, bytes: restored (filler not counted). moved_bytes: what this run appended, filler included.
+        events, bytes: restored (filler not counted). moved_bytes: what of them this run appended.
         finished: when the stream was as it should be, on the monotonic clock (seconds); what follows is tidying up.
     """
 
@@ -153,7 +153,7 @@ class ImportRun:
             lease.check()
             if filled is not None:
                 full.add(filled.segment)
-                self._moved += filled.appended
+                self._moved += filled.archived
                 self._proved[filled.segment] = filled.proved_from
                 progress.advance(0, filled.appended)
 

@@ -23,7 +23,7 @@ from objectstore.uri import RootAddress
 from problems import Usage
 from streamstore.model import StreamName
 
-__all__ = ["DeletedData", "delete_dropped", "unfinished_marks"]
+__all__ = ["DeletedData", "delete_dropped", "resume_deletions", "unfinished_marks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,32 @@ def delete_dropped(root: RootAddress, prefix: str, mark: Dropped) -> DeletedData
     done = Deleted(scope=mark.scope, stream=mark.stream, generation=mark.generation, objects=objects, tool=mark.tool)
     with suppress(AlreadyExists):  # another run was done first
         store.put(prefix + deleted_key(mark.generation), done.encode())
-    _delete_older_marks(store, prefix)
+    _remove_older_marks(store, prefix, read_listing(store, prefix))
     return DeletedData(objects, store.meter.requests)
+
+
+def resume_deletions(root: RootAddress, stream: StreamName) -> tuple[bool, DeletedData]:
+    """Finish what earlier runs began and did not end.
+
+    Args:
+        root: the archive's root.
+        stream: which archive.
+
+    Returns:
+        Whether there was anything, and what was done. Without anything it costs one listing of the manifests.
+
+    Raises:
+        Damaged: a mark cannot be read. Problem: as for `delete_dropped`.
+    """
+    store, prefix = root.open(), f"{stream}/"
+    listing = read_listing(store, prefix)
+    done = DeletedData()
+    marks = unfinished_marks(store, stream, listing)
+    for mark in marks:
+        done += delete_dropped(root, prefix, mark)
+    if not marks:
+        _remove_older_marks(store, prefix, listing)
+    return bool(marks), done
 
 
 def _delete_records(store: ObjectStore, prefix: str, listing: Listing, mark: Dropped) -> None:
@@ -102,9 +126,9 @@ def _data_keys(store: ObjectStore, prefix: str, stretches: tuple[DroppedStretch,
             yield entry.key
 
 
-def _delete_older_marks(store: ObjectStore, prefix: str) -> None:
+def _remove_older_marks(store: ObjectStore, prefix: str, listing: Listing) -> None:
     """Marks of deletions that are through, but for the newest; a dropped mark goes before its deleted mark."""
-    listing = read_listing(store, prefix)
     through = [number for number in listing.deleted_marks if number < listing.dropped]
-    for key in (dropped_key, deleted_key):
-        store.delete([prefix + key(number) for number in through])
+    if through:
+        store.delete([prefix + dropped_key(number) for number in through])
+        store.delete([prefix + deleted_key(number) for number in through])

@@ -117,7 +117,8 @@ def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES
     batches = _batches(keys)
     first = next(batches, [])
     if len(first) < DELETE_AT_ONCE:  # nothing comes after it
-        store.delete(first)
+        if first:
+            store.delete(first)
         return len(first)
 
     def delete(batch: list[str]) -> int:

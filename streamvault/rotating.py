@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 
 from manifests.archive import Archive
-from manifests.deleting import DeletedData, delete_dropped, unfinished_marks
+from manifests.deleting import DeletedData, delete_dropped, resume_deletions
 from manifests.model import Compression, Layout
 from objectstore.keys import hold_key
 from objectstore.locks import ObjectLocks, open_locks
@@ -134,7 +134,7 @@ class _Rotation:
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
-        resumed, deleted = self._resume()
+        resumed, deleted = resume_deletions(self.order.root, self.order.name)
         expiry, more = self._expire()
         cut = checked_cut(self.archive) if truncate else None
         if cut is not None:
@@ -219,16 +219,6 @@ class _Rotation:
         return export_next(
             self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=began, dry_run=dry_run
         )
-
-    def _resume(self) -> tuple[bool, DeletedData]:
-        """Finish deletions that an earlier run began."""
-        archive = self.archive
-        marks = unfinished_marks(archive.store, archive.stream, archive.listing())
-        done = DeletedData()
-        for mark in marks:
-            self.progress.say(f"going on with the deletion of generations {mark.first} to {mark.generation}")
-            done += delete_dropped(self.order.root, archive.prefix, mark)
-        return bool(marks), done
 
     def _expire(self) -> tuple[Expiry, DeletedData]:
         archive = self.archive

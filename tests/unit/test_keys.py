@@ -35,6 +35,10 @@ events = st.tuples(int31(), int31(), offsets, int31(8))
         (keys.chunk_key(1, 2, 3, 4), "chunks/0000000001.0000000002/0000000000000000003-0000000000000000004"),
         (keys.manifest_key(7), "_manifest/0000000007.json"),
         (keys.ranges_key(7), "_manifest/0000000007.ranges.parquet"),
+        (keys.checked_key(7), "_manifest/0000000007.checked.json"),
+        (keys.hold_key(7, "Audit-26"), "_manifest/0000000007.hold.Audit-26.json"),
+        (keys.dropped_key(7), "_manifest/0000000007.dropped.json"),
+        (keys.deleted_key(7), "_manifest/0000000007.deleted.json"),
         (keys.plan_key(7), "_work/0000000007/plan.json"),
         (keys.row_key(7, 1, 2, 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
     ],
@@ -74,6 +78,44 @@ def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: 
     assert keys.parse_ranges(keys.ranges_key(generation)) == generation
     assert keys.parse_row(keys.plan_key(generation)) is None
     assert keys.parse_manifest(keys.ranges_key(generation)) is None
+
+
+HOLD_NAMES = st.text("ABCXYZabcxyz0189-", min_size=1, max_size=64)
+MARKS = (
+    (keys.manifest_key, keys.parse_manifest),
+    (keys.ranges_key, keys.parse_ranges),
+    (keys.checked_key, keys.parse_checked),
+    (keys.dropped_key, keys.parse_dropped),
+    (keys.deleted_key, keys.parse_deleted),
+)
+
+
+@given(int31(), HOLD_NAMES)
+def test_each_mark_is_read_by_its_own_parser_alone(generation: int, name: str) -> None:
+    made = [*((make(generation), parse, generation) for make, parse in MARKS)]
+    made.append((keys.hold_key(generation, name), keys.parse_hold, (generation, name)))  # type: ignore[arg-type]
+    for key, parse, value in made:
+        assert parse(key) == value
+        assert all(other(key) is None for _, other, _ in made if other is not parse)
+        assert parse_nothing_else(key)
+
+
+def parse_nothing_else(key: str) -> bool:
+    return not any(parse(key) for parse in (keys.parse_event, keys.parse_chunk, keys.parse_row))
+
+
+@given(int31(), HOLD_NAMES, int31(), HOLD_NAMES)
+def test_keys_of_holds_are_one_to_one(a: int, name: str, b: int, other: str) -> None:
+    assert (keys.hold_key(a, name) == keys.hold_key(b, other)) == ((a, name) == (b, other))
+
+
+@given(st.text(max_size=80))
+def test_a_hold_is_named_by_plain_letters_or_refused(name: str) -> None:
+    if name and len(name) <= 64 and all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in name):
+        assert keys.parse_hold(keys.hold_key(1, name)) == (1, name)
+    else:
+        with pytest.raises(InvalidKey):
+            keys.hold_key(1, name)
 
 
 @given(int31(), int31(), offsets, int31(8))
