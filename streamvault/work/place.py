@@ -11,7 +11,7 @@ from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 
-__all__ = ["RequestQueue", "open_queue"]
+__all__ = ["RequestQueue", "check_queue", "open_queue"]
 
 FAILED_SUFFIX = "-failed"
 
@@ -45,6 +45,22 @@ class RequestQueue:
     def make_failed(self) -> QueueSegment:
         """The queue of what has failed, made if need be."""
         return QueueSegment.make(self._store, self._failed)
+
+
+def check_queue(queue: str, *, make: bool) -> None:
+    """See that a URI names a queue, or nothing yet.
+
+    Args:
+        queue: the URI.
+        make: make it if need be; else only the URI is looked at.
+
+    Raises:
+        InvalidName: it is no such URI. NotAQueue: it names something else.
+    """
+    parse_stream(queue)
+    if make:
+        with open_queue(queue) as place:
+            place.waiting(make=True)
 
 
 @contextmanager
