@@ -219,12 +219,14 @@ class Lease:
             try:
                 self._appender.append(self._mine.encode())
                 end = self._appender.flush()
-                self._beats += 1
-                if self._beats % KEPT_BEATS == 0:
-                    segment = next(iter(self._store.describe(self._name).tail.offsets))
-                    self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
             except StreamStoreError as error:
                 self._lost = error
+                return
+            self._beats += 1
+            if self._beats % KEPT_BEATS == 0:
+                with contextlib.suppress(StreamStoreError):  # the next time will do
+                    segment = next(iter(self._store.describe(self._name).tail.offsets))
+                    self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
 
 
 def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectstore.errors import ObjectStoreUnavailable
@@ -105,6 +105,7 @@ RESTORES = st.builds(
 DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.integers(1, 2**31))
 
 
+@settings(max_examples=50)
 @given(RESTORES | DELETES)
 def test_a_request_comes_back(request: RestoreRequest | DeleteRequest) -> None:
     assert decode_request(encode(request)) == request
