@@ -16,7 +16,7 @@ from streamstore.uri import parse_stream
 from streamvault.times import parse_moment
 from streamvault.windows import WINDOW, check_window
 from streamvault.work.model import RestoreRequest, encode
-from streamvault.work.place import open_queue
+from streamvault.work.place import check_queue, open_queue
 from streamvault.work.reports import RequestReport
 
 __all__ = ["request_restore"]
@@ -82,7 +82,7 @@ def request_restore(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Usage(f"{first['loc'][0]}: {first['msg']}", where=repr(first["input"])) from None
-    parse_stream(queue)
+    check_queue(queue, make=False)
     told = request.model_dump(mode="json", exclude_none=True)
     if dry_run:
         return RequestReport(queue=queue, request=told, text=str(request), dry_run=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from problems import Usage
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.fifo import QueueSegment
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["RequestQueue", "check_queue", "open_queue"]
 
@@ -55,9 +56,9 @@ def check_queue(queue: str, *, make: bool) -> None:
         make: make it if need be; else only the URI is looked at.
 
     Raises:
-        InvalidName: it is no such URI. NotAQueue: it names something else.
+        InvalidName: it is no such URI. NotAQueue: it names something else. Usage: as `open_queue`.
     """
-    parse_stream(queue)
+    _parsed(queue)
     if make:
         with open_queue(queue) as place:
             place.waiting(make=True)
@@ -68,8 +69,19 @@ def open_queue(queue: str) -> Iterator[RequestQueue]:
     """The queue that a stream's URI names.
 
     Raises:
-        InvalidName: it is no such URI.
+        InvalidName: it is no such URI. Usage: it is a queue of failed requests.
     """
-    address, name = parse_stream(queue)
+    address, name = _parsed(queue)
     with address.open() as store:
         yield RequestQueue(store, name)
+
+
+def _parsed(queue: str) -> tuple[StoreAddress, StreamName]:
+    address, name = parse_stream(queue)
+    if name.stream.endswith(FAILED_SUFFIX):
+        raise Usage(
+            "this is where failed requests are put aside",
+            where=f"{address}/{name}",
+            todo=f"Name the queue itself, without {FAILED_SUFFIX}.",
+        )
+    return address, name

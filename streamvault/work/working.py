@@ -59,6 +59,7 @@ def work_queue(
     workshop = Workshop(master, progress)
     with open_queue(queue) as place:
         waiting = place.waiting(make=True)
+        place.failed()  # raises if the name is taken
         attempts = Attempts(workshop, place.make_failed, finished)
 
         def failing(error: BaseException, pause: float) -> None:

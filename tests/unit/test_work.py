@@ -20,7 +20,7 @@ from sparkrun.progress import Progress
 from streamstore.errors import InvalidName, NoSuchStream
 from streamstore.fifo import Consumer, Entry, NotAQueue, Producer, QueueSegment
 from streamstore.lease import LeaseHeld
-from streamstore.model import StreamName
+from streamstore.model import StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
 from streamvault import request_restore, show_queue, work_queue
 from streamvault.cli import main
@@ -394,6 +394,21 @@ def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: py
         assert main(["work", queue, "--once", "--master", "inline"]) == 4
     assert "another consumer works this queue off" in capfd.readouterr().err
     assert work(queue)[0].done == 1
+
+
+def test_a_queue_whose_failed_ones_have_no_place_is_not_worked_on(queue: str) -> None:
+    ask(queue, 1)
+    address, name = parse_stream(f"{queue}-failed")
+    with address.open() as store:
+        store.create_stream(name, StreamConfiguration())
+    with pytest.raises(NotAQueue, match="restores-failed"):
+        work(queue)
+
+
+def test_the_queue_of_failed_requests_is_not_worked_on(queue: str) -> None:
+    for verb in (work_queue, show_queue, lambda failed: request_restore(ARCHIVE, target(queue), queue=failed)):
+        with pytest.raises(Usage, match="put aside"):
+            verb(f"{queue}-failed")
 
 
 def test_other_problems_have_their_names(queue: str) -> None:
