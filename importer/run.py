@@ -9,17 +9,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from importer.fill import Filled, FillTask, fill_segment
-from importer.lease import Lease, lease_stream
+from importer.lease import lease_stream, take_lease
 from importer.plan import Part, RestorePlan
 from importer.target import Target
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
+from streamstore.lease import Lease
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -87,6 +88,22 @@ class ImportRun:
         if not self._store.exists(lease_stream(self._name)):
             Target.check_free(self._store, self._name, self._plan)
 
+    def is_finished(self) -> bool:
+        """Whether the target looks restored already; `verify` proves it."""
+        return not self._store.exists(lease_stream(self._name)) and Target.is_finished(
+            self._store, self._name, self._plan
+        )
+
+    def verify(self, runner: Runner, progress: Progress) -> Restored:
+        """Read a finished target back and compare it with the archive; changes nothing.
+
+        Raises:
+            Damaged, Failed: as `run`.
+        """
+        events, size = self._verify(runner, progress, lambda: None)
+        progress.end()
+        return Restored(False, events, size, 0, time.monotonic())
+
     def run(self, runner: Runner, progress: Progress) -> Restored:
         """Restore, verify, finish.
 
@@ -96,12 +113,12 @@ class ImportRun:
         """
         self.check_free()
         self._store.create_scope(self._name.scope)
-        lease = Lease.take(self._store, self._name, self._plan.work)
+        lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            target = Target.take(self._store, self._name, self._plan, verified=lease.verified_before)
-            if not lease.verified_before:
+            target = Target.take(self._store, self._name, self._plan, verified=lease.finished_before)
+            if not lease.finished_before:
                 self._fill(target, runner, progress, lease)
-            events, size = self._verify(runner, progress, lease)
+            events, size = self._verify(runner, progress, lease.check)
             lease.finishing()
             target.finish()
             finished = time.monotonic()
@@ -158,7 +175,7 @@ class ImportRun:
             stretches=plan.stretches,
         )
 
-    def _verify(self, runner: Runner, progress: Progress, lease: Lease) -> tuple[int, int]:
+    def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:
         """Compare restored ranges with their digests; returns events and bytes.
 
         A range whose every byte this run has appended is known already: its digest was taken of what was appended, each
@@ -168,7 +185,7 @@ class ImportRun:
         events, size = sum(row.events for row in known), sum(row.end - row.start for row in known)
         progress.begin("verifying", self._plan.bytes, size)
         for _, verified in runner.run(verify_range, list(self._verify_tasks())):
-            lease.check()
+            check()
             events += verified.events
             size += verified.size
             progress.advance(verified.events, verified.size)

@@ -49,6 +49,24 @@ class Target:
                 raise _taken(name, described)
 
     @classmethod
+    def is_finished(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> bool:
+        """Whether the target looks like a finished restore of this plan: all but the bytes is as planned.
+
+        One that somebody wrote to since does not.
+        """
+        if not store.exists(name):
+            return False
+        described = store.describe(name)
+        ends = {segment: plan.segments[segment].end for segment in plan.replay.epochs[-1].segments}
+        return (
+            described.configuration == plan.configuration
+            and tuple(described.epochs) == plan.replay.epochs
+            and described.head.offsets == plan.head.offsets
+            and described.tail.offsets == ends
+            and described.sealed == plan.sealed
+        )
+
+    @classmethod
     def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, *, verified: bool) -> Target:
         """Make the target, or go on with this import's unfinished one.
 

@@ -40,7 +40,10 @@ class SegmentAppender(ABC):
     @property
     @abstractmethod
     def acknowledged(self) -> int:
-        """Up to which offset (bytes) the store has said that it holds the data."""
+        """Up to which offset (bytes) the store has said that it holds the data.
+
+        After `OffsetConflict` this tells whether the block is in the segment, if one was in flight at most.
+        """
 
     @abstractmethod
     def append(self, block: bytes | bytearray | memoryview) -> None:
@@ -51,6 +54,7 @@ class SegmentAppender(ABC):
         Raises:
             OffsetConflict: somebody else wrote to the segment.
             SegmentSealed: the segment is sealed.
+            SegmentTruncated: a connection was lost, and what it had appended was truncated meanwhile.
             StreamStoreError: as named.
         """
 

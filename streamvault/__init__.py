@@ -3,6 +3,7 @@
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, warm_archive, run_demo
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
+    from streamvault import request_restore, work_queue, show_queue
 
 Nothing heavy is imported until a verb is called.
 """
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from streamvault.looking import list_archives, show_archive, show_timeline
     from streamvault.rotating import rotate_stream
     from streamvault.warming import warm_archive
+    from streamvault.work.asking import request_restore
+    from streamvault.work.looking import show_queue
+    from streamvault.work.working import work_queue
 
 __all__ = [
     "check_archive",
@@ -33,11 +37,14 @@ __all__ = [
     "import_stream",
     "list_archives",
     "release_archive",
+    "request_restore",
     "rotate_stream",
     "run_demo",
     "show_archive",
+    "show_queue",
     "show_timeline",
     "warm_archive",
+    "work_queue",
 ]
 
 _HOMES = {
@@ -54,6 +61,9 @@ _HOMES = {
     "get_event": "streamvault.getting",
     "run_demo": "streamvault.demo",
     "warm_archive": "streamvault.warming",
+    "request_restore": "streamvault.work.asking",
+    "show_queue": "streamvault.work.looking",
+    "work_queue": "streamvault.work.working",
 }
 
 

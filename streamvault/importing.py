@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -45,6 +46,7 @@ def import_stream(
     window: int = WINDOW,
     read_back: bool = False,
     wait_for_warm: bool = False,
+    again: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -67,6 +69,8 @@ def import_stream(
         window: bytes that a task may hold of what is on its way.
         read_back: read back also what this run itself has appended.
         wait_for_warm: wait for objects that S3 is bringing back from an archive class (see `warm_archive`).
+        again: a stream that was restored from this archive already, and not written to since, is read back and
+            verified instead of refused.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
         progress: told how the run goes on.
@@ -114,20 +118,24 @@ def import_stream(
             window=window,
             read_back=read_back,
         )
-        run.check_free()
+        restored_before = again and run.is_finished()
+        if not restored_before:
+            run.check_free()
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
         needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
-        refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
+        if not restored_before:
+            refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
-                restored = run.run(runner, progress)
+                restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
             except Damaged:
                 _check_not_expired(source, history)
                 raise
             seconds = restored.finished - plan_began - runner.start_seconds
-    return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    return replace(report, unchanged=restored_before)
 
 
 def generation_at(archive: Archive, moment: datetime) -> int:

@@ -123,6 +123,7 @@ class ImportReport(Report):
         created: when the tail of that generation was taken, RFC 3339.
         at: the moment that was asked for, if one was; seconds_before: how long before it the tail was taken.
         resumed: True if an unfinished import was gone on with.
+        unchanged: True if the stream had been restored before and was only verified (see `import_stream`, ``again``).
         events, bytes: in the restored stream (bytes with event headers, filler not counted).
         moved_bytes: of those, appended by this run.
         segments, epochs: how many the restored stream has.
@@ -139,6 +140,7 @@ class ImportReport(Report):
     at: str = ""
     seconds_before: float | None = None
     resumed: bool = False
+    unchanged: bool = False
     events: int = 0
     bytes: int = 0
     moved_bytes: int = 0
@@ -286,6 +288,7 @@ class RotateReport(Report):
         expired: generations that expired now. stopped: what kept the next one from it.
         objects_deleted: data objects; requests: LIST, PUT and bulk DELETE requests of that.
         resumed: True if an earlier run had left a deletion unfinished.
+        queued: numbers of the dropped marks whose deletion was put into a queue, if one was named.
         truncated: True if the source's head is now at `cut` or was beyond it. cut: the end of what is archived and
             checked, if truncating was asked for.
         seconds, total_seconds: as for an export.
@@ -304,6 +307,7 @@ class RotateReport(Report):
     objects_deleted: int = 0
     requests: int = 0
     resumed: bool = False
+    queued: tuple[int, ...] = ()
     truncated: bool = False
     cut: Mapping[str, int] | None = None
     warnings: tuple[str, ...] = ()

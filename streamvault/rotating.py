@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 
 from manifests.archive import Archive
-from manifests.deleting import DeletedData, delete_dropped, resume_deletions
+from manifests.deleting import DeletedData, delete_dropped, resume_deletions, unfinished_marks
 from manifests.model import Compression, Layout
 from objectstore.keys import hold_key
 from objectstore.locks import ObjectLocks, open_locks
@@ -27,6 +27,8 @@ from streamvault.reading_back import checked_cut, read_back
 from streamvault.reports import ExportReport, RotateReport, StoppedReport
 from streamvault.storage_classes import check_readable
 from streamvault.windows import WINDOW
+from streamvault.work.deletions import request_deletions
+from streamvault.work.place import check_queue
 
 __all__ = ["rotate_stream"]
 
@@ -41,6 +43,7 @@ def rotate_stream(
     truncate_source: bool = False,
     storage_class: str = "",
     hold: str = "",
+    queue: str = "",
     layout: Layout = "events",
     compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
@@ -64,6 +67,7 @@ def rotate_stream(
         truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
         storage_class: S3 storage class of the data's objects; one that can be read at once.
         hold: the name of a hold to put on the newest generation, once the export is done; empty for none.
+        queue: URI of a queue that deletions are put into instead of doing them now (see `work_queue`); empty for none.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
@@ -83,6 +87,8 @@ def rotate_stream(
     if hold:
         hold_key(1, hold)  # raises if it is no name
     check_readable(storage_class)
+    if queue:
+        check_queue(queue, make=not dry_run)
     order = ExportOrder.of(
         stream,
         root,
@@ -93,7 +99,7 @@ def rotate_stream(
         storage_class=storage_class,
     )
     with ExitStack() as stack:
-        rotation = _Rotation(order, policy, _Tasks(master, stack), progress)
+        rotation = _Rotation(order, policy, _Tasks(master, stack), progress, queue)
         if dry_run:
             return rotation.rehearse(hold, truncate=truncate_source, began=began)
         report = rotation.run(hold, truncate=truncate_source, began=began)
@@ -123,6 +129,7 @@ class _Rotation:
     policy: Policy
     tasks: _Tasks
     progress: Progress
+    queue: str = ""
     warnings: list[str] = field(default_factory=list)
 
     @cached_property
@@ -134,8 +141,9 @@ class _Rotation:
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
-        resumed, deleted = resume_deletions(self.order.root, self.order.name)
+        resumed, deleted = (False, DeletedData()) if self.queue else resume_deletions(self.order.root, self.order.name)
         expiry, more = self._expire()
+        queued = self._ask_for_deletions() if self.queue else ()
         cut = checked_cut(self.archive) if truncate else None
         if cut is not None:
             self._truncate(cut)
@@ -148,6 +156,7 @@ class _Rotation:
             expiry=expiry,
             deleted=deleted + more,
             resumed=resumed,
+            queued=queued,
             cut=cut,
         )
 
@@ -182,6 +191,7 @@ class _Rotation:
         expiry: Expiry,
         resumed: bool,
         cut: StreamCut | None,
+        queued: tuple[int, ...] = (),
         ranges_read: int = 0,
         deleted: DeletedData | None = None,
         dry_run: bool = False,
@@ -207,6 +217,7 @@ class _Rotation:
             objects_deleted=deleted.objects,
             requests=deleted.requests,
             resumed=resumed,
+            queued=queued,
             truncated=cut is not None and not dry_run,
             cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
@@ -229,8 +240,17 @@ class _Rotation:
         if mark is None:
             return Expiry((), expiry.stopped), DeletedData()
         gone = tuple(manifest for manifest in expiry.manifests if manifest.generation <= mark.generation)
+        expired = replace(expiry, manifests=gone)
+        if self.queue:
+            return expired, DeletedData()
         self.progress.say(f"generations up to {mark.generation} have expired; deleting their data")
-        return replace(expiry, manifests=gone), delete_dropped(self.order.root, archive.prefix, mark)
+        return expired, delete_dropped(self.order.root, archive.prefix, mark)
+
+    def _ask_for_deletions(self) -> tuple[int, ...]:
+        """Have somebody delete what was dropped now, and what an earlier run dropped and nobody has deleted yet."""
+        archive = self.archive
+        marks = unfinished_marks(archive.store, archive.stream, archive.listing())
+        return request_deletions(self.queue, self.order.root.uri, archive.stream, [mark.generation for mark in marks])
 
     def _locks(self) -> ObjectLocks | None:
         return open_locks(self.order.root)

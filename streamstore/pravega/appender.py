@@ -137,6 +137,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         mine = max(setup.last_event_number, self._began)
         # it may be beyond: blocks of the lost connection went on landing between the two questions
         if mine < info.write_offset:
+            self._landed(mine)
             raise self._conflict(info.write_offset)
         self._landed(mine)
         self._sent = mine

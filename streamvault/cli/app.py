@@ -8,7 +8,23 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import check, convert, demo, export, get, hold, import_, ls, release, rotate, show, warm
+from streamvault.cli import (
+    check,
+    convert,
+    demo,
+    export,
+    get,
+    hold,
+    import_,
+    ls,
+    queue_,
+    release,
+    request_restore,
+    rotate,
+    show,
+    warm,
+    work,
+)
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -54,6 +70,9 @@ app.command("convert")(convert.convert)
 app.command("rotate")(rotate.rotate)
 app.command("hold")(hold.hold)
 app.command("release")(release.release)
+app.command("request-restore")(request_restore.request_restore)
+app.command("work")(work.work)
+app.command("queue")(queue_.queue)
 app.command("warm")(warm.warm)
 app.command("demo")(demo.demo)
 

@@ -32,6 +32,7 @@ __all__ = [
     "Master",
     "Offsets",
     "OffsetsOption",
+    "QueueArgument",
     "RangeSize",
     "ReadBack",
     "RootArgument",
@@ -42,6 +43,7 @@ __all__ = [
     "Until",
     "WaitForWarm",
     "Window",
+    "parse_span",
     "read_cut",
 ]
 
@@ -122,7 +124,8 @@ def _share(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
-def _duration(text: str) -> float:
+def parse_span(text: str) -> float:
+    """A span of time on the command line, in seconds."""
     from streamvault.times import parse_duration
 
     try:
@@ -138,6 +141,10 @@ StreamArgument = Annotated[
         help="pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
         show_default=False,
     ),
+]
+QueueArgument = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="A queue of requests, written as a stream's URI.", show_default=False),
 ]
 RootArgument = Annotated[
     str,
@@ -199,7 +206,7 @@ KeepFor = Annotated[
     typer.Option(
         "--keep-for",
         metavar="TIME",
-        parser=_duration,
+        parser=parse_span,
         help="Let generations expire that are older than this: 90d, 2w, 36h, 15m or 30s.",
         show_default=False,
     ),

@@ -50,6 +50,12 @@ def rotate(
     hold: Annotated[
         str, typer.Option("--hold", metavar="NAME", help="Put a hold on the newest generation.", show_default=False)
     ] = "",
+    queue: Annotated[
+        str,
+        typer.Option(
+            "--queue", metavar="QUEUE", help="Leave the deleting to who works this queue off.", show_default=False
+        ),
+    ] = "",
     layout: LayoutOption = Layout.EVENTS,
     compress: CompressOption = Compress.NONE,
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
@@ -74,6 +80,7 @@ def rotate(
             truncate_source=truncate_source,
             storage_class=storage_class,
             hold=hold,
+            queue=queue,
             layout=layout.value,
             compress="zstd" if compress is Compress.ZSTD else "",
             range_size=range_size,
@@ -116,6 +123,9 @@ def _show(results: Results, report: RotateReport) -> None:
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
             if report.requests
+            else "",
+            "to be deleted": f"{_numbers(report.queued)} and what is before, by who works the queue off"
+            if report.queued
             else "",
             "resumed": "a deletion that an earlier run had begun" if report.resumed else "",
             "archive has": _numbers(range(report.first_generation, report.generation + 1)),

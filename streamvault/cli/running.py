@@ -45,6 +45,7 @@ def run(
     log_level: LogLevel,
     resumable: bool = False,
     exit_code: Callable[[T], int] = lambda _: 0,
+    begun: Callable[[Results], object] = lambda _: None,
 ) -> int:
     """Do a command's work and print its result.
 
@@ -56,6 +57,7 @@ def run(
         log_level: for standard error.
         resumable: whether the same command would go on where it is interrupted.
         exit_code: the code that the result stands for.
+        begun: given the results before the work begins, for a command that prints as it goes.
 
     Returns:
         The exit code.
@@ -63,6 +65,7 @@ def run(
     with Results() as results:
         try:
             configure_logs(log_level.value)
+            begun(results)
             with watching() as progress:
                 value = work(progress)
                 for warning in getattr(value, "warnings", ()):

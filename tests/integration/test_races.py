@@ -12,8 +12,9 @@ import pytest
 
 from exporter.planning import TRUNCATED_BEFORE
 from exporter.reading import TRUNCATED
-from importer import lease
+from importer.lease import TargetBusy, lease_stream, take_lease
 from sparkrun.progress import Progress
+from streamstore import lease
 from streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
@@ -317,17 +318,17 @@ def test_the_lease_of_an_import_that_was_thought_dead(place: Place) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease, "BEAT_SECONDS", 3600.0)
         patch.setattr(lease, "PATIENCE_SECONDS", 1.0)
-        silent = lease.Lease.take(place.store, place.source, "work")
-        alive = lease.Lease.take(place.store, place.source, "work")
+        silent = take_lease(place.store, place.source, "work")
+        alive = take_lease(place.store, place.source, "work")
         assert alive.former is not None
-        with pytest.raises(lease.TargetBusy):
+        with pytest.raises(TargetBusy):
             silent.finishing()
         silent.release(remove=True)
-        assert place.store.exists(lease.lease_stream(place.source)), "the lease is the other's now"
+        assert place.store.exists(lease_stream(place.source)), "the lease is the other's now"
         alive.finishing()
         alive.check()
         alive.release(remove=True)
-        assert not place.store.exists(lease.lease_stream(place.source))
+        assert not place.store.exists(lease_stream(place.source))
 
 
 def test_a_stream_that_is_just_being_made_is_waited_for(place: Place) -> None:

@@ -148,6 +148,26 @@ def test_a_foreign_append_while_the_connection_is_lost() -> None:
         assert raised.value.write_offset == len(store.segment.data)
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_after_a_conflict_it_is_known_whether_the_block_landed(landed: bool) -> None:
+    def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd):
+            if landed:
+                store.append(client, command, acknowledge=False)
+            client.hang_up()
+            store.segment.data += b"foreign"
+            return True
+        return False
+
+    with ScriptedStore(foreign) as store:
+        opened = appender(store, in_flight=1)
+        opened.append(BLOCKS[0])
+        with pytest.raises(OffsetConflict):
+            opened.flush()
+        assert opened.acknowledged == (len(BLOCKS[0]) if landed else 0)
+        opened.close()
+
+
 def test_a_foreign_block_of_the_same_length_in_the_place_of_ours() -> None:
     """The refused block's successor fits behind the foreign one and lands; its number alone would look right."""
     done = False

@@ -1,0 +1,194 @@
+"""Working a queue off: one consumer at a time, batch after batch, each entry at least once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_never,
+    stop_when_event_set,
+    wait_random_exponential,
+)
+
+from streamstore.fifo.backlog import Backlog
+from streamstore.fifo.entry import Entry
+from streamstore.fifo.metrics import QueueMetrics
+from streamstore.fifo.place import QueueSegment
+from streamstore.lease import Lease, LeaseHeld, stream_beside
+
+__all__ = ["Consumer", "ConsumerBusy", "Handler"]
+
+Handler = Callable[[Sequence[Entry]], None]
+"""Does what a batch asks for. When it returns, the batch is done; what it raises has it called again with the same."""
+
+BATCH_ENTRIES = 500
+BATCH_BYTES = 1024 * 1024
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.5
+LONGEST_PAUSE = 60.0
+SETTLE_BYTES = 64 * 1024 * 1024
+"""After how many bytes the stream's head follows the segment's start."""
+
+
+class ConsumerBusy(LeaseHeld):
+    """Another consumer, which is alive, works this queue off; or it took over because this one seemed dead."""
+
+
+class Consumer:
+    """Works a queue off; use it as a context manager, which holds the right to and gives it back.
+
+    A consumer that was killed is followed by the next one, which starts where the last batch ended that was handled.
+    What had been handled and not been noted yet is handed out again: a contiguous run of at most one batch.
+
+    Args:
+        queue: which.
+        wait_seconds: for how long another consumer, alive, is waited for.
+        batch_entries: how many entries the handler gets at most.
+        batch_bytes: how many bytes, as they lie in the segment; a single entry may have more.
+        tries: how often a batch is handed out before `run` raises what the handler did; None for no end.
+        longest_pause: seconds between two tries, at most; they grow from a tenth of a second on.
+        failing: told each error before the pause (seconds) that follows.
+
+    Raises:
+        ConsumerBusy: another one, alive, works it off.
+    """
+
+    def __init__(
+        self,
+        queue: QueueSegment,
+        *,
+        wait_seconds: float = 0.0,
+        batch_entries: int = BATCH_ENTRIES,
+        batch_bytes: int = BATCH_BYTES,
+        tries: int | None = None,
+        longest_pause: float = LONGEST_PAUSE,
+        failing: Callable[[BaseException, float], None] | None = None,
+    ) -> None:
+        self._queue = queue
+        self._batch_entries = batch_entries
+        self._batch_bytes = batch_bytes
+        self._failing = failing
+        self._stop = threading.Event()
+        self._entries = self._bytes = self._retries = 0
+        self._latency = 0.0
+        after = stop_never if tries is None else stop_after_attempt(tries)
+        self._attempts = Retrying(
+            retry=retry_if_exception_type(Exception),
+            stop=after | stop_when_event_set(self._stop),
+            wait=wait_random_exponential(multiplier=0.2, min=0.1, max=longest_pause),
+            sleep=sleep_using_event(self._stop),
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        where = f"{queue.store.uri}/{queue.name}"
+        held = ConsumerBusy("another consumer works this queue off", where=where, todo="Wait for it, or stop it.")
+        beside = stream_beside(queue.name, "streamvault-consumer-")
+        self._lease = Lease.take(queue.store, beside, str(queue.name), held=held, wait_seconds=wait_seconds)
+        try:
+            start = queue.info().start_offset
+        except BaseException:
+            self._lease.release(remove=True)
+            raise
+        self._backlog = Backlog(queue, start)
+        self._settled = self._processed = start
+
+    def run(self, handler: Handler, *, idle_seconds: float | None = None) -> QueueMetrics:
+        """Hand out batches in order until told to stop.
+
+        Args:
+            handler: see `Handler`.
+            idle_seconds: return when nothing came for so long; 0 works off what is there; None waits for ever.
+
+        Raises:
+            ConsumerBusy: another consumer took over.
+            BadEntry: an entry cannot be decoded; all before it is handled, it and what follows is kept.
+            StreamStoreError: the store could not be used.
+            Exception: what the handler raised at the last of its tries; its batch is kept.
+        """
+        quiet_since = time.monotonic()
+        pause = FIRST_LOOK
+        while not self._stop.is_set():
+            self._lease.check()
+            batch = self._backlog.next_batch(self._batch_entries, self._batch_bytes)
+            if not batch:
+                if idle_seconds is not None and time.monotonic() - quiet_since >= idle_seconds:
+                    break
+                self._stop.wait(pause)
+                pause = min(2 * pause, LONGEST_LOOK)
+                continue
+            if not self._handled(handler, batch):
+                break
+            self._note(batch)
+            pause, quiet_since = FIRST_LOOK, time.monotonic()
+        return self.metrics()
+
+    def stop(self) -> None:
+        """Let `run` return after the batch it is at, or at once if that one fails. From any thread."""
+        self._stop.set()
+
+    def metrics(self) -> QueueMetrics:
+        """How it is doing now; asks the store. From any thread."""
+        return QueueMetrics(
+            outstanding_bytes=self._queue.outstanding(),
+            entries=self._entries,
+            bytes=self._bytes,
+            retries=self._retries,
+            latency_seconds=self._latency / self._entries if self._entries else 0.0,
+        )
+
+    def close(self) -> None:
+        """Give the queue back to other consumers."""
+        try:
+            self._settle()
+        finally:
+            self._lease.release(remove=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._lease.release(remove=True)
+
+    def _handled(self, handler: Handler, batch: Sequence[Entry]) -> bool:
+        """Whether a batch was handled; False if it was given up because of `stop`."""
+        try:
+            self._attempts(handler, batch)
+        except Exception:
+            if self._stop.is_set():
+                return False
+            raise
+        return True
+
+    def _note(self, batch: Sequence[Entry]) -> None:
+        """A batch is handled: drop it."""
+        now = time.time()
+        self._queue.processed(batch[-1].end)
+        self._processed = batch[-1].end
+        self._entries += len(batch)
+        self._bytes += batch[-1].end - batch[0].offset
+        self._latency += sum(now - entry.put_time for entry in batch)
+        if self._processed - self._settled >= SETTLE_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._processed > self._settled:
+            self._queue.settle(self._processed)
+            self._settled = self._processed
+
+    def _tell(self, state: RetryCallState) -> None:
+        self._retries += 1
+        error = state.outcome.exception() if state.outcome else None
+        if self._failing is not None and error is not None:
+            self._failing(error, state.upcoming_sleep)

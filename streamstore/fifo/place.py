@@ -1,0 +1,97 @@
+"""Where a queue is: one segment of one stream, marked as a queue by a tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from problems import Conflict
+from streamstore.errors import NoSuchScope, StreamExists
+from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
+from streamstore.store import StreamStore
+
+__all__ = ["NotAQueue", "QueueSegment"]
+
+MARK = "streamvault-queue"
+
+ROLLOVER_BYTES = 16 * 1024 * 1024
+"""Size at which stored chunks roll over: what is truncated is freed by the chunk."""
+
+
+class NotAQueue(Conflict):
+    """The stream exists and is no queue, so nothing is put in, and above all nothing truncated."""
+
+
+class QueueSegment:
+    """The segment of a queue; `open` it or `make` it.
+
+    Attributes:
+        store: where it is. name: of the stream. segment: its only one.
+    """
+
+    def __init__(self, store: StreamStore, name: StreamName, segment: SegmentId) -> None:
+        self.store = store
+        self.name = name
+        self.segment = segment
+
+    @classmethod
+    def open(cls, store: StreamStore, name: StreamName) -> QueueSegment:
+        """A queue that exists.
+
+        Raises:
+            NoSuchScope, NoSuchStream: it does not.
+            NotAQueue: the stream is something else.
+        """
+        described = store.describe(name)
+        (segment, *more) = described.epochs[-1].segments
+        if MARK not in described.configuration.tags or more or len(described.epochs) > 1 or described.sealed:
+            raise NotAQueue(
+                "the stream is not a queue",
+                where=f"{store.uri}/{name}",
+                todo="Name a stream that does not exist yet, or a queue.",
+            )
+        return cls(store, name, segment)
+
+    @classmethod
+    def make(cls, store: StreamStore, name: StreamName) -> QueueSegment:
+        """A queue, made if need be together with its scope.
+
+        Raises:
+            NotAQueue: the stream is something else.
+        """
+        if not store.exists(name):
+            configuration = StreamConfiguration(tags=(MARK,), rollover_bytes=ROLLOVER_BYTES)
+            try:
+                try:
+                    store.create_stream(name, configuration)
+                except NoSuchScope:
+                    store.create_scope(name.scope)
+                    store.create_stream(name, configuration)
+            except StreamExists:
+                pass
+        return cls.open(store, name)
+
+    @property
+    def where(self) -> str:
+        """The segment's full name, for messages."""
+        return f"{self.store.uri}/{self.segment.in_stream(self.name)}"
+
+    def info(self) -> SegmentInfo:
+        """Where what is outstanding starts and ends now."""
+        return self.store.segment_info(self.name, [self.segment])[0]
+
+    def outstanding(self) -> int:
+        """Bytes that were put in and not yet handled."""
+        info = self.info()
+        return info.write_offset - info.start_offset
+
+    def read(self, start: int, end: int) -> Iterator[memoryview]:
+        """The bytes of a range; see `StreamStore.read`."""
+        return self.store.read(self.name, self.segment, start, end)
+
+    def processed(self, offset: int) -> None:
+        """Drop what lies below an offset; the others see it as progress at once."""
+        self.store.truncate_segment(self.name, self.segment, offset)
+
+    def settle(self, offset: int) -> None:
+        """Let the stream's head follow what `processed` dropped."""
+        self.store.truncate(StreamCut(self.name, {self.segment: offset}))

@@ -1,0 +1,127 @@
+"""Putting entries into a queue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from problems import Failed, Usage
+from streamstore.errors import OffsetConflict, SegmentTruncated, StoreBusy
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, encode_entry
+from streamstore.fifo.place import QueueSegment
+
+__all__ = ["LIMIT_BYTES", "Producer", "QueueFull"]
+
+LIMIT_BYTES = 64 * 1024 * 1024
+"""How much may be outstanding unless a producer is told otherwise."""
+
+BLOCK_BYTES = 1024 * 1024
+"""`Producer.put_many` appends so much at once."""
+
+WAIT_SECONDS = 60.0
+LONGEST_PAUSE = 0.5
+
+
+class QueueFull(Failed):
+    """More is outstanding than the limit allows, and the consumer did not make room in time. Nothing was put in."""
+
+
+class Producer:
+    """Puts entries into a queue, beside any number of other producers.
+
+    Between two puts it holds nothing of the queue, so no producer keeps another out. A put is appended at a known
+    offset and only there; if somebody else was faster, it is appended again behind theirs, once.
+
+    Args:
+        queue: where to.
+        limit: bytes that may be outstanding (write offset less start offset).
+        wait_seconds: for how long a put waits for room, or for other producers.
+
+    Raises:
+        Usage: the limit is smaller than the largest entry.
+    """
+
+    def __init__(self, queue: QueueSegment, *, limit: int = LIMIT_BYTES, wait_seconds: float = WAIT_SECONDS) -> None:
+        if limit < MAX_ENTRY_BYTES + OVERHEAD_BYTES:
+            raise Usage(
+                f"a queue has to have room for one entry of {MAX_ENTRY_BYTES} bytes at least", where=f"limit {limit}"
+            )
+        self._queue = queue
+        self._limit = limit
+        self._start = 0
+        self._attempts = Retrying(
+            retry=retry_if_exception_type((QueueFull, OffsetConflict, StoreBusy)),
+            stop=stop_after_delay(wait_seconds),
+            wait=wait_random_exponential(multiplier=0.01, max=LONGEST_PAUSE),
+            reraise=True,
+        )
+
+    def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:
+        """Put one entry in; when this returns it survives a kill. Waits while too much is outstanding.
+
+        Args:
+            content: of the entry.
+            name: of the entry; a new one if not given.
+
+        Returns:
+            The entry's name.
+
+        Raises:
+            QueueFull: there was no room in time. OffsetConflict, StoreBusy: others were faster all the time. Nothing
+                was put in.
+            StreamStoreUnavailable: the store went away; the entry may have been put in.
+            ValueError: the content is larger than `MAX_ENTRY_BYTES`.
+        """
+        name = name or uuid.uuid4()
+        self._attempts(self._append, encode_entry(content, name))
+        return name
+
+    def put_many(self, contents: Iterable[bytes]) -> Iterator[int]:
+        """Put entries in, some at a time; yields how many were put in each time. Raises as `put`.
+
+        Those that come together are put in together or not at all.
+        """
+        block, count = bytearray(), 0
+        for content in contents:
+            entry = encode_entry(content)
+            if block and len(block) + len(entry) > BLOCK_BYTES:
+                self._attempts(self._append, bytes(block))
+                yield count
+                block, count = bytearray(), 0
+            block += entry
+            count += 1
+        if block:
+            self._attempts(self._append, bytes(block))
+            yield count
+
+    def _append(self, block: bytes) -> None:
+        """Append a block at the queue's end, as it is now."""
+        appender = self._queue.store.appender(self._queue.name, self._queue.segment, in_flight=1)
+        try:
+            end = appender.offset + len(block)
+            self._check_room(end)
+            try:
+                appender.append(block)
+                appender.flush()
+            except SegmentTruncated:
+                return  # it was appended, the answer was lost, and the consumer has handled it meanwhile
+            except OffsetConflict:
+                if appender.acknowledged < end:
+                    raise
+                # ours is there; somebody else's came behind it while the answer was lost
+        finally:
+            appender.close()
+
+    def _check_room(self, end: int) -> None:
+        """The start offset only grows, so it is asked for only when the last one known says that there is no room."""
+        if end - self._start <= self._limit:
+            return
+        self._start = self._queue.info().start_offset
+        if end - self._start > self._limit:
+            raise QueueFull(
+                f"the queue is full: {end - self._start} bytes would be outstanding, {self._limit} may be",
+                where=self._queue.where,
+                todo="Work it off, or wait.",
+            )

@@ -1,0 +1,138 @@
+"""`streamvault work`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from problems import Usage
+from sparkrun.progress import Progress
+from streamvault.cli import queue_
+from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_span
+from streamvault.cli.output import OutputClosed, Results
+from streamvault.cli.running import run, whole_command
+from streamvault.sizes import bytes_text, count_text, seconds_text
+from streamvault.work.reports import FinishedRequest, WorkReport
+
+__all__ = ["work"]
+
+
+def work(
+    queue: QueueArgument,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Work off what waits, then end.")] = False,
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            "--idle",
+            metavar="TIME",
+            parser=parse_span,
+            help="End when nothing came for so long, e.g. 60s.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            parser=parse_span,
+            help="Begin no request after so long, e.g. 1h.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="TIME", parser=parse_span, help="Wait so long for another worker of this queue."
+        ),
+    ] = "0s",  # type: ignore[assignment]  # typer parses defaults too
+    tries: Annotated[
+        int | None,
+        typer.Option(
+            "--tries", metavar="N", min=1, help="End after N tries while a store does not answer.", show_default=False
+        ),
+    ] = None,
+    master: Master = "local[*]",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do nothing; show what waits.")] = False,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Work the requests of a queue off, one after the other, until interrupted.
+
+    A line (with --json an object) for each finished request, and one at the end. A request that cannot be done is put
+    aside; the exit code tells.
+    """
+    if dry_run:
+        return queue_.queue(queue, as_json=as_json, log_level=log_level)
+    real: list[Results] = []
+
+    def do(progress: Progress) -> WorkReport:
+        if once and idle is not None:
+            raise Usage("--once ends when nothing waits, --idle some time after", todo="Give one of them.")
+        from streamvault.work.working import work_queue
+
+        def finished(request: FinishedRequest) -> None:
+            progress.end()
+            with suppress(OutputClosed):
+                if as_json:
+                    real[0].json(request.to_json())
+                else:
+                    real[0].line(_line(request))
+
+        report = work_queue(
+            queue,
+            idle_seconds=0.0 if once else idle,
+            for_seconds=limit,
+            wait_seconds=wait,
+            tries=tries,
+            master=master,
+            finished=finished,
+            progress=progress,
+        )
+        return whole_command(report)
+
+    return run(
+        do,
+        show=_show,
+        document=WorkReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        resumable=True,
+        exit_code=_exit_code,
+        begun=real.append,
+    )
+
+
+def _exit_code(report: WorkReport) -> int:
+    """What the failed requests have in common, or 1; 1 also if time was over before a request could be done."""
+    codes = set(report.failed_exit_codes) | ({1} if report.unfinished else set())
+    return codes.pop() if len(codes) == 1 else 1 if codes else 0
+
+
+def _line(request: FinishedRequest) -> str:
+    if request.error is not None:
+        why = ": ".join(str(request.error[key]) for key in ("what", "where") if request.error[key])
+        return f"failed: {request.text} ({request.id}): {why}"
+    report = request.report or {}
+    again = " (was restored before; verified)" if report.get("unchanged") else ""
+    if request.kind == "delete":
+        moved = f", {count_text(report['objects_deleted'], 'object')}"
+        return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}"
+    moved = f", {report['events']:,} events, {bytes_text(report['bytes'])}" if "events" in report else ""
+    return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}{again}"
+
+
+def _show(results: Results, report: WorkReport) -> None:
+    results.line(f"worked on {report.queue}: {report.done:,} done, {report.failed:,} failed")
+    aside = f"{bytes_text(report.failed_bytes)} in {report.queue}-failed" if report.failed_bytes else ""
+    results.fields(
+        {
+            "unfinished": report.unfinished,
+            "waiting": bytes_text(report.outstanding_bytes),
+            "put aside": aside,
+            "seconds": seconds_text(report.total_seconds),
+        }
+    )

@@ -1,0 +1,70 @@
+"""Deletions that wait in a queue: asked for by a rotation, done by whoever works the queue off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from manifests.deleting import delete_dropped
+from manifests.listing import read_listing
+from manifests.marks import find_dropped
+from objectstore.uri import RootAddress
+from problems import Usage
+from streamstore.fifo import Producer
+from streamstore.fifo.backlog import outstanding_entries
+from streamstore.model import StreamName
+from streamvault.work.model import DeleteRequest, NotARequest, Request, decode_request, encode
+from streamvault.work.place import open_queue
+
+__all__ = ["delete", "request_deletions"]
+
+
+def request_deletions(queue: str, root: str, stream: StreamName, generations: Iterable[int]) -> tuple[int, ...]:
+    """Ask for the data of dropped generations to be deleted, but for those whose deletion waits already.
+
+    Args:
+        queue: the queue's URI; it is made if need be.
+        root: the archive's root.
+        stream: which archive.
+        generations: the numbers of their dropped marks, which are there.
+
+    Returns:
+        Those that were asked for now.
+    """
+    wanted = [DeleteRequest(root=root, archive=str(stream), generation=number) for number in generations]
+    if not wanted:
+        return ()
+    with open_queue(queue) as place:
+        waiting = place.waiting(make=True)
+        found = (_request(entry.content) for entry in outstanding_entries(waiting))
+        there = {request for request in found if request in wanted}
+        producer = Producer(waiting)
+        new = [request for request in wanted if request not in there]
+        for request in new:
+            producer.put(encode(request))
+    return tuple(request.generation for request in new)
+
+
+def delete(request: DeleteRequest) -> dict[str, Any]:
+    """Delete a dropped generation's data; what is gone already is no error.
+
+    Raises:
+        Usage: the generation was not dropped.
+    """
+    root, stream = RootAddress.parse(request.root).resolve(), StreamName.parse(request.archive)
+    store, prefix = root.open(), f"{stream}/"
+    mark = find_dropped(store, stream, request.generation)
+    if mark is None:
+        if read_listing(store, prefix).dropped <= request.generation:
+            raise Usage("this generation was not dropped", where=f"{store.uri}/{stream}, {request.generation}")
+        return {"unchanged": True, "objects_deleted": 0, "requests": 0}
+    done = delete_dropped(root, prefix, mark)
+    return {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
+
+
+def _request(content: bytes) -> Request | None:
+    try:
+        request = decode_request(content)
+    except NotARequest:
+        return None
+    return request if isinstance(request, DeleteRequest) else None

@@ -1,0 +1,311 @@
+"""The contract of durable queues as tests: the same on every stream store."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+
+import pytest
+
+from problems import Usage
+from streamstore import lease
+from streamstore.errors import NoSuchStream
+from streamstore.fifo import (
+    MAX_ENTRY_BYTES,
+    Consumer,
+    ConsumerBusy,
+    Entry,
+    NotAQueue,
+    Producer,
+    QueueFull,
+    QueueSegment,
+)
+from streamstore.fifo.entry import OVERHEAD_BYTES, BadEntry, encode_entry
+from streamstore.framing import frame
+from streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamstore.store import StreamStore
+
+Open = Callable[[], StreamStore]
+LIMIT = MAX_ENTRY_BYTES + OVERHEAD_BYTES
+
+
+class Handled:
+    """A handler that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Entry]] = []
+
+    def __call__(self, batch: Sequence[Entry]) -> None:
+        self.batches.append(list(batch))
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [entry.content for batch in self.batches for entry in batch]
+
+
+def numbers(count: int, prefix: str = "") -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def put_all(queue: QueueSegment, contents: list[bytes]) -> None:
+    assert sum(Producer(queue).put_many(contents)) == len(contents)
+
+
+def work_off(queue: QueueSegment, **options: int) -> Handled:
+    handled = Handled()
+    with Consumer(queue, **options) as consumer:  # type: ignore[arg-type]
+        consumer.run(handled, idle_seconds=0)
+    return handled
+
+
+class DurableQueueContract:
+    """Subclasses give `open_store`; all it opens is one place.
+
+    Attributes:
+        keeps_out: whether the store itself keeps others from a segment while its appender's process lives.
+    """
+
+    keeps_out: bool
+
+    @pytest.fixture
+    def open_store(self) -> Open:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def stores(self, open_store: Open) -> Iterator[Open]:
+        with ExitStack() as stack:
+            yield lambda: stack.enter_context(closing(open_store()))
+
+    @pytest.fixture
+    def store(self, stores: Open) -> StreamStore:
+        return stores()
+
+    @pytest.fixture
+    def name(self, scope_name: str) -> StreamName:
+        return StreamName(scope_name, "queue")
+
+    @pytest.fixture
+    def queue(self, store: StreamStore, name: StreamName) -> QueueSegment:
+        return QueueSegment.make(store, name)
+
+    def test_what_is_put_in_comes_out_in_order_and_is_gone(self, queue: QueueSegment) -> None:
+        producer = Producer(queue)
+        before = time.time()
+        names = [producer.put(content) for content in (b"one", b"", bytes(100), frame(b"like an event"))]
+        assert queue.outstanding() > 0
+        handled = Handled()
+        with Consumer(queue) as consumer:
+            metrics = consumer.run(handled, idle_seconds=0)
+        assert handled.contents == [b"one", b"", bytes(100), frame(b"like an event")]
+        entries = [entry for batch in handled.batches for entry in batch]
+        assert [entry.name for entry in entries] == names
+        assert all(before - 0.001 <= entry.put_time <= time.time() for entry in entries)
+        assert [entry.end for entry in entries[:-1]] == [entry.offset for entry in entries[1:]]
+        assert (metrics.entries, metrics.outstanding_bytes, metrics.retries) == (4, 0, 0)
+        assert metrics.bytes == entries[-1].end
+        assert 0.0 <= metrics.latency_seconds <= time.time() - before
+        assert queue.outstanding() == 0
+        assert queue.store.describe(queue.name).head.offsets == {queue.segment: entries[-1].end}
+        assert list(queue.store.list_streams(queue.name.scope)) == [queue.name], "the lease's stream is gone"
+        assert work_off(queue).contents == []
+
+    def test_the_largest_entry(self, queue: QueueSegment) -> None:
+        largest = bytes(MAX_ENTRY_BYTES)
+        put_all(queue, [b"before", largest, b"after"])
+        handled = work_off(queue, batch_bytes=1000)
+        assert handled.contents == [b"before", largest, b"after"]
+        assert [len(batch) for batch in handled.batches] == [1, 1, 1]
+        with pytest.raises(ValueError, match="at most"):
+            Producer(queue).put(largest + b"x")
+
+    def test_batches_are_bounded_in_entries_and_bytes(self, queue: QueueSegment) -> None:
+        put_all(queue, numbers(25))
+        assert [len(batch) for batch in work_off(queue, batch_entries=10).batches] == [10, 10, 5]
+        put_all(queue, [bytes(400)] * 6)
+        assert [len(batch) for batch in work_off(queue, batch_bytes=1000).batches] == [2, 2, 2]
+
+    def test_a_queue_is_made_once_and_nothing_else_is_taken_for_one(
+        self, store: StreamStore, queue: QueueSegment, stores: Open
+    ) -> None:
+        put_all(queue, [b"kept"])
+        again = QueueSegment.make(stores(), queue.name)
+        assert again.segment == queue.segment
+        assert QueueSegment.open(stores(), queue.name).outstanding() == queue.outstanding()
+        with pytest.raises(NoSuchStream):
+            QueueSegment.open(store, StreamName(queue.name.scope, "other"))
+        other = StreamName(queue.name.scope, "data")
+        store.create_stream(other, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        with pytest.raises(NotAQueue, match="is not a queue"):
+            QueueSegment.make(store, other)
+
+    def test_producers_beside_each_other(self, queue: QueueSegment, stores: Open) -> None:
+        """Each one's entries are there once and in its order, whoever was faster."""
+
+        def produce(number: int) -> None:
+            mine = QueueSegment.open(stores(), queue.name)
+            producer = Producer(mine)
+            for content in numbers(12, f"{number}-"):
+                producer.put(content)
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(produce, range(3)))
+        contents = work_off(queue).contents
+        assert len(contents) == 36
+        for number in range(3):
+            assert [c for c in contents if c.startswith(b"%d-" % number)] == numbers(12, f"{number}-")
+
+    def test_a_producer_waits_for_room_and_sees_the_progress_of_a_consumer_elsewhere(
+        self, queue: QueueSegment, stores: Open
+    ) -> None:
+        half = bytes(LIMIT // 2)
+        producer = Producer(queue, limit=LIMIT, wait_seconds=0.3)
+        producer.put(half)
+        with pytest.raises(QueueFull, match="the queue is full"):
+            producer.put(half)
+        assert queue.outstanding() == len(half) + OVERHEAD_BYTES, "nothing was put in"
+        elsewhere = QueueSegment.open(stores(), queue.name)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(Producer(queue, limit=LIMIT, wait_seconds=60).put, half)
+            time.sleep(0.1)
+            assert not waiting.done()
+            assert len(work_off(elsewhere).contents) >= 1
+            waiting.result(60)
+        assert queue.info().write_offset == 2 * (OVERHEAD_BYTES + len(half))
+        with pytest.raises(Usage):
+            Producer(queue, limit=1000)
+
+    def test_one_consumer_at_a_time(self, queue: QueueSegment, stores: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lease, "BEAT_SECONDS", 0.2)
+        elsewhere = QueueSegment.open(stores(), queue.name)
+        first = Consumer(queue)
+        with pytest.raises(ConsumerBusy, match="another consumer works this queue off"):
+            Consumer(elsewhere)
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(Consumer, elsewhere, wait_seconds=60)
+            time.sleep(0.3)
+            assert not second.done()
+            first.close()
+            second.result(60).close()
+
+    def test_a_consumer_that_fell_silent_is_followed_and_takes_nothing_away(
+        self, queue: QueueSegment, stores: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lease, "BEAT_SECONDS", 3600.0)
+        monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.5)
+        put_all(queue, numbers(4))
+        handled = Handled()
+        silent = Consumer(queue, batch_entries=1)
+        elsewhere = QueueSegment.open(stores(), queue.name)
+        if self.keeps_out:
+            with pytest.raises(ConsumerBusy):
+                Consumer(elsewhere)
+            silent.close()
+            return
+        second = Consumer(elsewhere, batch_entries=2)
+        silent._lease._beat()
+        with pytest.raises(ConsumerBusy, match="lost its lease"):
+            silent.run(handled, idle_seconds=0)
+        assert handled.contents == []
+        second.run(handled, idle_seconds=0)
+        second.close()
+        assert handled.contents == numbers(4)
+
+    def test_a_failing_handler_is_called_again_with_the_same(self, queue: QueueSegment) -> None:
+        put_all(queue, numbers(3))
+        calls: list[list[bytes]] = []
+        names: set[tuple[uuid.UUID, ...]] = set()
+        told: list[str] = []
+
+        def failing_twice(batch: Sequence[Entry]) -> None:
+            calls.append([entry.content for entry in batch])
+            names.add(tuple(entry.name for entry in batch))
+            if len(calls) <= 2:
+                raise OSError(f"no luck {len(calls)}")
+
+        with Consumer(queue, longest_pause=0.05, failing=lambda error, _: told.append(str(error))) as consumer:
+            metrics = consumer.run(failing_twice, idle_seconds=0)
+        assert calls == [numbers(3)] * 3
+        assert len(names) == 1, "whoever gets an entry twice can tell"
+        assert told == ["no luck 1", "no luck 2"]
+        assert (metrics.entries, metrics.retries) == (3, 2)
+
+    def test_a_handler_that_never_succeeds_loses_nothing(self, queue: QueueSegment) -> None:
+        put_all(queue, numbers(3))
+        before = queue.info()
+
+        def never(batch: Sequence[Entry]) -> None:
+            raise OSError("never")
+
+        consumer = Consumer(queue, tries=2, longest_pause=0.05)
+        with pytest.raises(OSError, match="never"), consumer:
+            consumer.run(never)
+        assert queue.info() == before
+        assert work_off(queue).contents == numbers(3)
+
+    def test_it_is_stopped_from_another_thread(self, queue: QueueSegment) -> None:
+        """Idle, in a batch, and between the tries of one that fails; what is not handled stays."""
+        with Consumer(queue) as consumer:
+            threading.Timer(0.1, consumer.stop).start()
+            assert consumer.run(Handled()).entries == 0
+        put_all(queue, numbers(4))
+        with Consumer(queue, batch_entries=2) as consumer:
+
+            def stopping(batch: Sequence[Entry]) -> None:
+                consumer.stop()
+
+            assert consumer.run(stopping).entries == 2
+        tried = threading.Event()
+        with Consumer(queue, failing=lambda *_: tried.set()) as consumer, ThreadPoolExecutor(1) as pool:
+
+            def never(batch: Sequence[Entry]) -> None:
+                raise OSError("never")
+
+            running = pool.submit(consumer.run, never)
+            assert tried.wait(60)
+            consumer.stop()
+            assert running.result(60).entries == 0
+        assert work_off(queue).contents == numbers(4)[2:]
+
+    def test_it_waits_for_entries_until_nothing_comes(self, queue: QueueSegment) -> None:
+        handled = Handled()
+        with Consumer(queue) as consumer, ThreadPoolExecutor(1) as pool:
+            running = pool.submit(consumer.run, handled, idle_seconds=0.6)
+            time.sleep(0.1)
+            Producer(queue).put(b"late")
+            assert running.result(60).entries == 1
+        with Consumer(queue) as consumer:
+            put_all(queue, [b"x"])
+            consumer.stop()
+            assert consumer.run(handled).entries == 0
+
+    @pytest.mark.parametrize(
+        "foreign",
+        [
+            b"\xff" * 64,
+            frame(b"an event that is no entry of a queue, however long it may be"),
+            encode_entry(b"content")[:-1] + b"X",
+            encode_entry(b"content")[:8] + b"\x02" + encode_entry(b"content")[9:],
+            encode_entry(b"content")[:-1],
+            frame(b""),
+        ],
+        ids=["bytes", "event", "checksum", "version", "torn", "empty"],
+    )
+    def test_what_is_no_entry_stops_it_and_is_kept(self, queue: QueueSegment, foreign: bytes) -> None:
+        put_all(queue, numbers(3))
+        good = queue.info().write_offset
+        with queue.store.appender(queue.name, queue.segment) as appender:
+            appender.append(foreign)
+        handled = Handled()
+        for _ in range(2):
+            consumer = Consumer(queue)
+            with pytest.raises(BadEntry) as raised, consumer:
+                consumer.run(handled, idle_seconds=0)
+            assert raised.value.exit_code == 3
+            assert f"{queue.segment.in_stream(queue.name)} at offset {good}" in raised.value.where
+        assert handled.contents == numbers(3), "what came before it was handled, once"
+        assert queue.info().start_offset == good
+        assert queue.info().write_offset == good + len(foreign)

@@ -1,0 +1,419 @@
+"""Requests in a queue: asked for, worked off, failed, put back; and what the commands print."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectstore.errors import ObjectStoreUnavailable
+from problems import Conflict, Damaged, Failed, Problem, Usage
+from sparkrun.progress import Progress
+from streamstore.errors import InvalidName, NoSuchStream
+from streamstore.fifo import Consumer, Entry, NotAQueue, Producer, QueueSegment
+from streamstore.lease import LeaseHeld
+from streamstore.model import StreamConfiguration, StreamName
+from streamstore.uri import parse_stream
+from streamvault import request_restore, show_queue, work_queue
+from streamvault.cli import main
+from streamvault.work import handlers
+from streamvault.work.model import (
+    DeleteRequest,
+    NotARequest,
+    RestoreRequest,
+    decode_failed,
+    decode_request,
+    encode,
+)
+from streamvault.work.reports import FinishedRequest, WorkReport
+from tests.streams import append_events
+from tests.unit.small_archives import Vault
+
+ARCHIVE = "s3://vault/backups/shop/orders"
+Handler = Callable[[Any, handlers.Workshop], dict[str, Any]]
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> str:
+    return f"local://{tmp_path}/queues/ops/restores"
+
+
+def target(queue: str, number: int = 0) -> str:
+    return f"{queue}-target-{number}"
+
+
+def ask(queue: str, count: int) -> list[str]:
+    return [request_restore(ARCHIVE, target(queue, number), queue=queue).id for number in range(count)]
+
+
+@contextmanager
+def open_segment(uri: str) -> Iterator[QueueSegment]:
+    address, name = parse_stream(uri)
+    with address.open() as store:
+        yield QueueSegment.make(store, name)
+
+
+def put(uri: str, content: bytes) -> str:
+    with open_segment(uri) as segment:
+        return str(Producer(segment).put(content))
+
+
+def work(queue: str, **options: Any) -> tuple[WorkReport, list[FinishedRequest], list[str]]:
+    finished: list[FinishedRequest] = []
+    warnings: list[str] = []
+    progress = Progress()
+    progress.warn = warnings.append  # type: ignore[method-assign]
+    options = {"idle_seconds": 0.0, "master": "inline", **options}
+    return work_queue(queue, finished=finished.append, progress=progress, **options), finished, warnings
+
+
+@pytest.fixture
+def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
+    """A function that sets what is done for a restore."""
+
+    def use(handler: Handler) -> None:
+        monkeypatch.setattr("streamvault.work.attempts.HANDLERS", {"restore": handler})
+
+    return use
+
+
+def fine(request: RestoreRequest, _workshop: handlers.Workshop) -> dict[str, Any]:
+    return {"events": 1, "bytes": 2}
+
+
+# Requests as they lie in the queue
+
+NAMES = st.text(min_size=1, max_size=20)
+RESTORES = st.builds(
+    RestoreRequest,
+    archive=NAMES,
+    stream=NAMES,
+    from_cut=st.none() | st.dictionaries(NAMES, st.integers(0, 2**63 - 1), max_size=3),
+    generation=st.none() | st.integers(1, 2**31),
+    at=st.none() | st.datetimes(timezones=st.just(UTC)),
+    offsets=st.sampled_from(["keep", "shift"]),
+    read_back=st.booleans(),
+)
+DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.integers(1, 2**31))
+
+
+@settings(max_examples=50)
+@given(RESTORES | DELETES)
+def test_a_request_comes_back(request: RestoreRequest | DeleteRequest) -> None:
+    assert decode_request(encode(request)) == request
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "rename"},
+        {"version": 2},
+        {"generation": 0},
+        {"more": 1},
+        {"stream": None},
+        {"at": "2026-01-01T00:00:00"},
+    ],
+)
+def test_another_kind_or_version_or_field_is_refused(change: dict[str, Any]) -> None:
+    told = json.loads(encode(RestoreRequest(archive="a", stream="b"))) | change
+    with pytest.raises(NotARequest, match="no request that this release knows"):
+        decode_request(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "restore"}'])
+def test_what_is_no_request_is_refused(content: bytes) -> None:
+    with pytest.raises(NotARequest):
+        decode_request(content)
+
+
+# Asking
+
+
+def test_what_is_asked_for_lies_in_the_queue(queue: str) -> None:
+    told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
+    with open_segment(queue) as segment, Consumer(segment) as consumer:
+        entries: list[Entry] = []
+        consumer.run(entries.extend, idle_seconds=0)
+    assert [str(entry.name) for entry in entries] == [told.id]
+    request = decode_request(entries[0].content)
+    assert request == RestoreRequest(
+        archive=ARCHIVE, stream=target(queue), at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift"
+    )
+    assert told.outstanding_bytes == entries[0].end - entries[0].offset
+    assert "generation" not in told.request
+
+
+def test_a_dry_run_puts_nothing_in(queue: str) -> None:
+    assert request_restore(ARCHIVE, target(queue), queue=queue, dry_run=True).dry_run
+    with pytest.raises(Problem, match="no such scope"):
+        show_queue(queue)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"archive": "nonsense"},
+        {"archive": "s3://vault/shop"},
+        {"stream": "nonsense"},
+        {"queue": "nonsense"},
+        {"generation": 0},
+        {"offsets": "move"},
+        {"window": 1},
+        {"generation": 1, "at": "2026-01-02T00:00:00Z"},
+        {"at": "soon"},
+        {"from_cut": "[]"},
+        {"at": datetime(2026, 1, 2)},  # noqa: DTZ001
+    ],
+)
+def test_what_cannot_be_meant_is_not_asked_for(queue: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        request_restore(**{"archive": ARCHIVE, "stream": target(queue), "queue": queue, **wrong})
+
+
+def test_a_stream_that_is_no_queue_is_left_alone(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(30)
+    for verb in (
+        lambda: request_restore(ARCHIVE, vault.uri(StreamName("scope", "x")), queue=vault.uri()),
+        lambda: work_queue(vault.uri(), idle_seconds=0),
+        lambda: show_queue(vault.uri()),
+    ):
+        with pytest.raises(NotAQueue):
+            verb()
+
+
+# Working
+
+
+def test_a_stream_is_restored_and_the_same_again_is_harmless(tmp_path: Path, queue: str) -> None:
+    vault = Vault(tmp_path)
+    vault.make(200)
+    vault.export()
+    restored = vault.uri(StreamName("scope", "restored"))
+    first, second = (request_restore(vault.archive, restored, queue=queue).id for _ in range(2))
+    report, finished, warnings = work(queue)
+    assert (report.done, report.failed, report.outstanding_bytes, warnings) == (2, 0, 0, [])
+    assert [one.id for one in finished] == [first, second]
+    assert [one.report["unchanged"] for one in finished if one.report] == [False, True]
+    with vault.store as store:
+        before = store.describe(StreamName("scope", "restored"))
+        append_events(store, StreamName("scope", "restored"), min(before.tail.offsets), [b"new"])
+    request_restore(vault.archive, restored, queue=queue)
+    report, finished, _ = work(queue)
+    assert (report.done, report.failed, report.failed_exit_codes) == (0, 1, (4,)), "it was written to since"
+    assert finished[0].error is not None
+    assert finished[0].error["what"] == "the stream exists"
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "code"),
+    [
+        (Usage("no"), 1, 2),
+        (Conflict("no"), 1, 4),
+        (Damaged("no"), 1, 3),
+        (Failed("no"), 3, 1),
+        (KeyError("no"), 3, 1),
+    ],
+)
+def test_what_fails_for_good_is_put_aside_and_the_next_is_done(
+    queue: str, restoring: Callable[[Handler], None], error: Exception, tries: int, code: int
+) -> None:
+    ids = ask(queue, 2)
+
+    def first_fails(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        if request.stream == target(queue, 0):
+            raise error
+        return fine(request, workshop)
+
+    restoring(first_fails)
+    report, finished, warnings = work(queue)
+    assert [(one.id, one.ok, one.tries) for one in finished] == [(ids[0], False, tries), (ids[1], True, 1)]
+    assert (report.done, report.failed, report.failed_exit_codes) == (1, 1, (code,))
+    assert (report.retries, len(warnings)) == (tries - 1, tries - 1)
+    shown = show_queue(queue)
+    assert (shown.waiting, shown.failed) == (0, 1)
+    assert shown.first_failed[0].id == ids[0]
+    assert "no" in shown.first_failed[0].error
+    assert shown.first_failed[0].text == f"restore {ARCHIVE} into {target(queue, 0)}"
+    # back under the same id
+    shown = show_queue(queue, failed="retry")
+    assert (shown.waiting, shown.failed, shown.moved, shown.first_waiting[0].id) == (1, 0, 1, ids[0])
+    restoring(fine)
+    assert work(queue)[0].done == 1
+
+
+def test_what_has_failed_can_be_dropped(queue: str) -> None:
+    put(queue, b"no request")
+    assert work(queue)[0].failed_exit_codes == (2,)
+    assert show_queue(queue).failed == 1
+    assert show_queue(queue, failed="drop").dropped == 1
+    assert show_queue(queue).failed == 0
+
+
+def test_what_is_no_request_is_kept_as_it_was(queue: str) -> None:
+    content = b'{"kind": "restore", "version": 9}\xff'
+    name = put(queue, content)
+    report, finished, _ = work(queue)
+    assert (report.failed, finished[0].id, finished[0].kind) == (1, name, "")
+    with open_segment(f"{queue}-failed") as segment, Consumer(segment) as consumer:
+        entries: list[Entry] = []
+        consumer.run(entries.extend, idle_seconds=0)
+    assert decode_failed(entries[0].content).content == content
+
+
+@pytest.mark.parametrize("error", [ObjectStoreUnavailable("away"), LeaseHeld("held")])
+def test_what_passes_is_tried_again_until_it_is_done(
+    queue: str, restoring: Callable[[Handler], None], error: Exception
+) -> None:
+    ask(queue, 1)
+    left = [error] * 3
+
+    def comes_back(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        if left:
+            raise left.pop()
+        return fine(request, workshop)
+
+    restoring(comes_back)
+    report, finished, warnings = work(queue)
+    assert (report.done, report.failed, report.retries, finished[0].tries) == (1, 0, 3, 4)
+    assert all("Tried again in" in warning for warning in warnings)
+
+
+def test_a_store_that_stays_away_ends_it_if_asked_to_and_the_request_is_kept(
+    queue: str, restoring: Callable[[Handler], None]
+) -> None:
+    (name,) = ask(queue, 1)
+
+    def away(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        raise ObjectStoreUnavailable("away")
+
+    restoring(away)
+    with pytest.raises(ObjectStoreUnavailable):
+        work(queue, tries=2)
+    report, finished, _ = work(queue, for_seconds=0.3)
+    assert (report.done, report.failed, finished) == (0, 0, [])
+    assert name in report.unfinished
+    assert report.unfinished.endswith("away")
+    assert [one.id for one in show_queue(queue).first_waiting] == [name]
+
+
+def test_an_interrupt_says_what_is_unfinished_and_keeps_it(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = ask(queue, 1)
+
+    def interrupted(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    restoring(interrupted)
+    assert main(["work", queue, "--master", "inline"]) == 130
+    told = capfd.readouterr().err.splitlines()
+    assert told[0].startswith(f"warning: unfinished, and kept in {queue}: restore {ARCHIVE}")
+    assert name in told[0]
+    assert told[1] == "streamvault: interrupted; the same command goes on where it stopped"
+    restoring(fine)
+    assert work(queue)[0].done == 1
+
+
+def test_a_time_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+
+    class Report:
+        warnings = ()
+
+        def to_json(self) -> dict[str, Any]:
+            return {}
+
+    def import_stream(archive: str, stream: str, *, at: datetime | None = None, **options: Any) -> Report:
+        calls.append({"at": at, **options})
+        return Report()
+
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    request_restore(ARCHIVE, target(queue, 0), queue=queue, at=when)
+    request_restore(ARCHIVE, target(queue, 1), queue=queue, generation=2)
+    monkeypatch.setattr(handlers, "import_stream", import_stream)
+    assert work(queue)[0].done == 2
+    assert [call["at"] for call in calls] == [when, None]
+    assert [call["generation"] for call in calls] == [None, 2]
+
+
+# Commands
+
+
+def test_what_the_commands_print(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        return (code, *capfd.readouterr())
+
+    restoring(fine)
+    code, out, err = command("request-restore", ARCHIVE, target(queue), "--queue", queue)
+    assert (code, err) == (0, "")
+    name = next(line.split()[1] for line in out.splitlines() if line.startswith("id"))
+    assert uuid.UUID(name)
+    code, out, _ = command("request-restore", ARCHIVE, target(queue), "--queue", queue, "--json")
+    assert json.loads(out)["id"] != name
+    for arguments in (("queue", queue), ("work", queue, "--dry-run")):
+        code, out, _ = command(*arguments)
+        assert code == 0
+        assert "2 requests waiting" in out
+        assert name in out
+    code, out, _ = command("work", queue, "--once", "--master", "inline", "--json")
+    *records, end = map(json.loads, out.splitlines())
+    assert code == 0
+    assert [(record["ok"], record["kind"]) for record in records] == [(True, "restore")] * 2
+    assert (end["done"], end["failed"]) == (2, 0)
+    put(queue, b"nonsense")
+    code, out, _ = command("work", queue, "--idle", "0s", "--master", "inline")
+    assert code == 2
+    assert out.splitlines()[0].startswith("failed: an entry that is no request")
+    code, out, _ = command("queue", queue, "--json")
+    assert json.loads(out)["failed"] == 1
+    code, out, _ = command("queue", queue, "--retry-failed")
+    assert "put back: 1 failed request" in out
+    assert command("queue", queue, "--retry-failed", "--drop-failed")[0] == 2
+    assert command("work", queue, "--once", "--idle", "1s")[0] == 2
+    assert command("work", queue, "--for", "soon")[0] == 2
+    assert command("work", queue, "--master", "nonsense")[0] == 2
+    assert command("queue", f"{queue}-other")[0] == 1
+
+
+def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]) -> None:
+    restoring(fine)
+    ask(queue, 1)
+    with open_segment(queue) as segment, Consumer(segment):
+        assert main(["work", queue, "--once", "--master", "inline"]) == 4
+    assert "another consumer works this queue off" in capfd.readouterr().err
+    assert work(queue)[0].done == 1
+
+
+def test_a_queue_whose_failed_ones_have_no_place_is_not_worked_on(queue: str) -> None:
+    ask(queue, 1)
+    address, name = parse_stream(f"{queue}-failed")
+    with address.open() as store:
+        store.create_stream(name, StreamConfiguration())
+    with pytest.raises(NotAQueue, match="restores-failed"):
+        work(queue)
+
+
+def test_the_queue_of_failed_requests_is_not_worked_on(queue: str) -> None:
+    for verb in (work_queue, show_queue, lambda failed: request_restore(ARCHIVE, target(queue), queue=failed)):
+        with pytest.raises(Usage, match="put aside"):
+            verb(f"{queue}-failed")
+
+
+def test_other_problems_have_their_names(queue: str) -> None:
+    with pytest.raises(InvalidName):
+        work_queue("nonsense")
+    ask(queue, 1)
+    with pytest.raises(NoSuchStream):
+        show_queue(f"{queue}-other")
