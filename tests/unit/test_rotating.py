@@ -245,6 +245,16 @@ def test_a_source_that_is_truncated_further_is_left_alone(vault: Vault) -> None:
         assert store.describe(NAME).head == tail
 
 
+def test_a_sealed_source_is_archived_and_stays(vault: Vault) -> None:
+    with vault.store as store:
+        store.seal(NAME)
+        head = store.describe(NAME).head
+        report = rotate(vault, keep=1, truncate_source=True)
+        assert (report.truncated, report.expired) == (False, (1, 2, 3, 4))
+        assert any("the stream is sealed" in warning for warning in report.warnings)
+        assert store.describe(NAME).head == head
+
+
 def test_a_source_that_is_truncated_further_in_part(vault: Vault) -> None:
     rotate(vault)
     with vault.store as store:
