@@ -62,7 +62,10 @@ def checked_cut(archive: Archive) -> StreamCut | None:
     Raises:
         Damaged: the last mark in it is of another manifest than the one that is there.
     """
-    listing = archive.listing()
+    return archive.stable(partial(_cut_of, archive))
+
+
+def _cut_of(archive: Archive, listing: Listing) -> StreamCut | None:
     numbers = listing.generations
     upto = next((index for index, number in enumerate(numbers) if number not in listing.checked), len(numbers))
     if not upto:

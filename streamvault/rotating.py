@@ -18,6 +18,7 @@ from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner, open_runner
 from streamstore.cuts import is_before
+from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
 from streamvault.expiring import Expiry, Policy, drop, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
@@ -145,8 +146,7 @@ class _Rotation:
         expiry, more = self._expire()
         queued = self._ask_for_deletions() if self.queue else ()
         cut = checked_cut(self.archive) if truncate else None
-        if cut is not None:
-            self._truncate(cut)
+        truncated = cut is not None and self._truncate(cut)
         return self._report(
             exported,
             began,
@@ -158,6 +158,7 @@ class _Rotation:
             resumed=resumed,
             queued=queued,
             cut=cut,
+            truncated=truncated,
         )
 
     def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
@@ -192,6 +193,7 @@ class _Rotation:
         resumed: bool,
         cut: StreamCut | None,
         queued: tuple[int, ...] = (),
+        truncated: bool = False,
         ranges_read: int = 0,
         deleted: DeletedData | None = None,
         dry_run: bool = False,
@@ -218,7 +220,7 @@ class _Rotation:
             requests=deleted.requests,
             resumed=resumed,
             queued=queued,
-            truncated=cut is not None and not dry_run,
+            truncated=truncated,
             cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
             seconds=round(total - self.tasks.start_seconds, 3),
@@ -255,13 +257,18 @@ class _Rotation:
     def _locks(self) -> ObjectLocks | None:
         return open_locks(self.order.root)
 
-    def _truncate(self, cut: StreamCut) -> None:
-        """Move the source's head to a cut, but for where it is further already."""
+    def _truncate(self, cut: StreamCut) -> bool:
+        """Move the source's head to a cut, but for where it is further already; False if the stream is sealed."""
         with self.order.source.open() as store:
             described = store.describe(self.order.name)
             if is_before(described, cut, described.head):
-                return
-            store.truncate(_later(cut, described.head))
+                return True
+            try:
+                store.truncate(_later(cut, described.head))
+            except StreamSealed:
+                self.warnings.append("the stream is sealed, so it cannot be truncated any more; all of it is archived")
+                return False
+        return True
 
 
 def _later(cut: StreamCut, head: StreamCut) -> StreamCut:

@@ -168,8 +168,8 @@ def test_a_rotation(shown: Shown) -> None:
     stopped = StoppedReport(generation=4, reason="retention (COMPLIANCE) of a/b", until="2030-01-01T00:00:00Z")
     report = RotateReport(
         archive=ARCHIVE, export=export, generation=9, first_generation=4, hold="monthly", checked=(9,),
-        expired=(1, 2, 3), stopped=stopped, objects_deleted=1500, requests=12, resumed=True, truncated=True,
-        cut={}, total_seconds=2.0,
+        expired=(1, 2, 3), stopped=stopped, objects_deleted=1500, requests=12, resumed=True, truncated=True, cut={},
+        total_seconds=2.0,
     )  # fmt: skip
     assert shown(show_rotation, report) == [
         f"wrote generation 9 of {ARCHIVE}",
