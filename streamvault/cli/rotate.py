@@ -124,7 +124,7 @@ def _show(results: Results, report: RotateReport) -> None:
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
             if report.requests
             else "",
-            "to be deleted": f"{_numbers(report.queued)} and what is before, by who works the queue off"
+            "to delete": f"{_numbers(report.queued)} and what is before, by who works the queue off"
             if report.queued
             else "",
             "resumed": "a deletion that an earlier run had begun" if report.resumed else "",
