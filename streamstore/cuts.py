@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from streamstore.errors import InvalidCut
 from streamstore.model import KeyRange, SegmentId, StreamCut, StreamDescription
 
-__all__ = ["is_before", "segments_between", "validate_cut"]
+__all__ = ["is_before", "later_of", "segments_between", "validate_cut"]
 
 Ranges = Mapping[SegmentId, KeyRange]
 
@@ -59,6 +59,29 @@ def is_before(description: StreamDescription, earlier: StreamCut, later: StreamC
     _check_shape(description, ranges, earlier)
     _check_shape(description, ranges, later)
     return _first_beyond(ranges, earlier, later) is None
+
+
+def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -> StreamCut:
+    """The cut that lies at the later of two cuts' positions for every key.
+
+    Of two cuts none of which names a segment and one that came out of it, neither does this one.
+
+    Raises:
+        InvalidCut: a cut is not one of the stream, or does not cover the key space once.
+    """
+    ranges = description.ranges()
+    _check_shape(description, ranges, one)
+    _check_shape(description, ranges, other)
+    offsets: dict[SegmentId, int] = {}
+    ordered = (sorted(cut.offsets, key=lambda segment: ranges[segment].low) for cut in (one, other))
+    for mine, theirs in _overlaps(ranges, *ordered):
+        if mine == theirs:
+            offsets[mine] = max(one.offsets[mine], other.offsets[mine])
+        elif mine.epoch > theirs.epoch:
+            offsets[mine] = one.offsets[mine]
+        else:
+            offsets[theirs] = other.offsets[theirs]
+    return StreamCut(one.stream, offsets)
 
 
 def segments_between(

@@ -120,8 +120,7 @@ def plan_expiry(
         if not policy.expires(newer, manifest.created):
             break
         if number in listing.holds:
-            held = "hold" if len(listing.holds[number]) == 1 else "holds"
-            return Expiry(tuple(gone), StoppedAt(number, f"{held} {', '.join(listing.holds[number])}"))
+            return Expiry(tuple(gone), _held(listing, number))
         if index == 0:
             locks = locks_of()
         lock = None if locks is None else _lock_of(archive, manifest, locks)
@@ -132,23 +131,33 @@ def plan_expiry(
     return Expiry(tuple(gone))
 
 
-def drop(archive: Archive, expiry: Expiry) -> Dropped | None:
+def drop(archive: Archive, expiry: Expiry) -> tuple[Dropped | None, Expiry]:
     """Put the dropped mark: in this moment the generations are gone for every reader. Nothing is deleted yet.
 
     Returns:
-        The mark that holds; None if a hold came in between, so that nothing was dropped.
+        The mark that holds, None if nothing was dropped; and what that was, for a hold may have come in between, or
+        another run may have dropped some of it.
     """
-    listing = archive.listing()  # locks may have taken long to look at; a hold may have come
-    manifests = [manifest for manifest in expiry.manifests if manifest.generation > listing.dropped]
-    held = next((index for index, manifest in enumerate(manifests) if manifest.generation in listing.holds), None)
-    if held is not None:
-        manifests = manifests[:held]
+    listing = archive.listing()  # since the last one, locks may have been looked at for long
+    manifests: list[Manifest] = []
+    stopped = expiry.stopped
+    for manifest in expiry.manifests:
+        if manifest.generation in listing.holds:
+            stopped = _held(listing, manifest.generation)
+            break
+        if manifest.generation > listing.dropped:
+            manifests.append(manifest)
     if not manifests:
-        return None
+        return None, Expiry((), stopped)
     mark = Dropped.of(manifests, tool=TOOL)
     with suppress(AlreadyExists):
         archive.store.put(archive.prefix + dropped_key(mark.generation), mark.encode())
-    return find_dropped(archive.store, archive.stream, mark.generation)
+    return find_dropped(archive.store, archive.stream, mark.generation), Expiry(tuple(manifests), stopped)
+
+
+def _held(listing: Listing, generation: int) -> StoppedAt:
+    names = listing.holds[generation]
+    return StoppedAt(generation, f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}")
 
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:

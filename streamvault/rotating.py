@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from objectstore.locks import ObjectLocks, open_locks
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner, open_runner
-from streamstore.cuts import is_before
+from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
 from streamvault.expiring import Expiry, Policy, drop, plan_expiry
@@ -238,15 +238,11 @@ class _Rotation:
         expiry = archive.stable(lambda listing: plan_expiry(archive, listing, self.policy, self._locks))
         if not expiry.manifests:
             return expiry, DeletedData()
-        mark = drop(archive, expiry)
-        if mark is None:
-            return Expiry((), expiry.stopped), DeletedData()
-        gone = tuple(manifest for manifest in expiry.manifests if manifest.generation <= mark.generation)
-        expired = replace(expiry, manifests=gone)
-        if self.queue:
-            return expired, DeletedData()
+        mark, expiry = drop(archive, expiry)
+        if mark is None or self.queue:
+            return expiry, DeletedData()
         self.progress.say(f"generations up to {mark.generation} have expired; deleting their data")
-        return expired, delete_dropped(self.order.root, archive.prefix, mark)
+        return expiry, delete_dropped(self.order.root, archive.prefix, mark)
 
     def _ask_for_deletions(self) -> tuple[int, ...]:
         """Have somebody delete what was dropped now, and what an earlier run dropped and nobody has deleted yet."""
@@ -261,17 +257,12 @@ class _Rotation:
         """Move the source's head to a cut, but for where it is further already; False if the stream is sealed."""
         with self.order.source.open() as store:
             described = store.describe(self.order.name)
-            if is_before(described, cut, described.head):
+            later = later_of(described, cut, described.head)
+            if later == described.head:
                 return True
             try:
-                store.truncate(_later(cut, described.head))
+                store.truncate(later)
             except StreamSealed:
                 self.warnings.append("the stream is sealed, so it cannot be truncated any more; all of it is archived")
                 return False
         return True
-
-
-def _later(cut: StreamCut, head: StreamCut) -> StreamCut:
-    """The cut, with the head's offset where that is further in the same segment."""
-    offsets = {segment: max(offset, head.offsets.get(segment, 0)) for segment, offset in cut.offsets.items()}
-    return replace(cut, offsets=offsets)

@@ -9,7 +9,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--dropped-objects",
         type=int,
-        default=2_500,
+        default=2_100,
         metavar="N",
-        help="let a generation of N objects expire (give tests/integration as an argument too; 2,500 by default)",
+        help="let a generation of N objects expire (give tests/integration as an argument too; 2,100 by default)",
     )

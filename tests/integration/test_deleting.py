@@ -37,7 +37,7 @@ def test_a_large_generation_expires(
     own_minio: S3Server, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # pytest asks the conftest beside this file for its options only if its folder is named on the command line
-    count = int(request.config.getoption("dropped_objects", default=2_500))
+    count = int(request.config.getoption("dropped_objects", default=2_100))
     for name, value in own_minio.environment().items():
         monkeypatch.setenv(name, value)
     client, bucket = own_minio.client(), own_minio.make_bucket("vault")

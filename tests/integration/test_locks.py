@@ -17,7 +17,7 @@ from streamvault import check_archive, export_stream, rotate_stream
 from streamvault.reports import RotateReport
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, data_keys
+from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -43,8 +43,10 @@ def rotate(vault: Vault, **options: Any) -> RotateReport:
 def key_of(vault: Vault, generation: int) -> str:
     """A data object of a generation."""
     manifest = archive_of(vault.root).manifest(generation)
+    archive = archive_of(vault.root)
     entry = next(entry for entry in reversed(manifest.segments) if entry.events)
-    return next(f"prefix/{key}" for key in data_keys(vault.root) if f"/{entry.start:019d}-" in key)
+    keys = (found.key for found in archive.store.list(archive.prefix))
+    return next(f"prefix/{key}" for key in keys if f"/{entry.start:019d}-" in key)
 
 
 @pytest.fixture

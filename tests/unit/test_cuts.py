@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamstore.cuts import is_before, segments_between, validate_cut
+from streamstore.cuts import is_before, later_of, segments_between, validate_cut
 from streamstore.errors import InvalidCut
 from streamstore.model import (
     Epoch,
@@ -171,6 +171,20 @@ def test_what_lies_between_is_what_each_key_sees(history: Past, seed: int) -> No
             else:
                 assert segment not in between
     assert set(between) == seen
+
+
+@settings(max_examples=150, deadline=None)
+@given(PASTS, SEEDS)
+def test_the_later_of_two_cuts_is_the_later_one_for_each_key(history: Past, seed: int) -> None:
+    rng = random.Random(seed)
+    a, b = (advance(rng, history, history.described.head, rng.randrange(8)) for _ in range(2))
+    later = later_of(history.described, a, b)
+    assert later == later_of(history.described, b, a)
+    validate_cut(history.described, later)
+    for key in history.sample_keys():
+        assert history.place(later, key) == max(history.place(a, key), history.place(b, key))
+    assert is_before(history.described, a, later)
+    assert (later == b) == is_before(history.described, a, b)
 
 
 @settings(max_examples=150, deadline=None)

@@ -311,7 +311,10 @@ def test_a_hold_that_comes_while_locks_are_looked_at_is_honoured(vault: Vault, m
         hold_archive(vault.archive, "late", generation=2)
 
     monkeypatch.setattr("streamvault.rotating.open_locks", slow)
-    assert rotate(vault, keep=1).expired == (1,)
+    report = rotate(vault, keep=1)
+    assert report.expired == (1,)
+    assert report.stopped is not None
+    assert (report.stopped.generation, report.stopped.reason) == (2, "hold late")
     assert in_force(vault.root) == [2, 3, 4]
 
 
