@@ -65,8 +65,8 @@ def convert_archive(
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
     check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
-    there = set(target.generations())
-    todo = [generation for generation in history.generations if generation.manifest.generation not in there]
+    newest = target.listing().newest
+    todo = [generation for generation in history.generations if generation.manifest.first > newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(
         source=source.uri,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from manifests.archive import Archive
 from manifests.listing import Listing
@@ -110,13 +111,13 @@ def plan_expiry(
         coming: generations that will be published before (for a rehearsal).
     """
     gone: list[Manifest] = []
-    numbers = listing.generations
+    names = listing.names
     locks: ObjectLocks | None = None
-    for index, number in enumerate(numbers):
-        newer = len(numbers) - 1 - index + coming
+    for index, (number, first) in enumerate(names):
+        newer = listing.newest - number + coming
         if newer < 1:
             break
-        manifest = archive.read_manifest(number)
+        manifest = archive.read_manifest(number, first)
         if not policy.expires(newer, manifest.created):
             break
         if number in listing.holds:
@@ -139,7 +140,10 @@ def drop(archive: Archive, expiry: Expiry) -> Dropped | None:
         The mark that holds; None if a hold came in between, so that nothing was dropped.
     """
     listing = archive.listing()  # locks may have taken long to look at; a hold may have come
+    force = set(listing.names)
     manifests = [manifest for manifest in expiry.manifests if manifest.generation > listing.dropped]
+    # what was merged meanwhile is not dropped in part: the next rotation looks at it as a whole
+    manifests = list(takewhile(lambda manifest: (manifest.generation, manifest.first) in force, manifests))
     held = next((index for index, manifest in enumerate(manifests) if manifest.generation in listing.holds), None)
     if held is not None:
         manifests = manifests[:held]
@@ -153,7 +157,9 @@ def drop(archive: Archive, expiry: Expiry) -> Dropped | None:
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
     """A lock on any of a generation's objects; first on what was written last, which is locked the longest."""
-    records = (archive.prefix + key(manifest.generation) for key in (manifest_key, ranges_key, checked_key))
+    records = (
+        archive.prefix + key(manifest.generation, manifest.first) for key in (manifest_key, ranges_key, checked_key)
+    )
     return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
 
 
