@@ -250,5 +250,6 @@ def _rotate(
     report = Rotation(order, policy(), tasks, tally.progress).run("", truncate=truncate, began=time.monotonic())
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
-    tally.cut = report.cut or tally.cut
+    if report.truncated:
+        tally.cut = report.cut
     return report.export

@@ -63,7 +63,10 @@ def checked_cut(archive: Archive) -> StreamCut | None:
     Raises:
         Damaged: the last mark in it is of another manifest than the one that is there.
     """
-    listing = archive.listing()
+    return archive.stable(partial(_cut_of, archive))
+
+
+def _cut_of(archive: Archive, listing: Listing) -> StreamCut | None:
     names = listing.names
     upto = next((index for index, name in enumerate(names) if name[0] not in listing.checked), len(names))
     if not upto:

@@ -18,6 +18,7 @@ from objectstore.locks import ObjectLocks, open_locks
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.cuts import is_before
+from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
 from streamvault.compacting import GRACE
 from streamvault.expiring import Expiry, Policy, drop, plan_expiry
@@ -127,8 +128,7 @@ class Rotation:
         deleted += delete_replaced(self.archive, self.order.root, GRACE)[0]
         expiry, more = self._expire()
         cut = checked_cut(self.archive) if truncate else None
-        if cut is not None:
-            self._truncate(cut)
+        truncated = cut is not None and self._truncate(cut)
         return self._report(
             exported,
             began,
@@ -139,6 +139,7 @@ class Rotation:
             deleted=deleted + more,
             resumed=resumed,
             cut=cut,
+            truncated=truncated,
         )
 
     def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
@@ -173,6 +174,7 @@ class Rotation:
         expiry: Expiry,
         resumed: bool,
         cut: StreamCut | None,
+        truncated: bool = False,
         ranges_read: int = 0,
         deleted: DeletedData | None = None,
         dry_run: bool = False,
@@ -198,7 +200,7 @@ class Rotation:
             objects_deleted=deleted.objects,
             requests=deleted.requests,
             resumed=resumed,
-            truncated=cut is not None and not dry_run,
+            truncated=truncated,
             cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
             seconds=round(total - self.tasks.start_seconds, 3),
@@ -226,13 +228,18 @@ class Rotation:
     def _locks(self) -> ObjectLocks | None:
         return open_locks(self.order.root)
 
-    def _truncate(self, cut: StreamCut) -> None:
-        """Move the source's head to a cut, but for where it is further already."""
+    def _truncate(self, cut: StreamCut) -> bool:
+        """Move the source's head to a cut, but for where it is further already; False if the stream is sealed."""
         with self.order.source.open() as store:
             described = store.describe(self.order.name)
             if is_before(described, cut, described.head):
-                return
-            store.truncate(_later(cut, described.head))
+                return True
+            try:
+                store.truncate(_later(cut, described.head))
+            except StreamSealed:
+                self.warnings.append("the stream is sealed, so it cannot be truncated any more; all of it is archived")
+                return False
+        return True
 
 
 def _later(cut: StreamCut, head: StreamCut) -> StreamCut:

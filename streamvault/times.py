@@ -10,7 +10,7 @@ from problems import Usage
 __all__ = ["age_text", "moment_text", "parse_duration", "parse_moment"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])")
+_DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
 
 
 def parse_duration(text: str) -> float:

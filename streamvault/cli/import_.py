@@ -90,7 +90,8 @@ def _show(results: Results, report: ImportReport) -> None:
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
-            "generation": f"{report.generation}, taken at {report.created}",
+            "generation": str(report.generation),
+            "taken at": report.created if report.at else "",
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",

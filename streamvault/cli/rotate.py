@@ -162,7 +162,7 @@ def _show(results: Results, report: RotateReport) -> None:
             "would truncate"
             if would
             else "truncated": "the stream, up to the end of what is archived and was read back"
-            if report.cut is not None
+            if report.truncated or (report.dry_run and report.cut is not None)
             else "",
             "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
         }

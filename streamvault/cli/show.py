@@ -50,7 +50,7 @@ def show(
     )
 
 
-def _show(results: Results, archive: str, document: dict[str, Any], dropped: int) -> None:
+def _show(results: Results, archive: str, document: dict[str, Any], dropped: int = 0) -> None:
     results.line(archive)
     configuration = document["configuration"]
     results.fields(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.servers.golang import go_program
 from tests.servers.process import free_ports
 from tests.servers.s3 import HOST, S3Program, S3Server
 
-__all__ = ["MinioServer", "limited", "read_only"]
+__all__ = ["MinioServer", "limited", "read_only", "requests_served"]
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
@@ -45,6 +47,7 @@ class MinioServer(S3Program):
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
             "MINIO_CALLHOME_ENABLE": "off",
+            "MINIO_PROMETHEUS_AUTH_TYPE": "public",
         }
 
 
@@ -67,6 +70,14 @@ def limited(server: S3Server, policy: Mapping[str, object]) -> S3Server:
         secret_key=credentials["SecretAccessKey"],
         session_token=credentials["SessionToken"],
     )
+
+
+def requests_served(server: S3Server) -> dict[str, int]:
+    """How many requests the server has answered, by its own count: its name of the API → number."""
+    with urllib.request.urlopen(f"{server.endpoint}/minio/v2/metrics/node", timeout=30) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^minio_s3_requests_total\{api="([a-z0-9]+)",[^}]*\} ([0-9.e+]+)$', text, re.MULTILINE)
+    return {api: int(float(count)) for api, count in found}
 
 
 def read_only(server: S3Server, bucket: str) -> S3Server:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
 from obstore.store import MemoryStore
 
-from objectstore.bulk import get_all, put_all, put_same
+from objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
 from objectstore.errors import AccessDenied, NoSuchObject, WrongSize
 from objectstore.obstore_store import ObstoreStore
 from problems import Conflict
@@ -49,6 +49,11 @@ class Watched(ObstoreStore):
         self._begin(len(data))
         super().put(key, data)
         self._end(len(data))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._begin(len(keys))
+        super().delete(keys)
+        self._end(len(keys))
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         data = super().get(key, start, end)
@@ -205,3 +210,41 @@ def test_the_same_object_again_is_fine_another_is_a_conflict() -> None:
     assert put_all(store, items(200)) == 200
     with pytest.raises(Conflict, match="a/00150"):
         put_all(store, [(key, b"other" if key == "a/00150" else data) for key, data in items(200)])
+
+
+def test_keys_are_deleted_by_bulk_requests_while_they_are_listed() -> None:
+    store = Watched()
+    names = [f"a/{number:05d}" for number in range(12 * DELETE_AT_ONCE + 5)]
+    for key in (names[0], names[-1]):
+        store.put(key, b"")
+    store.put("b", b"")
+    store.requests = store.most_bytes = 0
+    taken = 0
+
+    def listed() -> Iterator[str]:
+        nonlocal taken
+        for key in names:
+            taken += 1
+            assert taken <= (store.requests + 2 * DELETES + 1) * DELETE_AT_ONCE, "no more is listed than is deleted"
+            yield key
+
+    assert delete_all(store, listed()) == len(names)
+    assert store.requests == 13
+    assert store.most <= DELETES
+    assert store.most_bytes <= DELETES * DELETE_AT_ONCE
+    assert [entry.key for entry in store.list("")] == ["b"]
+
+
+@pytest.mark.parametrize(("count", "requests"), [(0, 0), (1, 1), (DELETE_AT_ONCE, 1), (DELETE_AT_ONCE + 1, 2)])
+def test_few_keys_take_few_requests(count: int, requests: int) -> None:
+    store = Watched()
+    assert delete_all(store, (f"a/{number}" for number in range(count))) == count
+    assert store.requests == requests
+
+
+def test_a_deletion_that_fails_ends_the_others() -> None:
+    store = Watched()
+    store.fail_at = 3
+    with pytest.raises(AccessDenied, match="no permission"):
+        delete_all(store, (f"a/{number}" for number in range(100 * DELETE_AT_ONCE)))
+    assert store.requests < 50

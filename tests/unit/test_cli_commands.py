@@ -18,7 +18,7 @@ from problems import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
-COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "demo")
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "rotate", "hold", "release", "demo")
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 
@@ -51,8 +51,8 @@ def test_each_command_has_help(name: str) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--json" in shown.stdout
     assert "--log-level" in shown.stdout
-    assert ("--dry-run" in shown.stdout) == (name in {"export", "import", "convert"})
-    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "convert", "demo"})
+    assert ("--dry-run" in shown.stdout) == (name in {"export", "import", "convert", "rotate", "hold", "release"})
+    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "convert", "rotate", "demo"})
 
 
 def test_version() -> None:
@@ -114,6 +114,28 @@ print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
         (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
         (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'], "an offset in a stream cut is not a whole number"),
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
+        (
+            ["rotate", "x", "y", "--keep-for", "3 years"],
+            "Invalid value for '--keep-for': '3 years' is not a duration. Write for example 90d, 2w, 36h, 15m or 30s.",
+        ),
+        (
+            ["rotate", "x", "y", "--keep", "0"],
+            "Invalid value for '--keep': Input should be greater than or equal to 1.",
+        ),
+        (
+            ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
+            "--keep, --keep-for and --until are three ways to say what stays. Give one of them.",
+        ),
+        (
+            ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
+            "a folder has no storage classes: file:///x. Leave --storage-class out.",
+        ),
+        (["show", "file:///x/a/b", "--timeline", "--generation", "1"], "--timeline shows every generation. Leave"),
+        (["hold", "file:///x/a/b", "a b"], "a hold's name has 1 to 64 letters, digits and hyphens: 'a b'"),
+        (
+            ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
+            "--at is not a time: 'noon'. Write for example 2026-01-31T18:00:00Z",
+        ),
         (["import", "x", "y", "--to", '{"a/b": 1}'], "a stream cut names no segment: --to: "),
     ],
 )

@@ -12,7 +12,9 @@ from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
 from streamvault.cli.ls import _show as show_ls
 from streamvault.cli.output import Results
+from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
+from streamvault.cli.timeline import _show as show_timeline
 from streamvault.reports import (
     ArchiveSummary,
     CheckReport,
@@ -21,6 +23,10 @@ from streamvault.reports import (
     GapReport,
     ImportReport,
     MovedBoundary,
+    RotateReport,
+    StoppedReport,
+    Timeline,
+    TimelineEntry,
 )
 
 ARCHIVE = "s3://vault/backups/shop/orders"
@@ -155,3 +161,54 @@ def test_a_manifest(shown: Shown) -> None:
     assert table[2][:3] == ["2.#epoch.1", "[0,", "0.5)"]
     assert table[2][-1] == "open"
     assert lines[-1] == "gap: shop/orders/0.#epoch.0 from 0 to 64: truncated"
+
+
+def test_a_rotation(shown: Shown) -> None:
+    export = ExportReport(archive=ARCHIVE, generation=9, events=5, bytes=100)
+    stopped = StoppedReport(generation=4, reason="retention (COMPLIANCE) of a/b", until="2030-01-01T00:00:00Z")
+    report = RotateReport(
+        archive=ARCHIVE, export=export, generation=9, first_generation=4, hold="monthly", checked=(9,),
+        expired=(1, 2, 3), stopped=stopped, objects_deleted=1500, requests=12, resumed=True, truncated=True, cut={},
+        total_seconds=2.0,
+    )  # fmt: skip
+    assert shown(show_rotation, report) == [
+        f"wrote generation 9 of {ARCHIVE}",
+        "events       5",
+        "bytes        100 (100 B)",
+        "hold         monthly, on generation 9",
+        "read back    generation 9",
+        "expired      generations 1 to 3",
+        "kept         generation 4, by retention (COMPLIANCE) of a/b until 2030-01-01T00:00:00Z",
+        "deleted      1,500 objects, 12 requests",
+        "resumed      a deletion that an earlier run had begun",
+        "archive has  generations 4 to 9",
+        "truncated    the stream, up to the end of what is archived and was read back",
+        "seconds      0.00 s of 2.00 s in all",
+    ]
+
+
+def test_a_rotation_with_nothing_to_do(shown: Shown) -> None:
+    export = ExportReport(archive=ARCHIVE, generation=1, unchanged=True)
+    lines = shown(show_rotation, RotateReport(archive=ARCHIVE, export=export, generation=1, first_generation=1))
+    assert lines[:-1] == [
+        f"nothing new since generation 1 of {ARCHIVE}",
+        "read back    nothing; all was read back before",
+        "expired      nothing",
+        "archive has  generation 1",
+    ]
+
+
+def test_a_timeline(shown: Shown) -> None:
+    cut = {f"shop/orders/{number}.#epoch.0": 10 * number for number in range(5)}
+    entry = TimelineEntry(
+        generation=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]), layout="chunks",
+        events=1234, bytes=2048, holds=("audit", "monthly"), checked="2026-03-01T10:01:00Z",
+    )  # fmt: skip
+    timeline = Timeline(archive=ARCHIVE, stream="shop/orders", expired=2, generations=(entry,))
+    lines = shown(show_timeline, timeline)
+    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired"]
+    assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
+    assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
+    assert "audit, monthly" in lines[-1]
+    (told,) = timeline.to_json()["generations"]
+    assert (told["from"], told["to"]) == (cut, entry.end)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from importer.run import ImportRun
 from manifests.archive import Archive
 from manifests.deleting import delete_dropped
 from manifests.listing import Listing
@@ -243,6 +245,16 @@ def test_a_source_that_is_truncated_further_is_left_alone(vault: Vault) -> None:
         store.truncate(tail)
         rotate_stream(vault.uri(), vault.root, range_size=RANGE_SIZE, master="inline", truncate_source=True)
         assert store.describe(NAME).head == tail
+
+
+def test_a_sealed_source_is_archived_and_stays(vault: Vault) -> None:
+    with vault.store as store:
+        store.seal(NAME)
+        head = store.describe(NAME).head
+        report = rotate(vault, keep=1, truncate_source=True)
+        assert (report.truncated, report.expired) == (False, (1, 2, 3, 4))
+        assert any("the stream is sealed" in warning for warning in report.warnings)
+        assert store.describe(NAME).head == head
 
 
 def test_a_source_that_is_truncated_further_in_part(vault: Vault) -> None:
@@ -622,6 +634,32 @@ def test_a_reader_that_listed_just_before_lists_again(
     if isinstance(told, list):
         assert [summary.generations for summary in told] == [1]
     assert in_force(vault.root) == [4]
+
+
+def test_rotations_at_once_end_alike(vault: Vault) -> None:
+    vault.add(b"new")
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: rotate(vault, keep=2, truncate_source=True), range(4)))
+    assert {(report.generation, report.truncated) for report in reports} == {(5, True)}
+    assert in_force(vault.root) == [4, 5]
+    rotate(vault)
+    listing = archive_of(vault.root).listing()
+    assert (listing.dropped_marks, listing.deleted_marks, listing.remains) == ((3,), (3,), {})
+    assert is_sound(vault.root)
+
+
+def test_an_import_of_what_expires_meanwhile_says_so(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = ImportRun.run
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        rotate(vault, keep=1)
+        return fill(*arguments)
+
+    monkeypatch.setattr(ImportRun, "run", late)
+    back = type(NAME)("scope", "back")
+    with pytest.raises(Conflict, match="generation 1 expired while it was being restored"):
+        import_stream(vault.archive, vault.uri(back), master="inline")
 
 
 def test_a_check_beside_a_rotation_looks_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
