@@ -100,7 +100,8 @@ def compact_generations(
         holder = listing.holder(span[0])
         if holder is not None and listing.first_of(holder) <= span[1]:
             # another run was so much quicker that what is merged here is gone already
-            tidy_up(archive, span[0], progress, span[1])
+            if span in listing.names:
+                tidy_up(archive, span[0], progress, span[1])
             return Compacted(published=False)
         if not listing.within(*span):
             raise _gone(archive) from None
@@ -146,7 +147,9 @@ def _compact(
         progress.advance(piece.events, piece.end - piece.start)
     rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
     published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows)
-    tidy_up(archive, generation, progress, first)
+    if published or span in archive.listing().names:
+        tidy_up(archive, generation, progress, first)
+    # else it is merged with more by now, and the plan says which chunks are in nobody's use
     return Compacted(published, moved, len(todo))
 
 

@@ -107,8 +107,9 @@ class History:
         """
         described = self.description
         stretches = segments_between(described, self.head, self.tail)
+        ends = {segment_key(entry.name): entry.end for part in self.generations for entry in part.manifest.segments}
         held = {
-            segment: (start, self.end(segment) if end is None else end) for segment, (start, end) in stretches.items()
+            segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in stretches.items()
         }
         content = {
             "stream": str(self.stream),
@@ -121,29 +122,26 @@ class History:
             "head": self.head.to_json(),
             "tail": self.tail.to_json(),
             "segments": [(segment.value, *bounds) for segment, bounds in held.items()],
-            "gaps": [
-                (segment.value, *gap) for segment, (_, end) in held.items() for gap in self._gaps_upto(segment, end)
-            ],
+            "gaps": self._gaps_within(held),
             "events": self.events,
             "bytes": self.bytes,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _gaps_upto(self, segment: SegmentId, end: int | None) -> Iterator[tuple[int, int]]:
-        """A segment's gaps before an offset, neighbours joined."""
-        last: tuple[int, int] | None = None
-        for low, high in self.gaps(segment):
+    def _gaps_within(self, held: Mapping[SegmentId, tuple[int, int | None]]) -> list[tuple[int, int, int]]:
+        """The gaps before the ends of segments, neighbours joined: segment's id, start, end."""
+        found: list[tuple[int, int, int]] = []
+        gaps = [gap for part in self.generations for gap in part.manifest.gaps]
+        for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
+            end = held.get(segment, (0, 0))[1]
             cut = high if end is None else min(high, end)
             if low >= cut:
                 continue
-            if last is not None and last[1] == low:
-                last = last[0], cut
-                continue
-            if last is not None:
-                yield last
-            last = low, cut
-        if last is not None:
-            yield last
+            if found and (found[-1][0], found[-1][2]) == (segment.value, low):
+                found[-1] = (segment.value, found[-1][1], cut)
+            else:
+                found.append((segment.value, low, cut))
+        return found
 
     def segments(self) -> list[SegmentId]:
         """Every segment that a generation has ranges or gaps of, in order."""

@@ -35,10 +35,11 @@ LEAST_GRACE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A merged generation in force and the manifests that it replaced and that are still there.
+    """A merged generation in force and what it replaced and is still there.
 
     Attributes:
-        name: of the merged generation. old: names of the others.
+        name: of the merged generation.
+        old: names of the others: of manifests, and of plans that were given up since they came too late.
         merged: when it was published.
     """
 
@@ -62,10 +63,14 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
         holder = listing.holder(name[0])
         if holder is not None:
             found.setdefault(holder, []).append(name)
+    for name in merges_under_way(archive):
+        holder = listing.holder(name[0])
+        if holder is not None and listing.first_of(holder) <= name[1] and (holder, listing.first_of(holder)) != name:
+            found.setdefault(holder, []).append(name)
     made = []
     for number, old in sorted(found.items()):
         manifest = archive.read_manifest(number, listing.first_of(number))
-        made.append(Replacement((number, manifest.first), tuple(old), manifest.merged or manifest.created))
+        made.append(Replacement((number, manifest.first), tuple(sorted(set(old))), manifest.merged or manifest.created))
     return made
 
 
@@ -111,7 +116,8 @@ def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedDat
     objects = 0
     if merged.manifest.layout == "chunks":
         objects = delete_all(
-            store, (prefix + _chunk(row) for old in one.old for row in _rows(archive, old) if _chunk(row) not in kept)
+            store,
+            (prefix + _chunk(row) for old in one.old for row in _written(archive, old) if _chunk(row) not in kept),
         )
     for old in one.old:
         delete_all(store, (found.key for found in store.list(prefix + work_folder(*old))) if old[0] != old[1] else ())
@@ -137,13 +143,24 @@ def joins_of(archive: Archive, listing: Listing, under_way: Iterable[Name]) -> I
     for name in (*listing.replaced, *listing.void):
         yield from _rows(archive, name)
     for generation, first in under_way:
-        for segment, row in find_rows(archive.store, archive.prefix, generation, first):
-            for piece in row.pieces:
-                yield RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
+        yield from _finished(archive, (generation, first))
         held = [archive.load_name(n, listing.first_of(n)) for n in listing.within(generation, first)]
         if len(held) > 1:
             for join in Merger(held, archive.uri).joins():
                 yield join.row(join.rows[0].digest, ())
+
+
+def _written(archive: Archive, name: Name) -> Iterator[RangeRow]:
+    """What a generation's index has, and what rows of its unfinished work have."""
+    yield from _rows(archive, name)
+    if name[0] != name[1]:
+        yield from _finished(archive, name)
+
+
+def _finished(archive: Archive, name: Name) -> Iterator[RangeRow]:
+    for segment, row in find_rows(archive.store, archive.prefix, *name):
+        for piece in row.pieces:
+            yield RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
 
 
 def _rows(archive: Archive, name: Name) -> Iterator[RangeRow]:

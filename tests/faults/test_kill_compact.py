@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 KILLS = 4
 GENERATIONS = 6
-SEGMENTS = 3
-RANGE_BYTES = 16 * 1024
+SEGMENTS = 60
+RANGE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def ground(
         ground = Ground(store, name, uri, minio, bucket_name)
         for number in range(GENERATIONS):
             for segment in store.describe(name).epochs[-1].segments:
-                append_events(store, name, segment, payloads(120, number * 10 + segment.value, largest=6000))
+                append_events(store, name, segment, payloads(8, number * 100 + segment.value % 97, largest=6000))
             export_stream(uri, ground.root, layout="chunks", range_size=RANGE_BYTES, master="inline[2]")
             if number == 2:
                 (first, *_) = store.describe(name).epochs[-1].segments

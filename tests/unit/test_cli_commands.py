@@ -18,7 +18,7 @@ from problems import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
-COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "rotate", "hold", "release", "demo")
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "compact", "rotate", "hold", "release", "demo")
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 
@@ -51,8 +51,12 @@ def test_each_command_has_help(name: str) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--json" in shown.stdout
     assert "--log-level" in shown.stdout
-    assert ("--dry-run" in shown.stdout) == (name in {"export", "import", "convert", "rotate", "hold", "release"})
-    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "convert", "rotate", "demo"})
+    assert ("--dry-run" in shown.stdout) == (
+        name in {"export", "import", "convert", "compact", "rotate", "hold", "release"}
+    )
+    assert ("--master" in shown.stdout) == (
+        name in {"export", "import", "check", "convert", "compact", "rotate", "demo"}
+    )
 
 
 def test_version() -> None:

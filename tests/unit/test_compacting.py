@@ -488,6 +488,10 @@ def test_a_late_twin_does_no_harm(chunks: Vault, monkeypatch: pytest.MonkeyPatch
     assert not said.published
     assert names(chunks) == [(5, 1)]
     monkeypatch.undo()
+    assert is_sound(chunks), "what it has written is known by its plan"
+    clear(chunks)
+    assert not merges_under_way(archive_of(chunks.root))
+    assert is_sound(chunks)
     with pytest.raises(Conflict):
         compacts(chunks, (4, 2))
     assert archive_of(chunks.root).history().events == len(chunks.events())
