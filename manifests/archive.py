@@ -247,7 +247,8 @@ class Archive:
                 )
             return False
         if before > listing.dropped:
-            check_follows(self.read_manifest(*self._name(listing, before)), manifest, where)
+            holder = listing.holder(before) or before
+            check_follows(self.read_manifest(holder, listing.first_of(holder)), manifest, where)
         return False
 
     def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> bool:

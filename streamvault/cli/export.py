@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from manifests.model import Compression
+from typing import TYPE_CHECKING
+
 from sparkrun.progress import Progress
 from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
@@ -34,6 +35,9 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import ExportReport, FollowReport
 from streamvault.sizes import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from manifests.model import Compression
 
 __all__ = ["export"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manifests.model import Compression
 from sparkrun.progress import Progress
 from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
@@ -39,6 +38,9 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import FollowReport, RotateReport
 from streamvault.sizes import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from manifests.model import Compression
 
 __all__ = ["rotate"]
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 KILLS = 4
 GENERATIONS = 6
-SEGMENTS = 60
+SEGMENTS = 24
 RANGE_BYTES = 64 * 1024
 
 
