@@ -65,8 +65,9 @@ def convert_archive(
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
     check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
-    newest = target.listing().newest
-    todo = [generation for generation in history.generations if generation.manifest.first > newest]
+    listing = target.listing()
+    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
+    todo = [generation for generation in wanted if generation.manifest.first > listing.newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(
         source=source.uri,
@@ -86,7 +87,7 @@ def convert_archive(
     begin_where(target, history)
     moved = 0
     with open_runner(master if todo else "inline", TASK_MODULES) as runner:
-        for generation in history.generations:
+        for generation in wanted:
             moved += convert_generation(
                 (old_root, generation),
                 (new_root, target),

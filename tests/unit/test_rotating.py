@@ -451,6 +451,20 @@ def test_conversions_keep_the_head(vault: Vault) -> None:
     assert convert_archive(vault.archive, old, layout="chunks", master="inline").converted == (6,)
 
 
+def test_conversions_do_not_bring_back_what_has_expired(vault: Vault) -> None:
+    root = a_root()
+    convert_archive(vault.archive, root, layout="chunks", master="inline")
+    rotate(vault, root, keep=2)
+    before = contents(root)
+    assert convert_archive(vault.archive, root, layout="chunks", master="inline").unchanged
+    assert contents(root) == before
+    vault.add(b"new")
+    vault.export()
+    assert convert_archive(vault.archive, root, layout="chunks", master="inline").converted == (5,)
+    assert in_force(root) == [3, 4, 5]
+    assert is_sound(root)
+
+
 def test_a_lost_manifest_is_damage_behind_a_moved_head_too(vault: Vault) -> None:
     rotate(vault, keep=2)
     for lost, attempt in (
