@@ -11,7 +11,7 @@ from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import spread_text, table
 from benchmarks.workload import Workload
-from exporter.convert import plan_of
+from exporter.planned import plan_of
 from manifests.archive import Archive
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow

@@ -19,7 +19,7 @@ def check_beginning(target: Archive, history: History) -> None:
     Raises:
         Conflict: it does.
     """
-    newest, first = target.listing().newest, history.generations[0].manifest.generation
+    newest, first = target.listing().newest, history.first
     if newest and newest + 1 < first:
         raise Conflict(
             f"the archive there ends with generation {newest}, and the old one has only those from {first} on",
@@ -31,7 +31,7 @@ def check_beginning(target: Archive, history: History) -> None:
 def begin_where(target: Archive, history: History) -> None:
     """Let a new archive begin with the old one's first generation: say that those before have expired."""
     first = history.generations[0].manifest
-    before = first.generation - 1
+    before = history.first - 1
     if not before or target.listing().newest:
         return
     dropped = Dropped(scope=first.scope, stream=first.stream, generation=before, first=1, stretches=())

@@ -6,24 +6,26 @@ checked like an export, and the stream itself could finish it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exporter.planned import plan_of
+from exporter.proving import proved_blocks
 from exporter.tidy import tidy_up
 from manifests.archive import Archive, Generation
+from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
-from manifests.plan import Plan, PlannedSegment, create_plan
+from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
+from problems import Conflict
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.splitting import EventBlock, EventSplitter
+from streamstore.splitting import EventBlock
 
-__all__ = ["Converted", "convert_generation", "plan_of"]
+__all__ = ["Converted", "convert_generation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class ConvertTask:
     Attributes:
         source, target: the roots. prefix: the archive below either.
         row: the range. stored: the layout it has.
-        generation, layout, compression: what it becomes.
+        generation, first, layout, compression: what it becomes.
         window: bytes to hold in memory at most, of what is on its way.
     """
 
@@ -43,6 +45,7 @@ class ConvertTask:
     row: RangeRow
     stored: Layout
     generation: int
+    first: int
     layout: Layout
     compression: Compression
     window: int
@@ -85,9 +88,10 @@ def convert_generation(
     """
     (old_root, generation), (new_root, archive) = source, target
     wanted = generation.manifest.model_copy(update={"layout": layout, "compression": compression, "tool": tool})
-    if wanted.generation in archive.generations():
-        _check_same(archive.manifest(wanted.generation), wanted, archive)
-        tidy_up(archive, wanted.generation, progress)
+    listing = archive.listing()
+    if listing.newest >= wanted.first:
+        _check_same(archive, listing, wanted)
+        tidy_up(archive, wanted.generation, progress, wanted.first)
         return Converted(unchanged=True, moved_bytes=0)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
@@ -96,7 +100,7 @@ def convert_generation(
         raise Conflict("another run is under way there with other options", where=archive.uri, todo=todo)
     done: dict[tuple[object, int], Piece] = {}
     if not created:
-        for segment, row in find_rows(archive.store, archive.prefix, wanted.generation):
+        for segment, row in find_rows(archive.store, archive.prefix, wanted.generation, wanted.first):
             done.update({(segment, piece.start): piece for piece in row.pieces})
     rows = [row for segment in sorted(generation.rows) for row in generation.rows[segment]]
     tasks = [
@@ -107,6 +111,7 @@ def convert_generation(
             row=row,
             stored=generation.manifest.layout,
             generation=wanted.generation,
+            first=wanted.first,
             layout=layout,
             compression=compression,
             window=window,
@@ -123,7 +128,7 @@ def convert_generation(
         moved += piece.end - piece.start
         progress.advance(piece.events, piece.end - piece.start)
     archive.commit(wanted, [_converted(row, done[row.segment, row.start]) for row in rows])
-    tidy_up(archive, wanted.generation, progress)
+    tidy_up(archive, wanted.generation, progress, wanted.first)
     return Converted(unchanged=False, moved_bytes=moved)
 
 
@@ -142,58 +147,35 @@ def convert_range(task: ConvertTask) -> Piece:
     )
     piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     finished = FinishedRange(start=row.start, end=row.end, pieces=(piece,))
-    return leave_row(target, task.prefix, task.generation, row.segment, finished).pieces[0]
+    return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
-    """The range's events, proved before the last block is left."""
-    row, store = task.row, task.source.open()
-    digest, splitter, count = hashlib.sha256(), EventSplitter(row.start, str(row.segment)), 0
-    stored = open_layout(task.stored)
-    for block in stored.read_range(store, task.prefix, row.extent, row.start, row.end, task.window):
-        digest.update(block)
-        for events in splitter.feed(block):
-            count += events.count
-            yield events
-    splitter.finish()
-    if digest.hexdigest() != row.digest or count != row.events:
-        raise Damaged(
-            "the archive's bytes are not what its manifest says",
-            where=f"{store.uri}/{task.prefix}{row.segment} bytes {row.start} to {row.end}",
-            todo="Run 'streamvault check --read-data' on it.",
-        )
-
-
-def plan_of(manifest: Manifest) -> Plan:
-    """The plan that an export of this generation would have had."""
-    return Plan(
-        generation=manifest.generation,
-        created=manifest.created,
-        scope=manifest.scope,
-        stream=manifest.stream,
-        layout=manifest.layout,
-        compression=manifest.compression,
-        range_size=manifest.range_size,
-        configuration=manifest.configuration,
-        epochs=manifest.epochs,
-        from_=manifest.from_,
-        to=manifest.to,
-        segments=tuple(
-            PlannedSegment(name=entry.name, start=entry.start, end=entry.end, sealed=entry.sealed)
-            for entry in manifest.segments
-        ),
-        gaps=manifest.gaps,
-        sealed=manifest.sealed,
-    )
+    return proved_blocks(task.source.open(), task.prefix, task.stored, task.row, task.window)
 
 
 def _converted(row: RangeRow, piece: Piece) -> RangeRow:
     return RangeRow(row.segment, row.start, row.end, row.events, row.digest, piece.frames)
 
 
-def _check_same(found: Manifest, wanted: Manifest, archive: Archive) -> None:
+def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
+    """Refuse another stream's archive; here or there, generations may have been merged since."""
+    holder = listing.holder(wanted.generation)
+    if holder is None:
+        raise Conflict(
+            f"the archive there ends with generation {listing.newest}, and the old one has merged it with later ones",
+            where=archive.uri,
+            todo="Convert to another root.",
+        )
+    found = archive.read_manifest(holder, listing.first_of(holder))
     same = {"layout": wanted.layout, "compression": wanted.compression, "tool": wanted.tool}
-    if found.model_copy(update=same) != wanted:
+    if not found.replaces and not wanted.replaces:
+        is_same = found.model_copy(update=same) == wanted
+    else:
+        ends = {one.generation: (one.to, one.created) for one in found.replaces}
+        ends[found.generation] = (found.to, found.created)
+        is_same = ends.get(wanted.generation) == (wanted.to, wanted.created)
+    if not is_same:
         raise Conflict(
             f"generation {found.generation} of another archive is already there",
             where=archive.uri,

@@ -10,9 +10,9 @@ from sparkrun.progress import Progress
 __all__ = ["tidy_up"]
 
 
-def tidy_up(archive: Archive, generation: int, progress: Progress) -> None:
+def tidy_up(archive: Archive, generation: int, progress: Progress, first: int | None = None) -> None:
     """Remove the generation's plan and rows; where deleting is not allowed they stay, which harms nobody."""
     try:
-        remove_work(archive.store, archive.prefix, generation)
+        remove_work(archive.store, archive.prefix, generation, first)
     except AccessDenied:
         progress.warn(f"deleting is not allowed there: the work files of generation {generation} stay under _work/")

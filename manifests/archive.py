@@ -9,8 +9,8 @@ from typing import TypeVar
 from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
-from manifests.listing import Listing, read_listing
-from manifests.model import Manifest
+from manifests.listing import Listing, Name, read_listing
+from manifests.model import Manifest, now_utc
 from manifests.range_row import RangeRow
 from manifests.ranges import decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -55,13 +55,13 @@ class Archive:
         return list(self.listing().generations)
 
     def manifest(self, generation: int | None = None) -> Manifest:
-        """The manifest of a generation in force, the newest by default.
+        """The manifest of a generation in force, or of the merged one that holds it; the newest by default.
 
         Raises:
             NoSuchArchive: it is not there, or has expired.
             Damaged: it cannot be what an export wrote, or manifests are missing.
         """
-        return self.stable(lambda listing: self.read_manifest(self._number(listing, generation)))
+        return self.stable(lambda listing: self.read_manifest(*self._name(listing, generation)))
 
     def newest(self) -> Manifest | None:
         """The newest generation's manifest; None if there is no archive.
@@ -69,18 +69,20 @@ class Archive:
         Raises:
             Damaged: as for `manifest`.
         """
-        return self.stable(lambda listing: self.read_manifest(self._number(listing, None)) if listing.newest else None)
+        return self.stable(lambda listing: self.read_manifest(*self._name(listing, None)) if listing.newest else None)
 
     def load(self, generation: int) -> Generation:
-        """A generation in force with its ranges, cross-checked.
+        """A generation in force, or the merged one that holds it, with its ranges, cross-checked.
 
         Raises:
             NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
         """
-        return self.stable(lambda listing: self._load(self._number(listing, generation)))
+        return self.stable(lambda listing: self.load_name(*self._name(listing, generation)))
 
     def history(self, generation: int | None = None) -> History:
         """All generations in force up to one (the newest by default), as one stream.
+
+        It ends with that one also if others after it were merged with it since.
 
         Raises:
             NoSuchArchive: there is none, or not that one.
@@ -88,15 +90,18 @@ class Archive:
         """
 
         def read(listing: Listing) -> History:
-            loaded = [self._load(number) for number in self._chosen(listing, generation)]
+            loaded = [self.load_name(*name) for name in self._chosen(listing, generation)]
             for before, after in pairwise(loaded):
                 check_follows(before.manifest, after.manifest, self.uri)
-            return History(loaded)
+            last = loaded[-1].manifest
+            return History(loaded, next((one for one in last.replaces[:-1] if one.generation == generation), None))
 
         return self.stable(read)
 
     def stable(self, read: Callable[[Listing], T]) -> T:
-        """What is read by a listing. If it fails and the archive's head has moved since, it is read again.
+        """What is read by a listing. If it fails, and others are in force since, it is read again.
+
+        So it is if generations have expired or were merged meanwhile.
 
         Args:
             read: reads what the listing has in force.
@@ -107,29 +112,34 @@ class Archive:
                 return read(listing)
             except (NoSuchArchive, Damaged):
                 before, listing = listing, self.listing()
-                if listing.dropped == before.dropped:
+                if (listing.dropped, listing.names) == (before.dropped, before.names):
                     raise
 
-    def read_manifest(self, generation: int) -> Manifest:
-        """The manifest of a generation that a listing has in force.
+    def read_manifest(self, generation: int, first: int | None = None) -> Manifest:
+        """The manifest that a listing has in force by this name (see `Listing.names`).
 
         Raises:
             NoSuchArchive: it is gone. Damaged: it cannot be what an export wrote.
         """
-        key = self.prefix + manifest_key(generation)
+        key = self.prefix + manifest_key(generation, first)
         where = f"{self.store.uri}/{key}"
         try:
             manifest = decode(Manifest, self.store.get(key), where)
         except NoSuchObject:
             raise NoSuchArchive(f"no generation {generation}", where=self.uri) from None
-        if (manifest.name, manifest.generation) != (self.stream, generation):
+        if (manifest.name, manifest.generation, manifest.first) != (self.stream, generation, first or generation):
             what = f"the manifest is of another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
         return manifest
 
-    def _load(self, generation: int) -> Generation:
-        manifest = self.read_manifest(generation)
-        key = self.prefix + ranges_key(generation)
+    def load_name(self, generation: int, first: int | None = None) -> Generation:
+        """As `read_manifest`, with its ranges, cross-checked.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
+        """
+        manifest = self.read_manifest(generation, first)
+        key = self.prefix + ranges_key(generation, first)
         where = f"{self.store.uri}/{key}"
         try:
             data = self.store.get(key)
@@ -139,8 +149,8 @@ class Archive:
         cross_check(manifest, rows, where)
         return Generation(manifest, rows)
 
-    def _number(self, listing: Listing, generation: int | None) -> int:
-        """The generation that is meant; the newest by default.
+    def _name(self, listing: Listing, generation: int | None) -> Name:
+        """The manifest of the generation that is meant; the newest by default.
 
         Raises:
             NoSuchArchive: there is none, or not that one.
@@ -152,45 +162,49 @@ class Archive:
                 raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
             raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
         if generation is None:
-            return numbers[-1]
+            return listing.names[-1]
         if not listing.dropped < generation <= listing.newest:
             what = (
                 f"generation {generation} has expired"
                 if generation <= listing.dropped
                 else f"no generation {generation}"
             )
-            todo = f"It has {numbers[0]} to {numbers[-1]}."
+            todo = f"It has {listing.first_of(numbers[0])} to {numbers[-1]}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
-        return generation
+        holder = listing.holder(generation)
+        return (generation, generation) if holder is None else (holder, listing.first_of(holder))
 
-    def _chosen(self, listing: Listing, generation: int | None) -> tuple[int, ...]:
-        """The generations in force up to the one that is meant, as by `_number`.
+    def _chosen(self, listing: Listing, generation: int | None) -> tuple[Name, ...]:
+        """The manifests in force up to the one that is meant, as by `_name`.
 
         Raises:
             Damaged: the manifest of one is missing.
         """
-        upto = self._number(listing, generation)
+        upto = self._name(listing, generation)[0]
         if listing.missing is not None and listing.missing <= upto:
             raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
-        return tuple(number for number in listing.generations if number <= upto)
+        return tuple(name for name in listing.names if name[0] <= upto)
 
     def commit(self, manifest: Manifest, rows: Sequence[RangeRow]) -> bool:
         """Publish a generation: ranges first, then the manifest, create-only.
 
         Args:
-            manifest: of the generation after the newest, or of one that another run may have published meanwhile.
+            manifest: of the generation after the newest, of one that another run may have published meanwhile, or of
+                one that is merged of some in force.
             rows: its ranges, in order of (segment, start).
 
         Returns:
-            False if an equal one was published already.
+            False if an equal one was published already, or what is merged of it.
 
         Raises:
-            Conflict: another generation of this number, with other content, was published, or it has expired already.
+            Conflict: another generation of this number, with other content, was published, or it has expired already;
+                or what was to be merged is not in force any more.
             Damaged: it does not follow the generation before, or manifest and ranges do not agree. Nothing was written.
         """
-        where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.generation)}"
+        where = f"{self.store.uri}/{self.prefix}{manifest_key(*_name(manifest))}"
         cross_check(manifest, by_segment(rows), where)
-        self.stable(lambda listing: self._check_follows(listing, manifest, where))
+        if self.stable(lambda listing: self._is_there(listing, manifest, where)):
+            return False
 
         def is_same_index(data: bytes, found_where: str) -> bool:
             return list(decode_ranges(self.stream, data, found_where)) == list(rows)
@@ -199,15 +213,43 @@ class Archive:
             return _content(decode(Manifest, data, found_where)) == _content(manifest)
 
         index = encode_ranges(self.stream, rows)
-        self._create_or_compare(ranges_key(manifest.generation), index, is_same_index)
-        return self._create_or_compare(manifest_key(manifest.generation), manifest.encode(), is_same_manifest)
+        self._create_or_compare(ranges_key(*_name(manifest)), index, is_same_index)
+        if manifest.replaces:
+            # the last look before it counts: what is not in force is not to be hidden
+            if self._is_there(self.listing(), manifest, where):
+                return False
+            manifest = manifest.model_copy(update={"merged": now_utc()})
+        return self._create_or_compare(manifest_key(*_name(manifest)), manifest.encode(), is_same_manifest)
 
-    def _check_follows(self, listing: Listing, manifest: Manifest, where: str) -> None:
-        before = manifest.generation - 1
+    def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
+        """Whether a generation is in force already within a merged one; if not, whether it may be published.
+
+        Raises:
+            Conflict, Damaged: it may not, see `commit`.
+        """
         if manifest.generation <= listing.dropped:
             raise Conflict("another run has published this generation, and it has expired meanwhile", where=where)
+        number, first = _name(manifest)
+        holder = listing.holder(number)
+        if (
+            holder is not None
+            and listing.first_of(holder) <= first
+            and (holder, listing.first_of(holder)) != (number, first)
+        ):
+            return True
+        before = first - 1
+        if manifest.replaces and listing.newest != before:  # else it is the next one, of a conversion
+            if not listing.within(number, first):
+                raise Conflict(
+                    "generations that were to be merged have expired or were merged with others meanwhile",
+                    where=where,
+                    todo="Run the same command again.",
+                )
+            return False
         if before > listing.dropped:
-            check_follows(self.read_manifest(before), manifest, where)
+            holder = listing.holder(before) or before
+            check_follows(self.read_manifest(holder, listing.first_of(holder)), manifest, where)
+        return False
 
     def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> bool:
         """Whether the object was created now; False if one with the same content was there."""
@@ -227,5 +269,9 @@ class Archive:
 
 
 def _content(manifest: Manifest) -> dict[str, object]:
-    """What two runs of one plan agree on: everything but which version wrote it."""
-    return {**manifest.document(), "tool": ""}
+    """What two runs of one plan agree on: everything but which version wrote it, and when it was merged."""
+    return {**manifest.document(), "tool": "", "merged": ""}
+
+
+def _name(manifest: Manifest) -> Name:
+    return manifest.generation, manifest.first

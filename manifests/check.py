@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from manifests.archive import Generation, History
@@ -16,6 +16,7 @@ from manifests.marks import Dropped
 from manifests.model import Layout, segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
+from objectstore.keys import chunk_key
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -45,6 +46,7 @@ class RangesTask:
     Attributes:
         root, prefix, layout: the archive. stream: its name, for messages.
         rows: the ranges. read: for each, whether to read it and compare its digest.
+        known: keys (below the archive) of other objects that may lie in these ranges.
     """
 
     root: RootAddress
@@ -53,6 +55,7 @@ class RangesTask:
     stream: StreamName
     rows: tuple[RangeRow, ...]
     read: tuple[bool, ...]
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class StraysTask:
     Attributes:
         root, prefix, layout: the archive. stream: its name. segment: which.
         ranges: (start, end) of each stretch that has objects, in order, not overlapping.
+        known: keys (below the archive) of other objects that may lie elsewhere.
     """
 
     root: RootAddress
@@ -70,6 +74,7 @@ class StraysTask:
     stream: StreamName
     segment: SegmentId
     ranges: tuple[tuple[int, int], ...]
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ def plan_check(
     seed: int,
     unfinished: Plan | None,
     dropped: Sequence[Dropped] = (),
+    joins: Iterable[RangeRow] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
     """Cut the check of an archive into tasks.
 
@@ -108,7 +114,11 @@ def plan_check(
         seed: chooses which.
         unfinished: the plan of a generation that is not published yet: its objects are nobody's damage.
         dropped: marks of generations that have expired, whose objects are still being deleted: nor are these.
+        joins: chunks that were joined, or are being joined to larger ones: nor are these.
     """
+    known: dict[SegmentId, list[RangeRow]] = {}
+    for row in joins:
+        known.setdefault(row.segment, []).append(row)
     tasks: list[RangesTask] = []
     held: dict[tuple[Layout, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
@@ -117,7 +127,8 @@ def plan_check(
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
         for layout, rows in by_layout.items():
-            tasks += _ranges_tasks(root, prefix, layout, history.stream, rows)
+            found = known.get(segment, ()) if layout == "chunks" else ()
+            tasks += _ranges_tasks(root, prefix, layout, history.stream, rows, joins=found)
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
@@ -125,14 +136,28 @@ def plan_check(
         for gone in mark.stretches:
             held.setdefault((gone.layout, segment_key(gone.segment)), []).append((gone.start, gone.end))
     strays = [
-        StraysTask(root, prefix, layout, history.stream, segment, tuple(sorted(ranges)))
+        StraysTask(
+            root,
+            prefix,
+            layout,
+            history.stream,
+            segment,
+            tuple(sorted(ranges)),
+            _keys(known.get(segment, ()) if layout == "chunks" else ()),
+        )
         for (layout, segment), ranges in sorted(held.items())
     ]
     return _choose(tasks, share, seed), strays
 
 
 def plan_reading(
-    generation: Generation, root: RootAddress, prefix: str, *, share: float, seed: int
+    generation: Generation,
+    root: RootAddress,
+    prefix: str,
+    *,
+    share: float,
+    seed: int,
+    joins: Sequence[RangeRow] = (),
 ) -> list[RangesTask]:
     """Cut the check of one generation's ranges into tasks; objects outside of them are not looked for.
 
@@ -142,22 +167,40 @@ def plan_reading(
         prefix: the archive below it.
         share: of the ranges to read, as for `plan_check`.
         seed: chooses which.
+        joins: as for `plan_check`.
     """
     manifest = generation.manifest
+    known: dict[SegmentId, list[RangeRow]] = {}
+    for row in joins if manifest.layout == "chunks" else ():
+        known.setdefault(row.segment, []).append(row)
     tasks = [
         task
         for segment in sorted(generation.rows)
-        for task in _ranges_tasks(root, prefix, manifest.layout, manifest.name, generation.rows[segment])
+        for task in _ranges_tasks(
+            root, prefix, manifest.layout, manifest.name, generation.rows[segment], joins=known.get(segment, ())
+        )
     ]
     return _choose(tasks, share, seed)
 
 
 def _ranges_tasks(
-    root: RootAddress, prefix: str, layout: Layout, stream: StreamName, rows: Sequence[RangeRow]
+    root: RootAddress,
+    prefix: str,
+    layout: Layout,
+    stream: StreamName,
+    rows: Sequence[RangeRow],
+    *,
+    joins: Sequence[RangeRow] = (),
 ) -> Iterator[RangesTask]:
     for first in range(0, len(rows), RANGES_A_TASK):
         some = tuple(rows[first : first + RANGES_A_TASK])
-        yield RangesTask(root, prefix, layout, stream, some, (False,) * len(some))
+        known = _keys(row for row in joins if some[0].start <= row.start < some[-1].end)
+        yield RangesTask(root, prefix, layout, stream, some, (False,) * len(some), known)
+
+
+def _keys(rows: Iterable[RangeRow]) -> frozenset[str]:
+    """The keys of chunks."""
+    return frozenset(chunk_key(r.segment.epoch, r.segment.number, r.start, r.end - r.start) for r in rows)
 
 
 def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:
@@ -190,7 +233,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
 
 
 def _listed(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
-    listed = open_layout(task.layout).check_range(store, task.prefix, row.extent)
+    listed = open_layout(task.layout).check_range(store, task.prefix, row.extent, task.known)
     told = [f"{finding.what} ({finding.key})" for finding in listed.findings]
     if not listed.found and listed.events not in {None, row.events}:
         return [f"{listed.events} events instead of {row.events}"], 1
@@ -215,7 +258,11 @@ def find_strays(task: StraysTask) -> CheckResult:
     strays = open_layout(task.layout).strays(
         task.root.open(), task.prefix, segment.epoch, segment.number, _joined(task.ranges)
     )
-    return _told(f"{segment.in_stream(task.stream)}: an object outside of every range ({key})" for key in strays)
+    return _told(
+        f"{segment.in_stream(task.stream)}: an object outside of every range ({key})"
+        for key in strays
+        if key.removeprefix(task.prefix) not in task.known
+    )
 
 
 def foreign_keys(store: ObjectStore, prefix: str, layout: Layout, tasks: list[StraysTask]) -> CheckResult:

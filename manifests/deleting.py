@@ -15,7 +15,7 @@ from manifests.marks import Deleted, Dropped, DroppedStretch, find_dropped
 from manifests.model import segment_key
 from objectstore.bulk import delete_all
 from objectstore.errors import AlreadyExists
-from objectstore.keys import deleted_key, dropped_key, parse_manifest, parse_ranges
+from objectstore.keys import deleted_key, dropped_key, parse_manifest, parse_merged, parse_ranges
 from objectstore.layouts import open_layout
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
@@ -111,8 +111,9 @@ def _delete_records(store: ObjectStore, prefix: str, listing: Listing, mark: Dro
     """Manifests first, then indexes, then marks and holds."""
     mine = (number for number in sorted(listing.remains) if number <= mark.generation)
     keys = [key for number in mine for key in listing.remains[number]]
-    manifests = [key for key in keys if parse_manifest(key) is not None]
-    indexes = [key for key in keys if parse_ranges(key) is not None]
+    merged = {key: one.kind for key in keys if (one := parse_merged(key)) is not None}
+    manifests = [key for key in keys if parse_manifest(key) is not None or merged.get(key) == "manifest"]
+    indexes = [key for key in keys if parse_ranges(key) is not None or merged.get(key) == "ranges"]
     rest = sorted({*keys}.difference(manifests, indexes))
     for some in (manifests, indexes, rest):
         delete_all(store, [prefix + key for key in some])

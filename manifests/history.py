@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from manifests.model import Layout, Manifest, segment_key
+from manifests.model import Configuration, Layout, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
+from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
 __all__ = ["Generation", "History"]
@@ -28,23 +30,38 @@ class Generation:
 class History:
     """One archive's generations, oldest first, as one stream.
 
+    Args:
+        generations: contiguous: each starts where the one before ended.
+        upto: an original generation that the last of them stands for, if the stream is to end with that one: it then is
+            the stream as it was at that moment, and only what lies before its cut counts.
+
     Attributes:
         stream: the archived stream.
-        generations: contiguous: each starts where the one before ended.
+        generations: as given; the last may reach beyond the tail.
     """
 
-    def __init__(self, generations: Sequence[Generation]) -> None:
+    def __init__(self, generations: Sequence[Generation], upto: Replaced | None = None) -> None:
         self.generations = tuple(generations)
-        self.stream = self.newest.name
+        self.stream = self._last.name
+        self._upto = upto
 
     @property
-    def newest(self) -> Manifest:
-        """The newest generation's manifest."""
+    def _last(self) -> Manifest:
         return self.generations[-1].manifest
 
     @property
+    def newest(self) -> Manifest | Replaced:
+        """What the newest original generation says of its number, moment and stream."""
+        return self._upto or self._last
+
+    @property
+    def first(self) -> int:
+        """The oldest original generation's number."""
+        return self.generations[0].manifest.first
+
+    @property
     def generation(self) -> int:
-        """The newest generation's number."""
+        """The newest original generation's number."""
         return self.newest.generation
 
     @property
@@ -60,27 +77,71 @@ class History:
     @property
     def events(self) -> int:
         """Events in all generations."""
-        return sum(generation.manifest.events for generation in self.generations)
+        return sum(part.events for part in self._parts())
 
     @property
     def bytes(self) -> int:
         """Segment bytes in all generations, headers included."""
-        return sum(generation.manifest.bytes for generation in self.generations)
+        return sum(part.bytes for part in self._parts())
+
+    def _parts(self) -> Iterator[Manifest | Replaced]:
+        """What adds up to the whole."""
+        upto = self._upto
+        yield from (generation.manifest for generation in self.generations[: None if upto is None else -1])
+        if upto is not None:
+            yield from (one for one in self._last.replaces if one.generation <= upto.generation)
 
     @property
     def description(self) -> StreamDescription:
         """The stream as the newest generation knew it, from the archive's head to its tail."""
         newest = self.newest
-        epochs = tuple(epoch.value() for epoch in newest.epochs)
+        known = self._last.epochs if self._upto is None else self._last.epochs[: self._upto.epochs]
+        epochs = tuple(epoch.value() for epoch in known)
         return StreamDescription(self.stream, newest.configuration.value(), epochs, self.head, self.tail, newest.sealed)
 
     @property
     def fingerprint(self) -> str:
-        """A digest over all that the manifests say was archived."""
-        digest = hashlib.sha256()
-        for generation in self.generations:
-            digest.update(generation.manifest.encode())
-        return digest.hexdigest()
+        """A digest over what was archived, as the manifests say it; the same before and after generations are merged.
+
+        So it speaks of the stream's shape and of what lies between its two cuts, not of ranges and manifests.
+        """
+        described = self.description
+        stretches = segments_between(described, self.head, self.tail)
+        ends = {segment_key(entry.name): entry.end for part in self.generations for entry in part.manifest.segments}
+        held = {
+            segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in stretches.items()
+        }
+        content = {
+            "stream": str(self.stream),
+            "configuration": Configuration.of(described.configuration).document(),
+            "epochs": [
+                [epoch.number, *((segment.value, keys.low, keys.high) for segment, keys in epoch.segments.items())]
+                for epoch in described.epochs
+            ],
+            "sealed": described.sealed,
+            "head": self.head.to_json(),
+            "tail": self.tail.to_json(),
+            "segments": [(segment.value, *bounds) for segment, bounds in held.items()],
+            "gaps": self._gaps_within(held),
+            "events": self.events,
+            "bytes": self.bytes,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _gaps_within(self, held: Mapping[SegmentId, tuple[int, int | None]]) -> list[tuple[int, int, int]]:
+        """The gaps before the ends of segments, neighbours joined: segment's id, start, end."""
+        found: list[tuple[int, int, int]] = []
+        gaps = [gap for part in self.generations for gap in part.manifest.gaps]
+        for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
+            end = held.get(segment, (0, 0))[1]
+            cut = high if end is None else min(high, end)
+            if low >= cut:
+                continue
+            if found and (found[-1][0], found[-1][2]) == (segment.value, low):
+                found[-1] = (segment.value, found[-1][1], cut)
+            else:
+                found.append((segment.value, low, cut))
+        return found
 
     def segments(self) -> list[SegmentId]:
         """Every segment that a generation has ranges or gaps of, in order."""

@@ -93,7 +93,7 @@ class Dropped(Mark):
             scope=last.scope,
             stream=last.stream,
             generation=last.generation,
-            first=held[0].generation,
+            first=held[0].first,
             stretches=tuple(
                 DroppedStretch(layout=layout, segment=name, start=start, end=end)
                 for layout, name, start, end in stretches
@@ -121,13 +121,13 @@ class Deleted(Mark):
 M = TypeVar("M", bound=Mark)
 
 
-def find_checked(store: ObjectStore, stream: StreamName, generation: int) -> Checked | None:
-    """The mark of a successful check of a generation, or None.
+def find_checked(store: ObjectStore, stream: StreamName, generation: int, first: int | None = None) -> Checked | None:
+    """The mark of a successful check of a generation, or None; `first` as for `objectstore.keys.manifest_key`.
 
     Raises:
         Damaged: it is not such a mark.
     """
-    return _find(Checked, store, stream, generation, checked_key(generation))
+    return _find(Checked, store, stream, generation, checked_key(generation, first))
 
 
 def find_hold(store: ObjectStore, stream: StreamName, generation: int, name: str) -> Hold | None:

@@ -6,7 +6,7 @@ key is ever taken from a manifest; keys are derived from its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -41,6 +41,7 @@ __all__ = [
     "GenerationModel",
     "Layout",
     "Manifest",
+    "Replaced",
     "SegmentEntry",
     "SegmentName",
     "now_utc",
@@ -65,6 +66,22 @@ class Stretch(Protocol):
         """Offset after the last byte."""
 
 
+class Replaced(Model):
+    """An original generation that a merged one stands for: what is needed to restore the stream as it was then.
+
+    `epochs` is how many epochs it knew; the rest is what its own manifest said.
+    """
+
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    to: Cut
+    epochs: Annotated[int, Field(ge=1)]
+    configuration: Configuration
+    sealed: bool
+    events: Count
+    bytes: Count
+
+
 class GenerationModel(Model):
     """What plan and manifest of a generation have in common: which stream, as it was then, between which cuts."""
 
@@ -79,6 +96,17 @@ class GenerationModel(Model):
     epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
     from_: Annotated[Cut, Field(alias="from")]
     to: Cut
+    replaces: tuple[Replaced, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The first original generation that it stands for; its own number if it is not merged of several."""
+        return self.replaces[0].generation if self.replaces else self.generation
+
+    def document(self) -> Mapping[str, object]:
+        """See `Model.document`; only a merged generation has the fields that are of merging."""
+        left_out = {name for name in ("replaces", "merged") if not getattr(self, name, None)}
+        return {name: value for name, value in super().document().items() if name not in left_out}
 
     @property
     def name(self) -> StreamName:
@@ -95,6 +123,14 @@ class GenerationModel(Model):
             raise ValueError(f"layout {self.layout} is never compressed")
         if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
             raise ValueError("epochs are not numbered from 0 on")
+        if self.replaces:
+            numbers = [one.generation for one in self.replaces]
+            if len(numbers) < 2 or numbers != list(range(numbers[0], self.generation + 1)):
+                raise ValueError(
+                    "a merged generation stands for two or more that follow each other up to its own number"
+                )
+            if self.replaces[-1].to != self.to or any(one.epochs > len(self.epochs) for one in self.replaces):
+                raise ValueError("a merged generation does not end as the last that it stands for")
         ranges: dict[SegmentId, KeyRange] = {}
         for epoch in self.epochs:
             for segment, held in epoch.value().segments.items():
@@ -127,7 +163,7 @@ class GenerationModel(Model):
 
 
 class Manifest(GenerationModel):
-    """One finished export of a stream."""
+    """One finished export of a stream, or several that were merged (then `merged` says when that was)."""
 
     model_config = ConfigDict(title="Streamvault manifest")
 
@@ -137,6 +173,7 @@ class Manifest(GenerationModel):
     bytes: Count
     range_size: Annotated[int, Field(ge=1)]
     sealed: bool
+    merged: Moment | None = None
     tool: Annotated[str, Field(max_length=200)] = ""
 
     @model_validator(mode="after")

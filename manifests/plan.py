@@ -57,39 +57,39 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan) -> tuple[Plan, bool
     """
     while True:
         try:
-            store.put(prefix + plan_key(plan.generation), plan.encode())
+            store.put(prefix + plan_key(plan.generation, plan.first), plan.encode())
         except AlreadyExists:
-            found = find_plan(store, prefix, plan.generation)
+            found = find_plan(store, prefix, plan.generation, plan.first)
             if found is not None:
                 return found, False
         else:
             return plan, True
 
 
-def find_plan(store: ObjectStore, prefix: str, generation: int) -> Plan | None:
-    """The plan of an unfinished (or running) generation, or None.
+def find_plan(store: ObjectStore, prefix: str, generation: int, first: int | None = None) -> Plan | None:
+    """The plan of an unfinished (or running) generation, or None; `first` as for `objectstore.keys.manifest_key`.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.
     """
-    key = prefix + plan_key(generation)
+    key = prefix + plan_key(generation, first)
     try:
         data = store.get(key)
     except NoSuchObject:
         return None
     where = f"{store.uri}/{key}"
     plan = decode(Plan, data, where)
-    if (f"{plan.name}/", plan.generation) != (prefix, generation):
+    if (f"{plan.name}/", plan.generation, plan.first) != (prefix, generation, first or generation):
         raise Damaged(f"the plan is of another archive ({plan.name}, generation {plan.generation})", where=where)
     return plan
 
 
-def remove_work(store: ObjectStore, prefix: str, generation: int) -> None:
+def remove_work(store: ObjectStore, prefix: str, generation: int, first: int | None = None) -> None:
     """Remove what the runs of a published generation left, if anything: rows first, the plan last."""
     keys: list[str] = []
     plan: list[str] = []
-    for found in store.list(prefix + work_folder(generation)):
-        (plan if found.key == prefix + plan_key(generation) else keys).append(found.key)
+    for found in store.list(prefix + work_folder(generation, first)):
+        (plan if found.key == prefix + plan_key(generation, first) else keys).append(found.key)
         if len(keys) == DELETE_AT_ONCE:
             store.delete(keys)
             keys = []

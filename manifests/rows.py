@@ -86,14 +86,28 @@ class FinishedRange(Model):
 
 
 def leave_row(
-    store: ObjectStore, prefix: str, generation: int, segment: SegmentId, row: FinishedRange
+    store: ObjectStore,
+    prefix: str,
+    generation: int,
+    segment: SegmentId,
+    row: FinishedRange,
+    *,
+    first: int | None = None,
 ) -> FinishedRange:
     """Write a row, create-only; if another run was first, its row is returned and holds.
+
+    Args:
+        store: where.
+        prefix: the archive below it.
+        generation: whose range it is.
+        segment: which.
+        row: what became of it.
+        first: of a merged generation, the first that it stands for.
 
     Raises:
         Damaged: the other row cannot be read.
     """
-    key = prefix + row_key(generation, segment.epoch, segment.number, row.start)
+    key = prefix + row_key(generation, segment.epoch, segment.number, row.start, first)
     while True:
         try:
             store.put(key, row.encode())
@@ -105,7 +119,9 @@ def leave_row(
         return row
 
 
-def find_rows(store: ObjectStore, prefix: str, generation: int) -> Iterator[tuple[SegmentId, FinishedRange]]:
+def find_rows(
+    store: ObjectStore, prefix: str, generation: int, first: int | None = None
+) -> Iterator[tuple[SegmentId, FinishedRange]]:
     """The rows that runs of a generation have left, in the stream's order; many are read at a time.
 
     They end early if another run publishes the generation and tidies up meanwhile.
@@ -115,7 +131,7 @@ def find_rows(store: ObjectStore, prefix: str, generation: int) -> Iterator[tupl
     """
     listed = (
         (found.key, found.size)
-        for found in store.list(prefix + work_folder(generation))
+        for found in store.list(prefix + work_folder(generation, first))
         if parse_row(found.key.removeprefix(prefix)) is not None
     )
     try:

@@ -25,6 +25,7 @@ __all__ = [
     "MAX_INT63",
     "WORK",
     "HoldKey",
+    "MergedKey",
     "RangeKey",
     "RowKey",
     "archive_prefix",
@@ -46,6 +47,8 @@ __all__ = [
     "parse_event",
     "parse_hold",
     "parse_manifest",
+    "parse_merged",
+    "parse_merged_work",
     "parse_ranges",
     "parse_row",
     "parse_segment",
@@ -78,7 +81,9 @@ _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
 _DELETED = re.compile(r"_manifest/([0-9]{10})\.deleted\.json")
 _HOLD_NAME = r"[A-Za-z0-9-]{1,64}"
 _HOLD = re.compile(rf"_manifest/([0-9]{{10}})\.hold\.({_HOLD_NAME})\.json")
-_ROW = re.compile(rf"_work/([0-9]{{10}})/{_SEGMENT}/([0-9]{{19}})\.json")
+_MERGED = re.compile(r"_manifest/([0-9]{10})-([0-9]{10})\.(json|ranges\.parquet|checked\.json)")
+_MERGED_WORK = re.compile(r"([0-9]{10})-([0-9]{10})")
+_ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/{_SEGMENT}/([0-9]{{19}})\.json")
 
 
 class RangeKey(NamedTuple):
@@ -96,12 +101,27 @@ class RangeKey(NamedTuple):
 
 
 class RowKey(NamedTuple):
-    """What the key of a finished range's row says: the range of this generation that starts at ``offset``."""
+    """What the key of a finished range's row says: the range of this generation that starts at ``offset``.
+
+    ``first`` is the first of the generations that are merged into it; None if it is a plain one.
+    """
 
     generation: int
     epoch: int
     number: int
     offset: int
+    first: int | None = None
+
+
+class MergedKey(NamedTuple):
+    """What a key of a merged generation says: it stands for the generations from ``first`` to ``generation``.
+
+    ``kind`` is ``"manifest"``, ``"ranges"`` or ``"checked"``.
+    """
+
+    generation: int
+    first: int
+    kind: str
 
 
 class HoldKey(NamedTuple):
@@ -137,9 +157,9 @@ def chunks_folder(epoch: int, number: int) -> str:
     return f"{CHUNKS}{segment_name(epoch, number)}/"
 
 
-def work_folder(generation: int) -> str:
-    """The folder of a generation's unfinished work, with its trailing slash."""
-    return f"{WORK}{_generation(generation)}/"
+def work_folder(generation: int, first: int | None = None) -> str:
+    """The folder of a generation's unfinished work, with its trailing slash; `first` as for `manifest_key`."""
+    return f"{WORK}{_stem(generation, first)}/"
 
 
 def event_key(epoch: int, number: int, offset: int, length: int) -> str:
@@ -175,19 +195,27 @@ def chunks_after(epoch: int, number: int, offset: int) -> str:
     return chunks_folder(epoch, number) + _bound(offset)
 
 
-def manifest_key(generation: int) -> str:
-    """The key of a generation's manifest."""
-    return f"{MANIFESTS}{_generation(generation)}.json"
+def manifest_key(generation: int, first: int | None = None) -> str:
+    """The key of a generation's manifest.
+
+    Args:
+        generation: its number.
+        first: of a merged one: the first generation that it stands for; None, or `generation`, if it is a plain one.
+
+    Raises:
+        InvalidKey: no generation, or `first` comes after it.
+    """
+    return f"{MANIFESTS}{_stem(generation, first)}.json"
 
 
-def ranges_key(generation: int) -> str:
-    """The key of a generation's index of ranges."""
-    return f"{MANIFESTS}{_generation(generation)}.ranges.parquet"
+def ranges_key(generation: int, first: int | None = None) -> str:
+    """The key of a generation's index of ranges; else as `manifest_key`."""
+    return f"{MANIFESTS}{_stem(generation, first)}.ranges.parquet"
 
 
-def checked_key(generation: int) -> str:
-    """The key of the mark that a generation's data were read back and found good."""
-    return f"{MANIFESTS}{_generation(generation)}.checked.json"
+def checked_key(generation: int, first: int | None = None) -> str:
+    """The key of the mark that a generation's data were read back and found good; else as `manifest_key`."""
+    return f"{MANIFESTS}{_stem(generation, first)}.checked.json"
 
 
 def hold_key(generation: int, name: str) -> str:
@@ -211,14 +239,14 @@ def deleted_key(generation: int) -> str:
     return f"{MANIFESTS}{_generation(generation)}.deleted.json"
 
 
-def plan_key(generation: int) -> str:
-    """The key of the plan that all runs of a generation work on."""
-    return f"{work_folder(generation)}plan.json"
+def plan_key(generation: int, first: int | None = None) -> str:
+    """The key of the plan that all runs of a generation work on; `first` as for `manifest_key`."""
+    return f"{work_folder(generation, first)}plan.json"
 
 
-def row_key(generation: int, epoch: int, number: int, offset: int) -> str:
+def row_key(generation: int, epoch: int, number: int, offset: int, first: int | None = None) -> str:
     """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
-    return f"{work_folder(generation)}{segment_name(epoch, number)}/{_bound(offset)}.json"
+    return f"{work_folder(generation, first)}{segment_name(epoch, number)}/{_bound(offset)}.json"
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:
@@ -243,6 +271,21 @@ def parse_chunk(key: str) -> RangeKey | None:
 def parse_manifest(key: str) -> int | None:
     """The generation in a manifest's key, or None."""
     return _parse_generation(_MANIFEST.fullmatch(key))
+
+
+def parse_merged(key: str) -> MergedKey | None:
+    """What the key of a merged generation's manifest, index or check says, or None."""
+    match = _MERGED.fullmatch(key)
+    span = _parse_span(match)
+    if match is None or span is None:
+        return None
+    kind = "manifest" if match[3] == "json" else match[3].partition(".")[0]
+    return MergedKey(*span, kind)
+
+
+def parse_merged_work(folder: str) -> tuple[int, int] | None:
+    """(generation, first) by the name of the folder below ``_work/`` of a merged generation, or None."""
+    return _parse_span(_MERGED_WORK.fullmatch(folder))
 
 
 def parse_ranges(key: str) -> int | None:
@@ -277,7 +320,10 @@ def parse_row(key: str) -> RowKey | None:
     match = _ROW.fullmatch(key)
     if match is None:
         return None
-    row = RowKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
+    first = None if match[2] is None else int(match[2])
+    row = RowKey(int(match[1]), int(match[3]), int(match[4]), int(match[5]), first)
+    if first is not None and _parse_span(match) is None:
+        return None
     return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
 
 
@@ -297,6 +343,13 @@ def _parse_generation(match: re.Match[str] | None) -> int | None:
     return generation if generation <= MAX_INT31 else None
 
 
+def _parse_span(match: re.Match[str] | None) -> tuple[int, int] | None:
+    generation = _parse_generation(match)
+    if match is None or generation is None or not 1 <= int(match[2]) < generation:
+        return None
+    return generation, int(match[2])
+
+
 def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:
     if not (0 <= offset <= MAX_INT63 - length and shortest <= length <= longest):
         raise InvalidKey("no offset and length in a segment", where=f"{offset}-{length}")
@@ -312,3 +365,12 @@ def _generation(generation: int) -> str:
     if not 0 <= generation <= MAX_INT31:
         raise InvalidKey("a generation is from 0 to 2^31 - 1", where=str(generation))
     return f"{generation:010d}"
+
+
+def _stem(generation: int, first: int | None) -> str:
+    """The name of a generation, plain or merged."""
+    if first is None or first == generation:
+        return _generation(generation)
+    if not 1 <= first < generation:
+        raise InvalidKey("a merged generation begins with an earlier one", where=f"{first} to {generation}")
+    return f"{_generation(generation)}-{_generation(first)}"

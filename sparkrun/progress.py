@@ -26,6 +26,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Something worth a line: what was resumed, what is waited for."""
 
+    def note(self, text: str) -> None:
+        """A line that whoever watches a long run waits for."""
+
     def warn(self, text: str) -> None:
         """Something the user should know although the run goes on."""
 

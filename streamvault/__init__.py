@@ -2,6 +2,7 @@
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, warm_archive, run_demo
+    from streamvault import compact_archive, follow_stream
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamvault.checking import check_archive
+    from streamvault.compacting import compact_archive
     from streamvault.converting import convert_archive
     from streamvault.demo import run_demo
     from streamvault.exporting import export_stream
+    from streamvault.following import follow_stream
     from streamvault.getting import get_event
     from streamvault.holding import hold_archive, release_archive
     from streamvault.importing import import_stream
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_archive",
+    "compact_archive",
     "convert_archive",
     "export_stream",
+    "follow_stream",
     "get_event",
     "hold_archive",
     "import_stream",
@@ -57,6 +62,8 @@ _HOMES = {
     "hold_archive": "streamvault.holding",
     "release_archive": "streamvault.holding",
     "check_archive": "streamvault.checking",
+    "compact_archive": "streamvault.compacting",
+    "follow_stream": "streamvault.following",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
     "run_demo": "streamvault.demo",

@@ -20,8 +20,11 @@ from manifests.check import (
     plan_reading,
 )
 from manifests.deleting import unfinished_marks
+from manifests.listing import Name
 from manifests.model import Layout
 from manifests.plan import find_plan
+from manifests.range_row import RangeRow
+from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.progress import Progress
@@ -77,8 +80,9 @@ def check_archive(
     look = _look_at(source, address, generation, share=share, seed=seed)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
         found = _compare(runner, look, source, progress, reads=bool(share))
-        while found.found and source.listing().dropped != look.dropped:
-            # generations have expired beside the check, so that objects are missing with good reason: look again
+        while found.found and state_of(source) != look.state:
+            # generations have expired or were merged beside the check, so that objects are missing, or too much, with
+            # good reason: look again
             look = _look_at(source, address, generation, share=share, seed=seed)
             found = _compare(runner, look, source, progress, reads=bool(share))
         start_seconds = runner.start_seconds
@@ -109,7 +113,7 @@ class _Look:
     Attributes:
         generations: their numbers. events, bytes: what they promise. ranges, strays: the tasks.
         layouts: in which foreign keys are looked for. notes: what was left out.
-        dropped: the archive's head when this was planned. newest: likewise; 0 if nobody need know.
+        state: what was in force, and being merged, when this was planned. newest: likewise; 0 if nobody need know.
     """
 
     generations: tuple[int, ...]
@@ -119,7 +123,7 @@ class _Look:
     strays: list[StraysTask]
     layouts: list[Layout]
     notes: tuple[str, ...]
-    dropped: int
+    state: object
     newest: int
 
 
@@ -132,29 +136,35 @@ class _Found:
 
 
 def _look_at(source: Archive, address: RootAddress, generation: int | None, *, share: float, seed: int) -> _Look:
+    state = state_of(source)
+    under_way = merges_under_way(source)
     listing = source.listing()
     if generation is not None:
         one = source.load(generation)
+        generation = one.manifest.generation
         return _Look(
             generations=(generation,),
             events=one.manifest.events,
             bytes=one.manifest.bytes,
-            ranges=plan_reading(one, address, source.prefix, share=share, seed=seed),
+            ranges=plan_reading(one, address, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)),
             strays=[],
             layouts=[],
             notes=(f"only generation {generation}; objects outside of its ranges were not looked for",),
-            dropped=listing.dropped,
+            state=state,
             newest=0,
         )
     dropped = unfinished_marks(source.store, source.stream, listing)
     history = source.history()
     unfinished = find_plan(source.store, source.prefix, history.generation + 1)
+    joins = _joins(source, under_way)
     ranges, strays = plan_check(
-        history, address, source.prefix, share=share, seed=seed, unfinished=unfinished, dropped=dropped
+        history, address, source.prefix, share=share, seed=seed, unfinished=unfinished, dropped=dropped, joins=joins
     )
     notes = []
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were left out of the check")
+    if joins:
+        notes.append("generations are being merged; chunks that are replaced, or not in use yet, were left out")
     if dropped:
         upto = dropped[-1].generation
         notes.append(
@@ -168,9 +178,13 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
         strays=strays,
         layouts=sorted({each.manifest.layout for each in history.generations}),
         notes=tuple(notes),
-        dropped=listing.dropped,
+        state=state,
         newest=0 if unfinished is not None else history.generation,
     )
+
+
+def _joins(source: Archive, under_way: Sequence[Name]) -> list[RangeRow]:
+    return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 
 def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *, reads: bool) -> _Found:

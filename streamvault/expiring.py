@@ -110,13 +110,13 @@ def plan_expiry(
         coming: generations that will be published before (for a rehearsal).
     """
     gone: list[Manifest] = []
-    numbers = listing.generations
+    names = listing.names
     locks: ObjectLocks | None = None
-    for index, number in enumerate(numbers):
-        newer = len(numbers) - 1 - index + coming
+    for index, (number, first) in enumerate(names):
+        newer = listing.newest - number + coming
         if newer < 1:
             break
-        manifest = archive.read_manifest(number)
+        manifest = archive.read_manifest(number, first)
         if not policy.expires(newer, manifest.created):
             break
         if number in listing.holds:
@@ -139,14 +139,18 @@ def drop(archive: Archive, expiry: Expiry) -> tuple[Dropped | None, Expiry]:
         another run may have dropped some of it.
     """
     listing = archive.listing()  # since the last one, locks may have been looked at for long
+    force = set(listing.names)
     manifests: list[Manifest] = []
     stopped = expiry.stopped
     for manifest in expiry.manifests:
+        if manifest.generation <= listing.dropped:
+            continue
+        if (manifest.generation, manifest.first) not in force:
+            break  # what was merged meanwhile is not dropped in part: the next rotation looks at it as a whole
         if manifest.generation in listing.holds:
             stopped = _held(listing, manifest.generation)
             break
-        if manifest.generation > listing.dropped:
-            manifests.append(manifest)
+        manifests.append(manifest)
     if not manifests:
         return None, Expiry((), stopped)
     mark = Dropped.of(manifests, tool=TOOL)
@@ -162,7 +166,9 @@ def _held(listing: Listing, generation: int) -> StoppedAt:
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
     """A lock on any of a generation's objects; first on what was written last, which is locked the longest."""
-    records = (archive.prefix + key(manifest.generation) for key in (manifest_key, ranges_key, checked_key))
+    records = (
+        archive.prefix + key(manifest.generation, manifest.first) for key in (manifest_key, ranges_key, checked_key)
+    )
     return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
 
 

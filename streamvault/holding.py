@@ -6,6 +6,7 @@ import getpass
 
 from manifests.archive import Archive
 from manifests.marks import Hold
+from objectstore.bulk import delete_all
 from objectstore.errors import AlreadyExists
 from objectstore.keys import hold_key
 from problems import Conflict, Failed, Usage
@@ -62,17 +63,20 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     """
     hold_key(1, name)
     source = open_archive(archive)
-    source.manifest(generation)  # says so if there is none
+    wanted = source.manifest(generation).generation  # says so if there is none
+    listing = source.listing()
     found = tuple(
         number
-        for number, names in sorted(source.listing().holds.items())
-        if name in names and generation in {None, number}
+        for number, names in sorted(listing.holds.items())
+        if name in names and (generation is None or number == wanted)
     )
     if not found:
         where = source.uri if generation is None else f"{source.uri}, generation {generation}"
         raise NoSuchHold(f"no hold of the name {name}", where=where, todo="'streamvault show --timeline' lists them.")
     if not dry_run:
-        source.store.delete([source.prefix + hold_key(number, name) for number in found])
+        # what was merged may have been held before
+        held = (n for number in found for n in range(listing.first_of(number), number + 1))
+        delete_all(source.store, (source.prefix + hold_key(n, name) for n in held))
     return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
 
 

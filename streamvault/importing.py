@@ -148,10 +148,12 @@ def generation_at(archive: Archive, moment: datetime) -> int:
 
     def find(listing: Listing) -> int:
         created = None
-        for number in reversed(listing.generations):
-            created = archive.read_manifest(number).created
-            if created <= moment:
-                return number
+        for name in reversed(listing.names):
+            manifest = archive.read_manifest(*name)
+            taken = [(one.generation, one.created) for one in manifest.replaces]
+            for number, created in reversed(taken or [(manifest.generation, manifest.created)]):
+                if created <= moment:
+                    return number
         oldest = "" if created is None else f"; its oldest generation is of {moment_text(created)}"
         todo = "'streamvault show --timeline' lists what can be restored."
         raise NoSuchArchive(
@@ -172,8 +174,15 @@ def _distance(history: History, moment: datetime | None) -> list[str]:
 
 def _check_not_expired(source: Archive, history: History) -> None:
     """Say so if what was being restored expired meanwhile: then objects are missing with good reason."""
-    first = history.generations[0].manifest.generation
-    if source.listing().dropped >= first:
+    listing, first = source.listing(), history.first
+    names = {(generation.manifest.generation, generation.manifest.first) for generation in history.generations}
+    if not names.issubset(listing.names) and listing.dropped < first:
+        raise Conflict(
+            "generations were merged while they were being restored",
+            where=source.uri,
+            todo="Run the same command again: it goes on with what they became.",
+        ) from None
+    if listing.dropped >= first:
         raise Conflict(
             f"generation {first} expired while it was being restored",
             where=source.uri,

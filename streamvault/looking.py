@@ -76,15 +76,16 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         archive=source.uri,
         stream=str(source.stream),
         expired=listing.dropped,
-        generations=tuple(_entry(source, listing, number) for number in listing.generations),
+        generations=tuple(_entry(source, listing, *name) for name in listing.names),
     )
 
 
-def _entry(source: Archive, listing: Listing, number: int) -> TimelineEntry:
-    manifest = source.read_manifest(number)
-    mark = find_checked(source.store, source.stream, number) if number in listing.checked else None
+def _entry(source: Archive, listing: Listing, number: int, first: int) -> TimelineEntry:
+    manifest = source.read_manifest(number, first)
+    mark = find_checked(source.store, source.stream, number, first) if number in listing.checked else None
     return TimelineEntry(
         generation=number,
+        first=first,
         created=moment_text(manifest.created),
         start=manifest.from_.to_json(),
         end=manifest.to.to_json(),
@@ -111,7 +112,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         archive=archive.uri,
         stream=str(archive.stream),
         generations=len(numbers),
-        first_generation=numbers[0] if numbers else 0,
+        first_generation=listing.first_of(numbers[0]) if numbers else 0,
         generation=listing.newest,
     )
     try:
@@ -121,7 +122,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
     return replace(
         summary,
         generations=len(manifests),
-        first_generation=manifests[0].generation,
+        first_generation=manifests[0].first,
         generation=manifests[-1].generation,
         created=str(manifests[-1].document()["created"]),
         events=sum(manifest.events for manifest in manifests),
@@ -133,4 +134,4 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
 def _manifests(archive: Archive, listing: Listing) -> list[Manifest]:
     if not listing.generations:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
-    return [archive.read_manifest(number) for number in listing.generations]
+    return [archive.read_manifest(*name) for name in listing.names]

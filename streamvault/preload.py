@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["TASK_MODULES"]
 
 TASK_MODULES = (
+    "exporter.compact",
     "exporter.task",
     "importer.fill",
     "importer.verify",

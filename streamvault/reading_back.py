@@ -11,6 +11,7 @@ from manifests.archive import Archive, NoSuchArchive
 from manifests.check import check_ranges, plan_reading
 from manifests.listing import Listing
 from manifests.marks import Checked, find_checked
+from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import checked_key, manifest_key
 from objectstore.uri import RootAddress
@@ -66,19 +67,19 @@ def checked_cut(archive: Archive) -> StreamCut | None:
 
 
 def _cut_of(archive: Archive, listing: Listing) -> StreamCut | None:
-    numbers = listing.generations
-    upto = next((index for index, number in enumerate(numbers) if number not in listing.checked), len(numbers))
+    names = listing.names
+    upto = next((index for index, name in enumerate(names) if name[0] not in listing.checked), len(names))
     if not upto:
         return None
-    newest = numbers[upto - 1]
-    mark = find_checked(archive.store, archive.stream, newest)
-    if mark is None or mark.digest != _manifest_digest(archive, newest):
+    newest, first = names[upto - 1]
+    mark = find_checked(archive.store, archive.stream, newest, first)
+    if mark is None or mark.digest != _manifest_digest(archive, newest, first):
         raise Damaged(
             "the mark of the check is of another manifest",
             where=f"{archive.uri}, generation {newest}",
-            todo=f"Remove _manifest/{newest:010d}.checked.json to have it read back again.",
+            todo=f"Remove {checked_key(newest, first)} to have it read back again.",
         )
-    return archive.read_manifest(newest).to
+    return archive.read_manifest(newest, first).to
 
 
 def _read_one(
@@ -90,21 +91,31 @@ def _read_one(
     progress: Progress,
     number: int,
 ) -> int | None:
-    """Read one generation back and mark it; returns its number of ranges, None if it has expired meanwhile."""
-    if number <= listing.dropped:
+    """Read one generation back and mark it; returns its number of ranges.
+
+    None if it has expired or was merged with others meanwhile.
+    """
+    if number not in listing.generations:
         return None
-    digest = _manifest_digest(archive, number)
-    generation = archive.load(number)
-    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0)
+    state = state_of(archive)
+    joins = list(joins_of(archive, listing, merges_under_way(archive)))
+    first = listing.first_of(number)
+    digest = _manifest_digest(archive, number, first)
+    generation = archive.load_name(number, first)
+    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0, joins=joins)
     progress.begin(f"reading generation {number} back", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
+    if found and state_of(archive) != state:  # generations were merged, or expired, beside this: look again
+        return _read_one(
+            archive.listing(), archive=archive, root=root, runner_of=runner_of, progress=progress, number=number
+        )
     if found:
-        first = next(line for result in results for line in result.findings)
+        line = next(line for result in results for line in result.findings)
         more = f" (and {found - 1} more findings)" if found > 1 else ""
         raise Damaged(
             f"generation {number} is not what was archived; nothing has expired and nothing was truncated",
-            where=f"{archive.uri}: {first}{more}",
+            where=f"{archive.uri}: {line}{more}",
             todo="Run 'streamvault check --read-data' on it.",
         )
     mark = Checked(
@@ -116,12 +127,12 @@ def _read_one(
         tool=TOOL,
     )
     with suppress(AlreadyExists):  # another rotation has read it back too
-        archive.store.put(archive.prefix + checked_key(number), mark.encode())
+        archive.store.put(archive.prefix + checked_key(number, first), mark.encode())
     return mark.ranges
 
 
-def _manifest_digest(archive: Archive, number: int) -> str:
+def _manifest_digest(archive: Archive, number: int, first: int) -> str:
     try:
-        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(number))).hexdigest()
+        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(number, first))).hexdigest()
     except NoSuchObject:
         raise NoSuchArchive(f"no generation {number}", where=archive.uri) from None

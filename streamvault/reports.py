@@ -9,9 +9,13 @@ from typing import Any, Literal
 __all__ = [
     "ArchiveSummary",
     "CheckReport",
+    "CompactReport",
+    "CompactedRun",
     "ConvertReport",
     "Cost",
     "ExportReport",
+    "FollowReport",
+    "FollowedGeneration",
     "GapReport",
     "HoldReport",
     "ImportReport",
@@ -194,7 +198,8 @@ class ArchiveSummary(Report):
     """One line of `ls`: an archive and its newest generation.
 
     Attributes:
-        archive: URI. stream: ``scope/stream``. generations: how many there are. generation: the newest.
+        archive: URI. stream: ``scope/stream``. generations: how many there are (merged ones as one).
+        generation: the newest.
         first_generation: the oldest that has not expired.
         created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest.
         problem: why the archive cannot be read; empty if it can.
@@ -317,6 +322,102 @@ class RotateReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedRun:
+    """Generations that were merged.
+
+    Attributes:
+        first, generation: the first and the last original one; the latter is the merged one's number.
+        merged: how many pieces became one. events, bytes: of all of them (bytes with event headers).
+    """
+
+    first: int
+    generation: int
+    merged: int
+    events: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport(Report):
+    """What a compaction did.
+
+    Attributes:
+        archive: URI.
+        runs: what was merged. unchanged: True if nothing was. resumed: how many of these an earlier run had begun.
+        moved_bytes: segment bytes that were read and written again. joined: chunks that were made of several.
+        generations: in force now, merged ones as one.
+        objects_deleted: data objects of what earlier compactions had replaced. waits_until: when the next of these may
+            be deleted, RFC 3339; empty if nothing waits.
+        seconds, total_seconds: as for an export.
+        dry_run: True if nothing was written; the rest then says what would be done.
+    """
+
+    archive: str
+    runs: tuple[CompactedRun, ...] = ()
+    unchanged: bool = False
+    resumed: int = 0
+    moved_bytes: int = 0
+    joined: int = 0
+    generations: int = 0
+    objects_deleted: int = 0
+    waits_until: str = ""
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedGeneration:
+    """A generation that was made while a stream was followed.
+
+    Attributes:
+        generation: its number. events, bytes: that it has. seconds: from its plan to its commit.
+    """
+
+    generation: int
+    events: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowReport(Report):
+    """What following a stream did.
+
+    Attributes:
+        archive: URI. generation: the newest.
+        ended: why: ``"idle"``, ``"time"`` or ``"sealed"``.
+        rounds: how often the stream was looked at. made: how many generations that made. events, bytes: of all these.
+        newest: the last of them, a hundred at most.
+        merges: how often neighbours were merged. moved_bytes: segment bytes that were read and written again for it.
+        pieces: generations in force now, merged ones as one.
+        expired: how many generations have expired meanwhile. objects_deleted: data objects of these and of what was
+            replaced.
+        cut: up to where the source is truncated, if that was asked for.
+        seconds, total_seconds: as for an export.
+    """
+
+    archive: str
+    generation: int
+    ended: str
+    rounds: int = 0
+    made: int = 0
+    events: int = 0
+    bytes: int = 0
+    newest: tuple[FollowedGeneration, ...] = ()
+    merges: int = 0
+    moved_bytes: int = 0
+    pieces: int = 0
+    expired: int = 0
+    objects_deleted: int = 0
+    cut: Mapping[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldReport(Report):
     """What putting on or taking off a hold did.
 
@@ -338,13 +439,15 @@ class TimelineEntry:
     """A generation in force.
 
     Attributes:
-        generation: its number. created: when its tail was taken, RFC 3339.
+        generation: its number. first: of a merged one, the first that it stands for; else its number.
+        created: when its tail was taken, RFC 3339.
         start, end: its cuts, each full segment name → offset; ``from`` and ``to`` in JSON, as in a manifest.
         layout, events, bytes: as in its manifest.
         holds: names. checked: when its data were read back by a rotation, RFC 3339; empty if they were not.
     """
 
     generation: int
+    first: int
     created: str
     start: Mapping[str, int]
     end: Mapping[str, int]

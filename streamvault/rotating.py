@@ -12,26 +12,27 @@ from functools import cached_property
 from manifests.archive import Archive
 from manifests.deleting import DeletedData, delete_dropped, resume_deletions, unfinished_marks
 from manifests.model import Compression, Layout
+from manifests.replaced import delete_replaced
 from objectstore.keys import hold_key
 from objectstore.locks import ObjectLocks, open_locks
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
-from sparkrun.runner import Runner, open_runner
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
+from streamvault.compacting import GRACE
 from streamvault.expiring import Expiry, Policy, drop, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
 from streamvault.holding import put_hold
-from streamvault.preload import TASK_MODULES
 from streamvault.reading_back import checked_cut, read_back
 from streamvault.reports import ExportReport, RotateReport, StoppedReport
 from streamvault.storage_classes import check_readable
+from streamvault.tasks import Tasks
 from streamvault.windows import WINDOW
 from streamvault.work.deletions import request_deletions
 from streamvault.work.place import check_queue
 
-__all__ = ["rotate_stream"]
+__all__ = ["Rotation", "rotate_stream"]
 
 
 def rotate_stream(
@@ -100,7 +101,7 @@ def rotate_stream(
         storage_class=storage_class,
     )
     with ExitStack() as stack:
-        rotation = _Rotation(order, policy, _Tasks(master, stack), progress, queue)
+        rotation = Rotation(order, policy, Tasks(master, stack), progress, queue)
         if dry_run:
             return rotation.rehearse(hold, truncate=truncate_source, began=began)
         report = rotation.run(hold, truncate=truncate_source, began=began)
@@ -109,40 +110,29 @@ def rotate_stream(
 
 
 @dataclass
-class _Tasks:
-    """The place where tasks run, opened when it is first needed and shared by export and check."""
+class Rotation:
+    """The steps of one rotation: what goes where, what expires, where tasks run, who is told."""
 
-    master: str
-    stack: ExitStack
-
-    @cached_property
-    def runner(self) -> Runner:
-        return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
-
-    @property
-    def start_seconds(self) -> float:
-        return self.runner.start_seconds if "runner" in self.__dict__ else 0.0
-
-
-@dataclass
-class _Rotation:
     order: ExportOrder
     policy: Policy
-    tasks: _Tasks
+    tasks: Tasks
     progress: Progress
     queue: str = ""
     warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def archive(self) -> Archive:
+        """Where to."""
         return self.order.archive()
 
     def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        """Do them all; `hold`, `truncate` as for `rotate_stream`, `began` on the monotonic clock (seconds)."""
         exported = self._export(began, dry_run=False)
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
         resumed, deleted = (False, DeletedData()) if self.queue else resume_deletions(self.order.root, self.order.name)
+        deleted += delete_replaced(self.archive, self.order.root, GRACE)[0]
         expiry, more = self._expire()
         queued = self._ask_for_deletions() if self.queue else ()
         cut = checked_cut(self.archive) if truncate else None
@@ -162,6 +152,7 @@ class _Rotation:
         )
 
     def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        """What `run` would do."""
         exported = self._export(began, dry_run=True)
         listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
@@ -199,9 +190,9 @@ class _Rotation:
         dry_run: bool = False,
     ) -> RotateReport:
         listing = self.archive.listing()
-        expired = tuple(manifest.generation for manifest in expiry.manifests)
+        expired = tuple(number for gone in expiry.manifests for number in range(gone.first, gone.generation + 1))
         deleted = deleted or DeletedData()
-        first = next((n for n in listing.generations if n not in expired), exported.generation)
+        first = next((listing.first_of(n) for n in listing.generations if n not in expired), exported.generation)
         stopped = expiry.stopped
         total = time.monotonic() - began
         return RotateReport(

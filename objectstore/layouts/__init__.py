@@ -8,7 +8,7 @@ in it (``SCOPE/STREAM/``, or empty if the store's root is the archive).
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from objectstore.bulk import WINDOW_BYTES
@@ -88,15 +88,19 @@ class Layout(Protocol):
             Damaged: as `read_range`.
         """
 
-    def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
-        """Compare the listing of a range with what must be there; nothing is read and nothing is raised for it."""
+    def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+        """Compare the listing of a range with what must be there; nothing is read and nothing is raised for it.
+
+        ``known`` are keys (below the archive) of chunks that may lie there beside it.
+        """
 
     def remove_extra(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
     ) -> int:
         """Delete what lies in ranges but does not belong to them; returns how many objects.
 
-        For ranges whose starts are proved, and which are complete: what a wrongly guessed start had written.
+        For ranges whose starts are proved, and which are complete: what a wrongly guessed start had written. Nothing
+        that holds a whole range and more is deleted: that is of a merged generation.
 
         Raises:
             Damaged: something is missing, so that nobody can say what is too much. Nothing more is deleted then.

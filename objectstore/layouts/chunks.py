@@ -8,7 +8,7 @@ ranges.
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_parts, put_same
@@ -127,9 +127,9 @@ class ChunksLayout(SegmentFolders):
             tail = bytes(data[position:])
         raise Damaged("no chain of events leads there", where=f"{store.uri}/{_key(prefix, extent)}, offset {offset}")
 
-    def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
+    def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._steps(store, prefix, extent), event_each=False)
+        return check(self._steps(store, prefix, extent, known), event_each=False)
 
     def remove_extra(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
@@ -143,18 +143,23 @@ class ChunksLayout(SegmentFolders):
         wanted = {prefix + chunk_key(epoch, number, start, end - start) for start, end in ranges}
         if not wanted:
             return
+        ends = dict(ranges)
         for entry in self.between(store, prefix, epoch, number, ranges[0][0], ranges[-1][1]):
             if entry.key in wanted:
                 wanted.discard(entry.key)
-            else:
+            elif not _is_joined(entry.key.removeprefix(prefix), ends):
                 yield entry.key
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
-    def _steps(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored | Finding]:
+    def _steps(
+        self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str]
+    ) -> Iterator[Stored | Finding]:
         key, length, found = _key(prefix, extent), extent.end - extent.start, False
         size = sum(extent.frames) or length
         for entry in self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end):
+            if entry.key != key and entry.key.removeprefix(prefix) in known:
+                continue
             if entry.key != key:
                 what = "an object that is no range of the archive"
                 yield Finding("extra", entry.key, extent.start, extent.end, what)
@@ -168,6 +173,16 @@ class ChunksLayout(SegmentFolders):
         if not found:
             what = f"no object holds the bytes {extent.start} to {extent.end} of the segment"
             yield Finding("missing", key, extent.start, extent.end, what)
+
+
+def _is_joined(key: str, ends: Mapping[int, int]) -> bool:
+    """Whether a chunk begins where a range does and goes beyond it.
+
+    No wrong guess makes such a chunk. Another run has published these ranges, and they have been joined with later ones
+    meanwhile: this run is late, and what it would delete is all that there will be of them.
+    """
+    found = parse_chunk(key)
+    return found is not None and found.offset in ends and found.end > ends[found.offset]
 
 
 def _key(prefix: str, extent: Extent) -> str:

@@ -3,7 +3,7 @@
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
 
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_all, put_all
@@ -98,7 +98,13 @@ class EventsLayout(SegmentFolders):
         """
         return strict(self._walk(store, prefix, extent), store.uri)
 
-    def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
+    def check_range(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        extent: Extent,
+        known: Container[str] = (),  # noqa: ARG002  (an event is never joined with another)
+    ) -> RangeCheck:
         """See `Layout.check_range`."""
         return check(self._walk(store, prefix, extent), event_each=True)
 

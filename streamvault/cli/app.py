@@ -10,6 +10,7 @@ from typer.exceptions import Abort, TyperException
 
 from streamvault.cli import (
     check,
+    compact,
     convert,
     demo,
     export,
@@ -67,6 +68,7 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
+app.command("compact")(compact.compact)
 app.command("rotate")(rotate.rotate)
 app.command("hold")(hold.hold)
 app.command("release")(release.release)

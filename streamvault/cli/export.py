@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sparkrun.progress import Progress
+from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
+from streamvault.cli.follow import check_follow
 from streamvault.cli.options import (
     Compress,
     CompressOption,
     DryRun,
+    Every,
+    Follow,
     FromCut,
+    Idle,
     Json,
+    Lasting,
     Layout,
     LayoutOption,
     LogLevel,
@@ -25,8 +33,11 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import ExportReport
+from streamvault.reports import ExportReport, FollowReport
 from streamvault.sizes import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from manifests.model import Compression
 
 __all__ = ["export"]
 
@@ -42,14 +53,43 @@ def export(
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
     storage_class: StorageClass = "",
+    follow: Follow = False,
+    idle: Idle = None,
+    lasting: Lasting = None,
+    every: Every = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
     """Archive a stream. If it was archived before, what came since is added as the next generation."""
+    compression: Compression = "zstd" if compress is Compress.ZSTD else ""
+    times = {"--idle": idle, "--for": lasting, "--every": every}
+
+    def work_on(progress: Progress) -> FollowReport:
+        check_follow(True, times, {"--from": from_cut, "--to": to_cut, "--dry-run": dry_run})
+        from streamvault.following import EVERY, follow_stream
+
+        return follow_stream(
+            stream,
+            root,
+            idle=idle,
+            lasting=lasting,
+            every=EVERY if every is None else every,
+            layout=layout.value,
+            compress=compression,
+            range_size=range_size,
+            window=window,
+            storage_class=storage_class,
+            master=master,
+            progress=progress,
+        )
+
+    if follow:
+        return following.follow(work_on, as_json=as_json, log_level=log_level)
 
     def work(progress: Progress) -> ExportReport:
+        check_follow(False, times, {})
         starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
         from streamvault.exporting import export_stream
 
@@ -59,7 +99,7 @@ def export(
             from_cut=starts,
             to_cut=ends,
             layout=layout.value,
-            compress="zstd" if compress is Compress.ZSTD else "",
+            compress=compression,
             range_size=range_size,
             window=window,
             storage_class=storage_class,

@@ -18,13 +18,18 @@ __all__ = [
     "Compress",
     "CompressOption",
     "DryRun",
+    "Every",
     "FillerLimit",
+    "Follow",
     "FromCut",
     "Generation",
+    "Grace",
     "HoldName",
+    "Idle",
     "Json",
     "Keep",
     "KeepFor",
+    "Lasting",
     "Layout",
     "LayoutOption",
     "LogLevel",
@@ -39,6 +44,7 @@ __all__ = [
     "Share",
     "StorageClass",
     "StreamArgument",
+    "Target",
     "ToCut",
     "Until",
     "WaitForWarm",
@@ -217,6 +223,49 @@ Until = Annotated[
         "--until",
         metavar="TIME",
         help="Let generations expire that were taken by then, e.g. 2026-01-31T18:00:00Z.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    int,
+    typer.Option("--target", metavar="SIZE", parser=_size, help="How large merged generations may become."),
+]
+Grace = Annotated[
+    float,
+    typer.Option(
+        "--grace",
+        metavar="TIME",
+        parser=parse_span,
+        help="How long replaced objects stay for whoever is reading them: 1m at least.",
+    ),
+]
+Follow = Annotated[
+    bool,
+    typer.Option("--follow", help="Go on: whenever there is something new, archive it; merge small generations."),
+]
+Idle = Annotated[
+    float | None,
+    typer.Option(
+        "--idle",
+        metavar="TIME",
+        parser=parse_span,
+        help="With --follow: end when nothing new came for so long.",
+        show_default=False,
+    ),
+]
+Lasting = Annotated[
+    float | None,
+    typer.Option(
+        "--for", metavar="TIME", parser=parse_span, help="With --follow: end after so long.", show_default=False
+    ),
+]
+Every = Annotated[
+    float | None,
+    typer.Option(
+        "--every",
+        metavar="TIME",
+        parser=parse_span,
+        help="With --follow: from one look at the stream to the next (10s).",
         show_default=False,
     ),
 ]

@@ -37,6 +37,10 @@ class LineProgress(Progress):
         """Log the text."""
         _log.info("%s", plain(text))
 
+    def note(self, text: str) -> None:
+        """Write the text."""
+        self._line(text)
+
     def warn(self, text: str) -> None:
         """Write ``warning: …``, once for each text."""
         if text not in self._warned:

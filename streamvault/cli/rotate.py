@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparkrun.progress import Progress
+from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
+from streamvault.cli.follow import check_follow
 from streamvault.cli.options import (
     Compress,
     CompressOption,
     DryRun,
+    Every,
+    Follow,
+    Idle,
     Json,
     Keep,
     KeepFor,
+    Lasting,
     Layout,
     LayoutOption,
     LogLevel,
@@ -30,8 +36,11 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import RotateReport
+from streamvault.reports import FollowReport, RotateReport
 from streamvault.sizes import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from manifests.model import Compression
 
 __all__ = ["rotate"]
 
@@ -61,14 +70,47 @@ def rotate(
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
     storage_class: StorageClass = "",
+    follow: Follow = False,
+    idle: Idle = None,
+    lasting: Lasting = None,
+    every: Every = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
     """Archive what is new, read it back, let old generations expire, and truncate the stream if asked to."""
+    compression: Compression = "zstd" if compress is Compress.ZSTD else ""
+    times = {"--idle": idle, "--for": lasting, "--every": every}
+
+    def work_on(progress: Progress) -> FollowReport:
+        check_follow(True, times, {"--until": until, "--hold": hold, "--dry-run": dry_run})
+        from streamvault.following import EVERY, follow_stream
+
+        return follow_stream(
+            stream,
+            root,
+            rotate=True,
+            idle=idle,
+            lasting=lasting,
+            every=EVERY if every is None else every,
+            keep=keep,
+            keep_for=keep_for,
+            truncate_source=truncate_source,
+            storage_class=storage_class,
+            layout=layout.value,
+            compress=compression,
+            range_size=range_size,
+            window=window,
+            master=master,
+            progress=progress,
+        )
+
+    if follow:
+        return following.follow(work_on, as_json=as_json, log_level=log_level)
 
     def work(progress: Progress) -> RotateReport:
+        check_follow(False, times, {})
         from streamvault.rotating import rotate_stream
 
         report = rotate_stream(
@@ -82,7 +124,7 @@ def rotate(
             hold=hold,
             queue=queue,
             layout=layout.value,
-            compress="zstd" if compress is Compress.ZSTD else "",
+            compress=compression,
             range_size=range_size,
             window=window,
             master=master,

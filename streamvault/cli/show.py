@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -56,6 +57,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
         {
             "stream": f"{document['scope']}/{document['stream']}",
             "generation": str(document["generation"]),
+            "merged": _merged(document.get("replaces", ())),
             "head": f"generation {dropped + 1}; those before have expired" if dropped else "",
             "created": str(document["created"]),
             "layout": str(document["layout"]),
@@ -86,6 +88,13 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
     )
     for gap in document["gaps"]:
         results.line(f"gap: {gap['segment']} from {gap['start']:,} to {gap['end']:,}: {gap['reason']}")
+
+
+def _merged(replaced: Sequence[dict[str, Any]]) -> str:
+    """Which generations were merged into one."""
+    if not replaced:
+        return ""
+    return f"of generations {replaced[0]['generation']} to {replaced[-1]['generation']}"
 
 
 def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:

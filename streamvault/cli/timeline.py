@@ -49,7 +49,7 @@ def _show(results: Results, timeline: Timeline) -> None:
         },
         [
             (
-                str(entry.generation),
+                str(entry.generation) if entry.first == entry.generation else f"{entry.first}-{entry.generation}",
                 entry.created,
                 f"{entry.events:,}",
                 bytes_text(entry.bytes),

@@ -201,8 +201,8 @@ def test_a_rotation_with_nothing_to_do(shown: Shown) -> None:
 def test_a_timeline(shown: Shown) -> None:
     cut = {f"shop/orders/{number}.#epoch.0": 10 * number for number in range(5)}
     entry = TimelineEntry(
-        generation=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]), layout="chunks",
-        events=1234, bytes=2048, holds=("audit", "monthly"), checked="2026-03-01T10:01:00Z",
+        generation=3, first=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]),
+        layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked="2026-03-01T10:01:00Z",
     )  # fmt: skip
     timeline = Timeline(archive=ARCHIVE, stream="shop/orders", expired=2, generations=(entry,))
     lines = shown(show_timeline, timeline)

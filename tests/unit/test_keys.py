@@ -73,11 +73,45 @@ def test_chunk_keys_round_trip(epoch: int, number: int, offset: int, length: int
 
 @given(int31(), int31(), int31(), offsets)
 def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: int, offset: int) -> None:
-    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (generation, epoch, number, offset)
+    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (generation, epoch, number, offset, None)
     assert keys.parse_manifest(keys.manifest_key(generation)) == generation
     assert keys.parse_ranges(keys.ranges_key(generation)) == generation
     assert keys.parse_row(keys.plan_key(generation)) is None
     assert keys.parse_manifest(keys.ranges_key(generation)) is None
+
+
+@given(st.integers(1, keys.MAX_INT31 - 1), int31(), int31(), offsets)
+def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: int, offset: int) -> None:
+    for generation in {first + 1, (first + keys.MAX_INT31 + 1) // 2, keys.MAX_INT31}:
+        name = (generation, first)
+        made = {"manifest": keys.manifest_key, "ranges": keys.ranges_key, "checked": keys.checked_key}
+        for kind, key in made.items():
+            assert keys.parse_merged(key(*name)) == (*name, kind)
+            for parse in (keys.parse_manifest, keys.parse_ranges, keys.parse_checked, keys.parse_hold):
+                assert parse(key(*name)) is None
+        row = keys.row_key(generation, epoch, number, offset, first)
+        assert keys.parse_row(row) == (generation, epoch, number, offset, first)
+        assert keys.parse_merged_work(keys.work_folder(*name).split("/")[1]) == name
+        assert keys.parse_row(keys.plan_key(*name)) is None
+        with pytest.raises(InvalidKey):
+            keys.manifest_key(first, generation)
+    assert keys.manifest_key(first, first) == keys.manifest_key(first)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "_manifest/0000000002-0000000002.json",
+        "_manifest/0000000001-0000000002.json",
+        "_manifest/0000000002-0000000000.json",
+        "_manifest/2147483648-0000000001.json",
+        "_manifest/0000000002-1.json",
+        "_manifest/0000000002-0000000001.dropped.json",
+        "_manifest/0000000002.json",
+    ],
+)
+def test_what_is_not_exactly_a_merged_key_is_foreign(key: str) -> None:
+    assert keys.parse_merged(key) is None
 
 
 HOLD_NAMES = st.text("ABCXYZabcxyz0189-", min_size=1, max_size=64)

@@ -78,3 +78,44 @@ def test_what_is_in_force_lies_behind_the_newest_dropped_mark(
     assert set(listing.remains) == {number for number in manifests | checked if number <= head}
     expected = set(range(head + 1, max([*listing.generations, head + bool(head)], default=0) + 1))
     assert listing.missing == min(expected - manifests, default=None)
+
+
+def test_a_merged_generation_hides_what_it_stands_for_at_once() -> None:
+    listing = listing_of(*published(1, 2, 3, 4, 5), manifest_key(4, 2), checked_key(4), hold_key(3, "a"))
+    assert listing.names == ((1, 1), (4, 2), (5, 5))
+    assert (listing.generations, listing.newest, listing.missing) == ((1, 4, 5), 5, None)
+    assert listing.replaced == ((2, 2), (3, 3), (4, 4))
+    assert (listing.checked, listing.holds) == (frozenset(), {4: ("a",)})
+    assert [listing.holder(number) for number in range(7)] == [None, 1, 4, 4, 4, 5, None]
+    assert (listing.within(5, 2), listing.within(4, 1), listing.within(3, 1)) == ((4, 5), (1, 4), ())
+
+    larger = listing_of(*published(2, 3, 4), manifest_key(4, 2), manifest_key(5, 1), checked_key(5, 1))
+    assert (larger.names, larger.checked) == (((5, 1),), {5})
+    assert larger.replaced == ((2, 2), (3, 3), (4, 2), (4, 4))
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+def test_a_dropped_mark_within_makes_it_void(dropped: int) -> None:
+    listing = listing_of(*published(1, 2, 3, 4), manifest_key(4, 1), dropped_key(dropped))
+    assert listing.generations == tuple(range(dropped + 1, 5))
+    assert (listing.void, listing.replaced, listing.missing) == (((4, 1),), (), None)
+
+
+def test_a_dropped_mark_beyond_takes_it_whole() -> None:
+    listing = listing_of(*published(5), manifest_key(4, 1), ranges_key(4, 1), dropped_key(4))
+    assert (listing.names, listing.void) == (((5, 5),), ())
+    assert set(listing.remains[4]) == {manifest_key(4, 1), ranges_key(4, 1)}
+
+
+SPANS = st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda name: name[0] > name[1])
+
+
+@given(st.sets(SPANS, max_size=6), st.sets(st.integers(1, 12)))
+def test_nothing_is_in_force_twice_or_lost(spans: set[tuple[int, int]], dropped: set[int]) -> None:
+    """All plain ones are there: whatever marks and merged ones there are, each original above the head is held once."""
+    plain = [manifest_key(number) for number in range(1, 13)]
+    listing = listing_of(*plain, *(manifest_key(*name) for name in spans), *map(dropped_key, dropped))
+    held = [number for last, first in listing.names for number in range(first, last + 1)]
+    assert held == list(range(max(dropped, default=0) + 1, 13))
+    assert all(name in spans or name[0] == name[1] for name in listing.names)
+    assert all(first > listing.dropped for _, first in listing.names)

@@ -1,0 +1,207 @@
+"""Neighbouring generations merged into one: small chunks joined by tasks, one manifest for all.
+
+What is merged, and into what, follows from the first and the last of the generations alone. So a compaction is resumed
+and raced like an export: its plan says no more than which generations it merges, finished ranges leave rows, and all
+runs make the same manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from exporter.planned import plan_of
+from exporter.proving import proved_blocks
+from exporter.tidy import tidy_up
+from manifests.agreement import by_segment
+from manifests.archive import Archive, Generation, NoSuchArchive
+from manifests.merging import Join, Merger
+from manifests.model import Compression, Manifest
+from manifests.plan import create_plan
+from manifests.range_row import RangeRow
+from manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from objectstore.layouts import open_layout
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner
+from streamstore.splitting import EventBlock
+
+__all__ = ["Compacted", "JoinTask", "compact_generations", "join_ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """All that a task needs to make one chunk of several.
+
+    Attributes:
+        root: the archive's. prefix: the archive below it. storage_class: of the new object; empty for the bucket's own.
+        join: the ranges. compression: of old and new chunks.
+        generation, first: the merged generation.
+        window: bytes to hold in memory at most, of what is read.
+    """
+
+    root: RootAddress
+    prefix: str
+    storage_class: str
+    join: Join
+    compression: Compression
+    generation: int
+    first: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What became of a compaction.
+
+    Attributes:
+        published: False if another run had done it.
+        moved_bytes: segment bytes that this run read and wrote again. joined: chunks that it made.
+    """
+
+    published: bool
+    moved_bytes: int = 0
+    joined: int = 0
+
+
+def compact_generations(
+    archive: Archive,
+    root: RootAddress,
+    span: tuple[int, int],
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    *,
+    window: int,
+    storage_class: str,
+    tool: str,
+) -> Compacted:
+    """Merge generations into one. What was replaced stays for now; see `manifests.replaced`.
+
+    Args:
+        archive: where.
+        root: the same root, for tasks.
+        span: the last and the first original generation of what is merged.
+        runner_of: the place where tasks run; asked for only if chunks are to be joined.
+        progress: told how it goes on.
+        window: bytes that a task may hold of what is on its way.
+        storage_class: of joined chunks.
+        tool: name and version to note in the manifest.
+
+    Raises:
+        Damaged: a range's bytes are not what the manifest says; nothing is published.
+        Conflict: some of the generations expired, or were merged with others, meanwhile.
+    """
+    try:
+        return _compact(archive, root, span, runner_of, progress, window=window, storage_class=storage_class, tool=tool)
+    except (Damaged, NoSuchArchive):
+        listing = archive.listing()
+        holder = listing.holder(span[0])
+        if holder is not None and listing.first_of(holder) <= span[1]:
+            # another run was so much quicker that what is merged here is gone already
+            if span in listing.names:
+                tidy_up(archive, span[0], progress, span[1])
+            return Compacted(published=False)
+        if not listing.within(*span):
+            raise _gone(archive) from None
+        raise
+
+
+def _compact(
+    archive: Archive,
+    root: RootAddress,
+    span: tuple[int, int],
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    *,
+    window: int,
+    storage_class: str,
+    tool: str,
+) -> Compacted:
+    generation, first = span
+    merger = Merger(load_span(archive, span), archive.uri)
+    joins = list(merger.joins())
+    plan = plan_of(_planned(merger, joins))
+    found, created = create_plan(archive.store, archive.prefix, plan)
+    if found != plan:
+        raise Conflict("a compaction of other generations is under way under this name", where=archive.uri)
+    if created and not archive.listing().within(*span):
+        tidy_up(archive, generation, progress, first)  # it comes too late, and nothing was written for it
+        raise _gone(archive)
+    done = {}
+    if not created:
+        for segment, row in find_rows(archive.store, archive.prefix, generation, first):
+            done.update({(segment, piece.start): piece for piece in row.pieces})
+    todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
+    sizes = [join.end - join.start for join in todo]
+    progress.begin(f"merging generations {first} to {generation}", sum(sizes))
+    tasks = [
+        JoinTask(root, archive.prefix, storage_class, join, plan.compression, generation, first, window)
+        for join in todo
+    ]
+    moved = 0
+    for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
+        done[todo[index].segment, piece.start] = piece
+        moved += piece.end - piece.start
+        progress.advance(piece.events, piece.end - piece.start)
+    rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
+    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows)
+    if published or span in archive.listing().names:
+        tidy_up(archive, generation, progress, first)
+    # else it is merged with more by now, and the plan says which chunks are in nobody's use
+    return Compacted(published, moved, len(todo))
+
+
+def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
+    """The generations in force that are the originals from a first to a last one.
+
+    Raises:
+        Conflict: what is in force there begins or ends elsewhere.
+    """
+    listing = archive.listing()
+    numbers = listing.within(*span)
+    if not numbers:
+        raise _gone(archive)
+    return [archive.load_name(number, listing.first_of(number)) for number in numbers]
+
+
+def join_ranges(task: JoinTask) -> Piece:
+    """Make one chunk of several. Doing it twice, or in two places at once, writes the same object.
+
+    Raises:
+        Damaged: the bytes of one are not what its manifest says; nothing is written.
+    """
+    join, store = task.join, task.root.open()
+    digest = hashlib.sha256()
+
+    def blocks() -> Iterator[EventBlock]:
+        for row in join.rows:
+            for block in proved_blocks(store, task.prefix, "chunks", row, task.window):
+                digest.update(block.data)
+                yield block
+
+    data = replace(task.root, storage_class=task.storage_class).open()
+    place = (join.segment.epoch, join.segment.number)
+    written = open_layout("chunks", task.compression).write_run(data, task.prefix, *place, blocks(), task.window)
+    piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
+    row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
+    left = leave_row(store, task.prefix, task.generation, join.segment, row, first=task.first)
+    return left.pieces[0]
+
+
+def _planned(merger: Merger, joins: list[Join]) -> Manifest:
+    """The manifest as far as it is known before: for the plan, which speaks of no digests."""
+    return merger.manifest(by_segment(join.rows[0] for join in joins), tool="")
+
+
+def _row(join: Join, piece: Piece | None) -> RangeRow:
+    return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
+
+
+def _gone(archive: Archive) -> Conflict:
+    return Conflict(
+        "generations that were to be merged have expired or were merged with others meanwhile",
+        where=archive.uri,
+        todo="Run the same command again.",
+    )

@@ -1,0 +1,96 @@
+"""`streamvault compact`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import (
+    ArchiveArgument,
+    DryRun,
+    Grace,
+    Json,
+    LogLevel,
+    LogLevelOption,
+    Master,
+    StorageClass,
+    Target,
+    Window,
+)
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+from streamvault.reports import CompactReport
+from streamvault.sizes import bytes_text, count_text, seconds_text
+
+__all__ = ["compact"]
+
+
+def compact(
+    archive: ArchiveArgument,
+    *,
+    target: Target = "256MiB",  # type: ignore[assignment]  # typer parses defaults too
+    at_least: Annotated[
+        int, typer.Option("--at-least", metavar="N", min=2, help="Merge no fewer neighbours than this.")
+    ] = 2,
+    grace: Grace = "1h",  # type: ignore[assignment]
+    storage_class: StorageClass = "",
+    window: Window = "64MiB",  # type: ignore[assignment]
+    master: Master = "local[*]",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Merge small neighbouring generations into larger ones; delete what was replaced before."""
+
+    def work(progress: Progress) -> CompactReport:
+        from streamvault.compacting import compact_archive
+
+        report = compact_archive(
+            archive,
+            target=target,
+            at_least=at_least,
+            grace=grace,
+            storage_class=storage_class,
+            window=window,
+            master=master,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return whole_command(report)
+
+    return run(
+        work,
+        show=_show,
+        document=CompactReport.to_json,
+        as_json=as_json,
+        log_level=log_level,
+        resumable=not dry_run,
+    )
+
+
+def _show(results: Results, report: CompactReport) -> None:
+    would = "would " if report.dry_run else ""
+    if report.unchanged:
+        results.line(f"nothing to merge in {report.archive}")
+    for one in report.runs:
+        merged = f"{would}merge" if would else "merged"
+        results.line(
+            f"{merged} generations {one.first} to {one.generation} of {report.archive} ({bytes_text(one.bytes)})"
+        )
+    results.fields(
+        {
+            f"{would}join": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
+            if report.joined
+            else "",
+            "resumed": "what an earlier run had begun" if report.resumed else "",
+            "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
+            if report.objects_deleted
+            else "",
+            "replaced objects": f"may be deleted from {report.waits_until} on, by any later run"
+            if report.waits_until
+            else "",
+            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+        }
+    )

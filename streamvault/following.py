@@ -1,0 +1,255 @@
+"""The verb *follow*: a stream archived as it grows, in small generations that are merged on the way."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from manifests.archive import Archive
+from manifests.listing import Listing
+from manifests.model import Compression, Layout, Manifest
+from problems import Usage
+from sparkrun.masters import Master
+from sparkrun.progress import Progress
+from streamvault.compacting import GRACE, TARGET, Compaction
+from streamvault.expiring import Policy
+from streamvault.exporting import ExportOrder, export_next
+from streamvault.reports import ExportReport, FollowedGeneration, FollowReport
+from streamvault.rotating import Rotation
+from streamvault.runs import choose_tiers
+from streamvault.sizes import bytes_text, count_text
+from streamvault.storage_classes import check_readable
+from streamvault.tasks import Tasks
+from streamvault.windows import WINDOW
+
+__all__ = ["EVERY", "follow_stream"]
+
+EVERY = 10.0
+"""Seconds from one look at the stream to the next."""
+
+REMEMBERED = 100
+"""Generations and warnings of which a report tells."""
+
+
+def follow_stream(
+    stream: str,
+    root: str,
+    *,
+    rotate: bool = False,
+    idle: float | None = None,
+    lasting: float | None = None,
+    every: float = EVERY,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    truncate_source: bool = False,
+    target: int = TARGET,
+    grace: float = GRACE,
+    storage_class: str = "",
+    layout: Layout = "events",
+    compress: Compression = "",
+    range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+) -> FollowReport:
+    """Archive a stream as it grows: whenever there is something new it becomes a generation.
+
+    One place for tasks (a Spark session) serves the whole time. Eight neighbours of about the same size are merged into
+    one as they come, so that many rounds do not make many pieces and each byte is written again only a few times.
+    Ends when nothing new came for `idle`, after `lasting`, or when the stream is sealed and archived whole; it may be
+    interrupted or killed at any moment and called again.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does.
+        idle: seconds without anything new after which it ends; None: it does not end for that.
+        lasting: seconds after which it ends; None: it does not end for that.
+        every: seconds from one look at the stream to the next.
+        keep: as for `rotate_stream`; counts original generations.
+        keep_for: as for `rotate_stream`.
+        truncate_source: as for `rotate_stream`.
+        target: as for `compact_archive`.
+        grace: as for `compact_archive`.
+        storage_class: as for `rotate_stream`.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        master: a Spark master, or ``"inline"``.
+        progress: told how it goes on; of each generation by a `note`.
+
+    Raises:
+        Problem: as `export_stream`, `rotate_stream` and `compact_archive`.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    for name, seconds in (("--idle", idle), ("--for", lasting), ("--every", every)):
+        if seconds is not None and seconds <= 0:
+            raise Usage("a time has to be more than nothing", where=f"{name} {seconds:g} s")
+    if rotate:
+        check_readable(storage_class)
+    elif keep is not None or keep_for is not None or truncate_source:
+        raise Usage("only a rotation lets generations expire, or truncates")
+    order = ExportOrder.of(
+        stream,
+        root,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        storage_class=storage_class,
+    )
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        archive = order.archive()
+        compaction = Compaction(
+            archive, order.root, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+        )
+        tally = _Tally(progress)
+        look: Callable[[], ExportReport]
+        if rotate:
+            policy = partial(Policy.of, keep, keep_for, None)
+            policy()
+            look = partial(_rotate, order, policy, tasks, tally, truncate=truncate_source)
+        else:
+            look = partial(_export, order, tasks, progress)
+        ended = _follow(
+            look, archive, compaction, tally, target=target, idle=idle, lasting=lasting, every=every, began=began
+        )
+        progress.end()
+        total = time.monotonic() - began
+        done = compaction.done
+        return FollowReport(
+            archive=archive.uri,
+            generation=tally.generation,
+            ended=ended,
+            rounds=tally.rounds,
+            made=tally.made,
+            events=tally.events,
+            bytes=tally.bytes,
+            newest=tuple(tally.newest),
+            merges=tally.merges,
+            moved_bytes=done.moved_bytes,
+            pieces=len(archive.generations()),
+            expired=tally.expired,
+            objects_deleted=tally.deleted + done.deleted.objects,
+            cut=tally.cut,
+            warnings=tuple(tally.warnings),
+            seconds=round(total - tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+        )
+
+
+def _follow(
+    look: Callable[[], ExportReport],
+    archive: Archive,
+    compaction: Compaction,
+    tally: _Tally,
+    *,
+    target: int,
+    idle: float | None,
+    lasting: float | None,
+    every: float,
+    began: float,
+) -> str:
+    """Look again and again; returns why it ended."""
+    active = began
+    choose = partial(_choose, target=target)
+    while True:
+        looked = time.monotonic()
+        report = look()
+        tally.add(report)
+        if not report.unchanged:
+            active = time.monotonic()
+            tally.merge(compaction, choose)
+        compaction.clear()
+        if report.unchanged and _is_sealed(archive):
+            return "sealed"
+        now = time.monotonic()
+        if lasting is not None and now - began >= lasting:
+            return "time"
+        if idle is not None and report.unchanged and now - active >= idle:
+            return "idle"
+        rests = [looked + every - now]
+        rests += [] if lasting is None else [began + lasting - now]
+        rests += [] if idle is None else [active + idle - now]
+        time.sleep(max(0.0, min(rests)))
+
+
+def _is_sealed(archive: Archive) -> bool:
+    newest = archive.newest()
+    return newest is not None and newest.sealed
+
+
+def _choose(manifests: Sequence[Manifest], listing: Listing, *, target: int) -> list[tuple[Manifest, ...]]:
+    return choose_tiers(manifests, listing.holds, target=target)
+
+
+@dataclass
+class _Tally:
+    """What was done so far; bounded, however long that goes on."""
+
+    progress: Progress
+    rounds: int = 0
+    made: int = 0
+    merges: int = 0
+    generation: int = 0
+    events: int = 0
+    bytes: int = 0
+    expired: int = 0
+    deleted: int = 0
+    cut: Mapping[str, int] | None = None
+    newest: deque[FollowedGeneration] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+    warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+
+    def add(self, report: ExportReport) -> None:
+        """Count a look at the stream."""
+        self.rounds += 1
+        self.generation = report.generation
+        self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
+        if report.unchanged:
+            return
+        self.made += 1
+        self.events += report.events
+        self.bytes += report.bytes
+        self.newest.append(
+            FollowedGeneration(
+                generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
+            )
+        )
+        size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
+        self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
+
+    def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
+        """Merge until no size has too many neighbours."""
+        while True:
+            compaction.done.runs.clear()
+            compaction.run(choose)
+            if not compaction.done.runs:
+                return
+            self.merges += len(compaction.done.runs)
+            for run in compaction.done.runs:
+                self.progress.say(f"merged generations {run.first} to {run.generation}")
+
+
+def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportReport:
+    began = time.monotonic()
+    return export_next(order, lambda: nullcontext(tasks.runner), progress, began=began, dry_run=False)
+
+
+def _rotate(
+    order: ExportOrder, policy: Callable[[], Policy], tasks: Tasks, tally: _Tally, *, truncate: bool
+) -> ExportReport:
+    report = Rotation(order, policy(), tasks, tally.progress).run("", truncate=truncate, began=time.monotonic())
+    tally.expired += len(report.expired)
+    tally.deleted += report.objects_deleted
+    if report.truncated:
+        tally.cut = report.cut
+    return report.export

@@ -1,0 +1,146 @@
+"""A compaction that is killed at any moment leaves a whole archive, and the same command goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from manifests import archive as archives
+from manifests.archive import Archive
+from manifests.model import now_utc
+from objectstore.uri import RootAddress
+from streamstore.local import LocalStore
+from streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import check_archive, compact_archive, compacting, export_stream, import_stream
+from tests.faults.commands import run, started, wait_until
+from tests.faults.contents import contents_of, rows_of
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, digest_of, payloads, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
+
+KILLS = 4
+GENERATIONS = 6
+SEGMENTS = 24
+RANGE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A stream on a real Pravega, archived in small generations on a real MinIO."""
+
+    store: StreamStore
+    name: StreamName
+    pravega: str
+    server: S3Server
+    bucket: str
+
+    @property
+    def root(self) -> str:
+        return f"s3://{self.bucket}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{self.name}"
+
+    def opened(self) -> Archive:
+        return Archive(RootAddress.parse(self.root).resolve().open(), self.name)
+
+    def rows(self) -> tuple[bool, int]:
+        planned, rows = rows_of(self.server.client(), self.bucket, f"{self.name}/")
+        return planned, len(rows)
+
+    def objects(self) -> int:
+        return len(contents_of(self.server.client(), self.bucket, f"{self.name}/").objects)
+
+
+@pytest.fixture
+def ground(
+    pravega: PravegaServer, minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str
+) -> Iterator[Ground]:
+    use_s3(minio)
+    minio.make_bucket(bucket_name)
+    name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    uri = f"{pravega.uri}/{name}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
+        ground = Ground(store, name, uri, minio, bucket_name)
+        for number in range(GENERATIONS):
+            for segment in store.describe(name).epochs[-1].segments:
+                append_events(store, name, segment, payloads(8, number * 100 + segment.value % 97, largest=6000))
+            export_stream(uri, ground.root, layout="chunks", range_size=RANGE_BYTES, master="inline[2]")
+            if number == 2:
+                (first, *_) = store.describe(name).epochs[-1].segments
+                store.scale(name, [first], [store.describe(name).epochs[-1].segments[first]])
+        yield ground
+
+
+def is_the_stream(ground: Ground, folder: str) -> None:
+    """All is there, and an import equals the source."""
+    report = check_archive(ground.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    target = StreamName("scope", f"t-{uuid.uuid4().hex[:10]}")
+    import_stream(ground.archive, f"local://{folder}/{target}", master="inline[2]")
+    with LocalStore(folder) as there:  # type: ignore[arg-type]
+        assert digest_of(there, target) == digest_of(ground.store, ground.name)
+        assert shape_of(there, target) == shape_of(ground.store, ground.name)
+
+
+def test_killed_and_run_again(
+    ground: Ground,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kills = int(request.config.getoption("kills", default=KILLS))
+    folder = tmp_path_factory.mktemp("restored")
+    environment = ground.server.environment()
+    command = ("compact", ground.archive, "--master", "inline[1]", "--json")
+    joined = compact_archive(ground.archive, dry_run=True).joined
+    assert joined > kills
+    rng = random.Random(ground.bucket)
+    in_work = max(1, kills * 3 // 4)
+    hit = 0
+    for number in range(in_work):
+        have = ground.rows()[1]
+        want = max(have, round(joined * (number + rng.random()) / in_work) - 1)
+
+        def has_come_far(want: int = want) -> bool:
+            planned, rows = ground.rows()
+            return planned and rows >= want
+
+        with started(*command, environment=environment) as running:
+            if wait_until(has_come_far, running):
+                time.sleep(rng.random() * 0.05)
+                running.send(signal.SIGKILL)
+            hit += running.ended().code == -signal.SIGKILL
+        is_the_stream(ground, str(folder))
+    assert hit >= in_work / 2
+    # published as if that had been two hours ago, so that what was replaced may go
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "now_utc", lambda: now_utc() - timedelta(hours=2))
+        if ground.opened().listing().names != ((GENERATIONS, 1),):
+            patch.setattr(compacting.Compaction, "clear", lambda _: None)
+            compact_archive(ground.archive, master="inline[2]")
+    assert ground.opened().listing().names == ((GENERATIONS, 1),)
+    before = ground.objects()
+    for _ in range(max(1, kills - in_work)):
+        with started(*command, environment=environment) as running:
+            if wait_until(lambda: ground.objects() < before, running):
+                time.sleep(rng.random() * 0.02)
+                running.send(signal.SIGKILL)
+            running.ended()
+        is_the_stream(ground, str(folder))
+    run(*command, environment=environment)
+    is_the_stream(ground, str(folder))

@@ -1,0 +1,155 @@
+"""A real stream that is written to while it is followed and compacted, and while others read the archive."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from manifests.archive import Archive
+from objectstore.uri import RootAddress
+from sparkrun.progress import Progress
+from streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import check_archive, follow_stream, import_stream
+from streamvault.reports import FollowReport
+from streamvault.runs import FACTOR
+from tests.faults.commands import run, started, wait_until
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, digest_of, payloads, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
+
+ROUNDS = FACTOR + 3
+RANGE_BYTES = 32 * 1024
+
+
+class Turns(Progress):
+    """Lets a writer go on once for each generation."""
+
+    def __init__(self) -> None:
+        self.made = threading.Semaphore(0)
+
+    def note(self, text: str) -> None:  # noqa: ARG002  (of `Progress`)
+        self.made.release()
+
+
+@pytest.fixture
+def source(pravega: PravegaServer) -> Iterator[tuple[StreamStore, StreamName, str]]:
+    name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    uri = f"{pravega.uri}/{name}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        for segment in store.describe(name).epochs[-1].segments:
+            append_events(store, name, segment, payloads(50, segment.value, largest=20_000))
+        yield store, name, uri
+
+
+@pytest.fixture
+def root(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
+    use_s3(minio)
+    minio.make_bucket(bucket_name)
+    return f"s3://{bucket_name}/vault"
+
+
+def write(store: StreamStore, name: StreamName, turns: Turns) -> None:
+    """Append to every open segment, and scale once, whenever what came before is archived; then seal."""
+    for number in range(ROUNDS):
+        assert turns.made.acquire(timeout=120)
+        for segment in store.describe(name).epochs[-1].segments:
+            append_events(store, name, segment, payloads(30, number * 100 + segment.value % 97, largest=5000))
+        if number == FACTOR // 2:
+            (segment, held), *_ = store.describe(name).epochs[-1].segments.items()
+            store.scale(name, [segment], [held])
+    store.seal(name)
+
+
+def test_followed_while_it_is_written_and_read(source: tuple[StreamStore, StreamName, str], root: str) -> None:
+    store, name, uri = source
+    turns, done = Turns(), threading.Event()
+    archive = Archive(RootAddress.parse(root).resolve().open(), name)
+    reports: list[FollowReport] = []
+    errors: list[BaseException] = []
+    looks: list[int] = []
+
+    def follow() -> None:
+        reports.append(
+            follow_stream(
+                uri,
+                root,
+                rotate=True,
+                every=0.05,
+                layout="chunks",
+                range_size=RANGE_BYTES,
+                master="inline[2]",
+                progress=turns,
+            )
+        )
+
+    def read() -> None:
+        """Whoever reads sees the generations one after the other, whether they are being merged or not."""
+        seen: dict[int, str] = {}
+        while not done.is_set():
+            newest = archive.listing().newest
+            for number in range(1, newest + 1):
+                fingerprint = archive.history(number).fingerprint
+                assert seen.setdefault(number, fingerprint) == fingerprint
+            looks.append(newest)
+
+    def catching(work: Callable[[], None]) -> Callable[[], None]:
+        def call() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001  (raised below)
+                errors.append(error)
+
+        return call
+
+    threads = [threading.Thread(target=catching(work)) for work in (follow, lambda: write(store, name, turns))]
+    reader = threading.Thread(target=catching(read))
+    for thread in (*threads, reader):
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    done.set()
+    reader.join(60)
+    assert not errors
+    assert looks
+    (report,) = reports
+    assert (report.ended, report.made) == ("sealed", report.generation)
+    assert report.made >= ROUNDS
+    assert report.merges >= 1
+    assert report.pieces < report.made
+    assert archive.history().events == report.events
+    whole = check_archive(f"{root}/{name}", read_data=True, master="inline[2]")
+    assert whole.ok, whole.findings
+    target = StreamName(name.scope, "restored")
+    import_stream(f"{root}/{name}", uri.replace(str(name), str(target)), master="inline[2]")
+    assert digest_of(store, target) == digest_of(store, name)
+    assert shape_of(store, target) == shape_of(store, name)
+
+
+def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
+    store, name, uri = source
+    archive = Archive(RootAddress.parse(root).resolve().open(), name)
+    command = ("export", uri, root, "--follow", "--every", "1s", "--master", "inline", "--json")
+    environment = minio.environment()
+    with started(*command, environment=environment) as running:
+        assert wait_until(lambda: archive.generations() == [1], running)
+        for segment in store.describe(name).epochs[-1].segments:
+            append_events(store, name, segment, [b"more"])
+        assert wait_until(lambda: archive.generations() == [1, 2], running)
+        running.send(signal.SIGTERM)
+        ended = running.ended(60)
+    assert ended.code == 130
+    assert [line.partition(":")[0] for line in ended.lines[:-1]] == ["generation 1", "generation 2"]
+    assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert ended.error["exit_code"] == 130
+    report = run(*command, "--idle", "1s", environment=environment).report
+    assert (report["ended"], report["made"], report["generation"]) == ("idle", 0, 2)

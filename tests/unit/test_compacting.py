@@ -1,0 +1,601 @@
+"""Small generations merged into one: the same stream, the same moments to restore, at every stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter import compact
+from exporter import run as exporting
+from importer import run as importing
+from manifests import replaced
+from manifests.archive import Archive
+from manifests.marks import Dropped
+from manifests.model import Compression, Layout, now_utc
+from manifests.replaced import delete_replaced, merges_under_way
+from objectstore.keys import checked_key, dropped_key, manifest_key, parse_chunk, plan_key, ranges_key
+from objectstore.obstore_store import ObstoreStore
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged, Failed, Usage
+from sparkrun.inline import InlineRunner
+from sparkrun.progress import Progress
+from streamstore.model import StreamName
+from streamvault import (
+    check_archive,
+    checking,
+    compact_archive,
+    convert_archive,
+    export_stream,
+    get_event,
+    hold_archive,
+    import_stream,
+    list_archives,
+    release_archive,
+    rotate_stream,
+    rotating,
+    show_timeline,
+)
+from streamvault.cli import main
+from streamvault.reports import CompactReport
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
+
+PREFIX = f"{NAME}/"
+LATER = timedelta(hours=2)
+RANGE_SIZE = 16 * 1024
+
+
+def kinds(kind: tuple[Layout, Compression]) -> str:
+    return "-".join(filter(None, kind))
+
+
+def export(vault: Vault, kind: tuple[Layout, Compression]) -> None:
+    export_stream(vault.uri(), vault.root, layout=kind[0], compress=kind[1], range_size=RANGE_SIZE, master="inline[2]")
+
+
+@pytest.fixture(params=KINDS, ids=kinds)
+def kind(request: pytest.FixtureRequest) -> tuple[Layout, Compression]:
+    found: tuple[Layout, Compression] = request.param
+    return found
+
+
+def grown(folder: Path, kind: tuple[Layout, Compression], generations: int = 5) -> Vault:
+    """A stream with scales and a truncation, and its archive of some generations."""
+    vault = Vault(folder)
+    vault.make(events=120, largest=4000)
+    export(vault, kind)
+    for number in range(1, generations):
+        vault.add(*(b"%d-%d" % (number, index) * 20 for index in range(25)))
+        export(vault, kind)
+    return vault
+
+
+@pytest.fixture
+def vault(tmp_path: Path, kind: tuple[Layout, Compression]) -> Vault:
+    return grown(tmp_path, kind)
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Vault:
+    return grown(tmp_path, ("chunks", ""))
+
+
+def compacted(vault: Vault, **options: Any) -> CompactReport:
+    return compact_archive(vault.archive, master="inline[2]", **options)
+
+
+def clear(vault: Vault) -> int:
+    """Delete what was replaced, as if its grace were over."""
+    deleted, waiting = delete_replaced(
+        archive_of(vault.root), RootAddress.parse(vault.root), 60.0, now=now_utc() + LATER
+    )
+    assert not waiting
+    return deleted.objects
+
+
+def is_sound(vault: Vault) -> bool:
+    report = check_archive(vault.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    return report.ok
+
+
+def restored(vault: Vault, name: str, **options: Any) -> tuple[Any, dict[str, object]]:
+    target = StreamName("scope", name)
+    import_stream(vault.archive, vault.uri(target), master="inline[2]", **options)
+    with vault.store as store:
+        return digest_of(store, target), shape_of(store, target)
+
+
+def source(vault: Vault) -> tuple[Any, dict[str, object]]:
+    with vault.store as store:
+        return digest_of(store, NAME), shape_of(store, NAME)
+
+
+def names(vault: Vault) -> list[tuple[int, int]]:
+    return list(archive_of(vault.root).listing().names)
+
+
+def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault: Vault) -> None:
+    before = archive_of(vault.root).history()
+    whole, third = source(vault), restored(vault, "third", generation=3)
+    report = compacted(vault)
+    assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 5, 5)]
+    assert names(vault) == [(5, 1)]
+    assert report.waits_until
+    for stage in ("before", "after"):
+        after = archive_of(vault.root).history()
+        assert (after.fingerprint, after.events, after.bytes) == (before.fingerprint, before.events, before.bytes)
+        assert (after.head, after.tail, after.generation) == (before.head, before.tail, 5)
+        assert is_sound(vault)
+        assert restored(vault, f"whole-{stage}") == whole
+        assert restored(vault, f"third-{stage}", generation=3) == third
+        (summary,) = list_archives(vault.root)
+        assert (summary.first_generation, summary.generation, summary.generations) == (1, 5, 1)
+        (entry,) = show_timeline(vault.archive).generations
+        assert (entry.first, entry.generation, entry.checked) == (1, 5, "")
+        pointer, payload = vault.events()[-1]
+        assert get_event(vault.archive, str(pointer)) == payload
+        deleted = clear(vault)
+        if before.generations[0].manifest.layout == "events":
+            assert deleted == 0
+        elif stage == "before":
+            assert deleted > 0
+    keys = [key.removeprefix(PREFIX) for key in contents(vault.root)]
+    assert [key for key in keys if key.startswith("_")] == [manifest_key(5, 1), ranges_key(5, 1)]
+    rows = [row for rows in archive_of(vault.root).load(5).rows.values() for row in rows]
+    if before.generations[0].manifest.layout == "chunks":
+        assert sorted(parse_chunk(key)[:3] for key in keys if not key.startswith("_")) == sorted(  # type: ignore[index]
+            (row.segment.epoch, row.segment.number, row.start) for row in rows
+        )
+        assert len(rows) < sum(len(held) for g in before.generations for held in g.rows.values())
+    again = compacted(vault)
+    assert (again.unchanged, again.moved_bytes, again.waits_until) == (True, 0, "")
+
+
+def test_merged_ones_are_merged_again_and_added_to(chunks: Vault) -> None:
+    compacted(chunks)
+    for number in range(3):
+        chunks.add(b"later %d" % number)
+        export(chunks, ("chunks", ""))
+    assert names(chunks) == [(5, 1), (6, 6), (7, 7), (8, 8)]
+    before = archive_of(chunks.root).history()
+    at_six = archive_of(chunks.root).history(6).fingerprint
+    at_two = archive_of(chunks.root).history(2).fingerprint
+    report = compacted(chunks)
+    assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 8, 4)]
+    assert report.moved_bytes < before.bytes, "full ranges stay as they are"
+    after = archive_of(chunks.root)
+    assert [one.generation for one in after.manifest().replaces] == list(range(1, 9))
+    assert after.history().fingerprint == before.fingerprint
+    assert (after.history(6).fingerprint, after.history(2).fingerprint) == (at_six, at_two)
+    assert is_sound(chunks)
+    clear(chunks)
+    assert is_sound(chunks)
+    assert restored(chunks, "again") == source(chunks)
+
+
+def test_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
+    """Merged at once or bit by bit: the same index, the same objects."""
+    vault = grown(tmp_path, ("chunks", ""), 6)
+    other = a_root()
+    convert_archive(vault.archive, other, layout="chunks", master="inline[2]")
+    twin = Vault(tmp_path, other)
+    compacted(vault)
+    sizes = [g.manifest.bytes for g in archive_of(other).history().generations]
+    compacted(twin, target=sizes[0] + sizes[1])
+    assert len(names(twin)) > 1
+    compacted(twin)
+    assert names(twin) == names(vault) == [(6, 1)]
+    clear(vault)
+    clear(twin)
+    data = {key: contents(vault.root)[key] for key in data_keys(vault.root)}
+    assert data == {key: contents(other)[key] for key in data_keys(other)}
+    assert archive_of(other).load(6).rows == archive_of(vault.root).load(6).rows
+
+
+def test_an_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault) -> None:
+    compacted(chunks)
+    chunks.add(b"new")
+    export(chunks, ("chunks", ""))
+    root = a_root()
+    report = convert_archive(chunks.archive, root, layout="events", master="inline[2]")
+    assert report.converted == (5, 6)
+    there = archive_of(root)
+    assert there.listing().names == ((5, 1), (6, 6))
+    assert there.history().fingerprint == archive_of(chunks.root).history().fingerprint
+    assert is_sound(Vault(chunks.folder, root))
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
+    # merged on either side since
+    compact_archive(f"{root}/{NAME}", master="inline")
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
+    compacted(chunks)
+    chunks.add(b"newer")
+    export(chunks, ("chunks", ""))
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").converted == (7,)
+    other = a_root()
+    early = Vault(chunks.folder, other)
+    export(early, ("events", ""))
+    with pytest.raises(Conflict):
+        convert_archive(chunks.archive, other, layout="events", master="inline[2]")
+
+
+def test_an_import_goes_on_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = importing.fill_segment, []
+
+    def failing(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 3:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    monkeypatch.setattr(importing, "fill_segment", failing)
+    target = vault.uri(StreamName("scope", "target"))
+    with pytest.raises(Failed, match="stopped"):
+        import_stream(vault.archive, target, master="inline[1]")
+    monkeypatch.setattr(importing, "fill_segment", real)
+    compacted(vault)
+    clear(vault)
+    assert import_stream(vault.archive, target, master="inline[2]").resumed
+    with vault.store as store:
+        assert (digest_of(store, StreamName("scope", "target")), shape_of(store, StreamName("scope", "target"))) == (
+            source(vault)
+        )
+
+
+def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
+    moments = [g.manifest.created for g in archive_of(chunks.root).history().generations]
+    wanted = [archive_of(chunks.root).history(number).tail for number in range(1, 6)]
+    compacted(chunks)
+    clear(chunks)
+    for number, (moment, tail) in enumerate(zip(moments, wanted, strict=True), 1):
+        report = import_stream(
+            chunks.archive, chunks.uri(StreamName("scope", f"at-{number}")), at=moment, master="inline[2]"
+        )
+        assert report.generation == number or moments[report.generation - 1] == moment
+        with chunks.store as store:
+            assert store.describe(StreamName("scope", f"at-{number}")).tail.offsets == dict(tail.offsets) or (
+                report.generation != number
+            )
+
+
+def test_what_is_held_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:
+    hold_archive(chunks.archive, "keep", generation=3)
+    assert [(run.first, run.generation) for run in compacted(chunks).runs] == [(1, 2), (4, 5)]
+    assert names(chunks) == [(2, 1), (3, 3), (5, 4)]
+    release_archive(chunks.archive, "keep")
+    compacted(chunks)
+    assert names(chunks) == [(5, 1)]
+    hold_archive(chunks.archive, "late", generation=2)
+    assert archive_of(chunks.root).listing().holds == {5: ("late",)}
+    chunks.add(b"new")
+    report = rotate_stream(
+        chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline[2]"
+    )
+    assert (report.expired, report.checked) == ((), (5, 6))
+    assert report.stopped is not None
+    assert release_archive(chunks.archive, "late", generation=3).generations == (5,)
+    report = rotate_stream(
+        chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline[2]"
+    )
+    assert (report.expired, report.first_generation) == ((1, 2, 3, 4, 5), 6)
+    assert not [key for key in contents(chunks.root) if "-0000000001." in key]
+    assert is_sound(chunks)
+
+
+def test_layouts_are_not_mixed(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=30, largest=500)
+    for kind in (KINDS[0], KINDS[0], KINDS[1], KINDS[1], KINDS[2], KINDS[2], KINDS[0]):
+        export(vault, kind)
+        vault.add(b"x")
+    report = compacted(vault)
+    assert [(run.first, run.generation) for run in report.runs] == [(1, 2), (3, 4), (5, 6)]
+    assert is_sound(vault)
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": 0}, {"at_least": 1}, {"grace": 59.0}, {"window": 1}, {"storage_class": "GLACIER"}]
+)
+def test_what_cannot_be_meant_changes_nothing(chunks: Vault, options: dict[str, Any]) -> None:
+    before = contents(chunks.root)
+    with pytest.raises(Usage):
+        compacted(chunks, **options)
+    assert contents(chunks.root) == before
+
+
+def test_a_rehearsal_writes_nothing_and_tells(chunks: Vault) -> None:
+    before = contents(chunks.root)
+    told = compacted(chunks, dry_run=True)
+    assert contents(chunks.root) == before
+    done = compacted(chunks)
+    assert (told.runs, told.moved_bytes, told.joined) == (done.runs, done.moved_bytes, done.joined)
+    assert compacted(chunks, at_least=9).unchanged
+
+
+def test_damage_is_not_carried_over(chunks: Vault) -> None:
+    before = names(chunks)
+    key = data_keys(chunks.root)[-1]
+    replace_object(chunks.root, key, b"\0" * len(contents(chunks.root)[key]))
+    with pytest.raises(Damaged, match="not what its manifest says"):
+        compacted(chunks)
+    assert names(chunks) == before
+
+
+def test_the_grace_is_waited_for(chunks: Vault) -> None:
+    compacted(chunks, grace=60.0)
+    old = [key for key in contents(chunks.root) if key.endswith("0000000002.json")]
+    assert old
+    assert compacted(chunks, grace=60.0).objects_deleted == 0
+    assert set(old) <= set(contents(chunks.root))
+
+
+# -- stopped anywhere, twins, and expiry beside it --
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A function that says after how many writes and deletions the store fails; -1 for never."""
+    state = [-1]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if state[0] == 0:
+                raise Failed("stopped for a test")
+            state[0] -= 1
+            return real(*arguments)
+
+        return call
+
+    monkeypatch.setattr(ObstoreStore, "put", counted(ObstoreStore.put))
+    monkeypatch.setattr(ObstoreStore, "delete", counted(ObstoreStore.delete))
+
+    def after(count: int) -> None:
+        state[0] = count
+
+    return after
+
+
+def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], None]) -> None:
+    fingerprint = archive_of(chunks.root).history().fingerprint
+    compactions = deletions = 0
+    while True:
+        stops(compactions)  # one step more than the run before it
+        try:
+            compact_archive(chunks.archive, master="inline[1]")
+        except Failed:
+            pass
+        else:
+            break
+        finally:
+            stops(-1)
+        compactions += 1
+        assert archive_of(chunks.root).history().fingerprint == fingerprint
+        report = check_archive(chunks.archive)
+        assert report.ok, report.findings
+    assert compactions >= 5
+    assert is_sound(chunks)
+    assert names(chunks) == [(5, 1)]
+    assert not merges_under_way(archive_of(chunks.root))
+    while True:
+        stops(deletions)
+        try:
+            clear(chunks)
+        except Failed:
+            pass
+        else:
+            break
+        finally:
+            stops(-1)
+        deletions += 1
+        assert archive_of(chunks.root).history().fingerprint == fingerprint
+        assert check_archive(chunks.archive).ok
+    assert deletions >= 3
+    assert is_sound(chunks)
+
+
+def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
+    return compact.compact_generations(
+        archive_of(vault.root),
+        RootAddress.parse(vault.root),
+        span,
+        lambda: InlineRunner(1),
+        Progress(),
+        window=1 << 26,
+        storage_class="",
+        tool="test",
+    )
+
+
+def drops(vault: Vault, upto: int) -> None:
+    """Put a dropped mark as a rotation would that has looked before."""
+    archive = archive_of(vault.root)
+    manifests = [archive.read_manifest(number) for number in range(1, upto + 1)]
+    archive.store.put(PREFIX + dropped_key(upto), Dropped.of(manifests, tool="test").encode())
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen when all of a compaction is done but its commit."""
+    real = Archive.commit
+
+    def commit(self: Archive, *arguments: Any) -> bool:
+        monkeypatch.setattr(Archive, "commit", real)
+        happens()
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Archive, "commit", commit)
+
+
+def test_dropped_before_the_commit_nothing_is_merged(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_commit(monkeypatch, lambda: drops(chunks, 2))
+    with pytest.raises(Conflict):
+        compacts(chunks, (5, 1))
+    assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
+    assert is_sound(chunks)
+    assert compacted(chunks).runs[0].first == 3
+    clear(chunks)
+    assert is_sound(chunks)
+
+
+def test_dropped_within_after_the_last_look_it_is_void_and_nothing_is_lost(chunks: Vault) -> None:
+    """The dropped mark was on its way while the merged manifest came."""
+    compacted(chunks)
+    drops(chunks, 2)
+    listing = archive_of(chunks.root).listing()
+    assert listing.names == ((3, 3), (4, 4), (5, 5))
+    assert listing.void == ((5, 1),)
+    assert clear(chunks) == 0, "what is in force again is not deleted"
+    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    assert is_sound(chunks)
+    assert compacted(chunks).runs[0].first == 3
+    assert is_sound(chunks)
+    clear(chunks)
+    assert is_sound(chunks)
+
+
+def test_a_rotation_does_not_drop_a_part_of_what_was_merged_meanwhile(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = rotating.drop
+
+    def drop(*arguments: Any) -> object:
+        compacted(chunks)
+        return real(*arguments)
+
+    monkeypatch.setattr(rotating, "drop", drop)
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+    report = rotate_stream(chunks.uri(), chunks.root, **options)
+    assert report.expired == ()
+    assert names(chunks) == [(5, 1)]
+    monkeypatch.setattr(rotating, "drop", real)
+    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
+    assert is_sound(chunks)
+
+
+def test_a_late_twin_does_no_harm(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It merges what another run has merged, merged further, and cleared away meanwhile."""
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+
+    before_commit(monkeypatch, others)
+    said = compacts(chunks, (3, 1))
+    assert not said.published
+    assert names(chunks) == [(5, 1)]
+    monkeypatch.undo()
+    assert is_sound(chunks), "what it has written is known by its plan"
+    clear(chunks)
+    assert not merges_under_way(archive_of(chunks.root))
+    assert is_sound(chunks)
+    with pytest.raises(Conflict):
+        compacts(chunks, (4, 2))
+    assert archive_of(chunks.root).history().events == len(chunks.events())
+
+
+def test_two_plans_that_overlap_end_with_one(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_commit(monkeypatch, lambda: compacts(chunks, (5, 3)))
+    with pytest.raises(Conflict):
+        compacts(chunks, (4, 1))
+    assert names(chunks) == [(1, 1), (2, 2), (5, 3)]
+    assert is_sound(chunks)
+    compacted(chunks)
+    clear(chunks)
+    assert names(chunks) == [(5, 1)]
+    assert restored(chunks, "back") == source(chunks)
+
+
+def test_a_late_export_of_a_merged_generation_deletes_nothing_of_it(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sweep looks for what wrong guesses left, in stretches where joined chunks begin now."""
+    chunks.add(*(b"late" * 30 for _ in range(10)))
+    real = exporting.ExportRun._sweep
+
+    def sweep(self: Any, *arguments: Any) -> None:
+        monkeypatch.setattr(exporting.ExportRun, "_sweep", real)
+        export(chunks, ("chunks", ""))
+        compacted(chunks)
+        real(self, *arguments)
+
+    monkeypatch.setattr(exporting.ExportRun, "_sweep", sweep)
+    export(chunks, ("chunks", ""))
+    assert names(chunks) == [(6, 1)]
+    assert is_sound(chunks)
+    clear(chunks)
+    assert is_sound(chunks)
+    assert restored(chunks, "back") == source(chunks)
+
+
+def test_a_check_beside_a_compaction_looks_again(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checking.run_checks
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(checking, "run_checks", real)
+        compacted(chunks)
+        return real(*arguments)
+
+    monkeypatch.setattr(checking, "run_checks", late)
+    assert is_sound(chunks)
+
+
+def test_a_mark_of_a_check_is_not_taken_over(chunks: Vault) -> None:
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}
+    assert rotate_stream(chunks.uri(), chunks.root, **options).checked == (1, 2, 3, 4, 5)
+    compacted(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options, truncate_source=True).checked == (5,)
+    assert PREFIX + checked_key(5, 1) in contents(chunks.root)
+    clear(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options).checked == ()
+    assert is_sound(chunks)
+
+
+def test_plans_are_taken_up(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = compact.join_ranges
+    calls: list[object] = []
+
+    def failing(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 2:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", failing)
+    with pytest.raises(Failed):
+        compact_archive(chunks.archive, master="inline[1]")
+    monkeypatch.setattr(compact, "join_ranges", real)
+    assert PREFIX + plan_key(5, 1) in contents(chunks.root)
+    assert is_sound(chunks)
+    assert compacted(chunks, dry_run=True).resumed == 1
+    chunks.add(b"more")
+    export(chunks, ("chunks", ""))
+    report = compacted(chunks, at_least=3)
+    assert (report.resumed, [(run.first, run.generation) for run in report.runs]) == (1, [(1, 5)])
+    assert names(chunks) == [(5, 1), (6, 6)]
+
+
+def test_the_command(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    # memory is this process's own, so the command can be run here
+    assert main(["compact", vault.archive, "--master", "inline", "--dry-run"]) == 0
+    assert "would merge generations 1 to 5" in capfd.readouterr().out
+    assert main(["compact", vault.archive, "--master", "inline", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert (report["runs"][0]["generation"], report["unchanged"]) == (5, False)
+    assert main(["show", vault.archive]) == 0
+    assert "of generations 1 to 5" in capfd.readouterr().out
+    assert main(["show", vault.archive, "--timeline"]) == 0
+    assert "1-5" in capfd.readouterr().out
+    assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
+    assert "a minute" in capfd.readouterr().err
+
+
+def test_replacements_are_told_with_their_moment(chunks: Vault) -> None:
+    compacted(chunks)
+    archive = archive_of(chunks.root)
+    (one,) = replaced.replacements(archive, archive.listing())
+    assert (one.name, len(one.old)) == ((5, 1), 5)
+    assert one.due(0) == one.merged + timedelta(seconds=60)

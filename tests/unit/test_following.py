@@ -1,0 +1,211 @@
+"""A stream archived as it grows: nothing missing, nothing twice, few pieces."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifests.model import Manifest
+from problems import Usage
+from sparkrun.progress import Progress
+from streamstore.model import StreamName
+from streamvault import check_archive, follow_stream, import_stream
+from streamvault.cli import main
+from streamvault.runs import FACTOR, choose_runs, choose_tiers
+from tests.archives import two_generations
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import NAME, Vault, archive_of
+
+RANGE_SIZE = 8 * 1024
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    found = Vault(tmp_path)
+    found.make(events=60, largest=2000)
+    return found
+
+
+def follow(vault: Vault, **options: Any) -> Any:
+    given: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]", "every": 0.01}
+    return follow_stream(vault.uri(), vault.root, **{**given, **options})
+
+
+def is_the_stream(vault: Vault) -> None:
+    report = check_archive(vault.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    target = StreamName("scope", "restored")
+    import_stream(vault.archive, vault.uri(target), master="inline[2]")
+    with vault.store as store:
+        assert digest_of(store, target) == digest_of(store, NAME)
+        assert shape_of(store, target) == shape_of(store, NAME)
+
+
+def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading.Thread:
+    """A thread that writes, a bit more whenever the archive has what came before, and seals the stream then."""
+
+    def write() -> None:
+        for number in range(rounds):
+            vault.add(b"round %d" % number * 9, b"")
+            assert have(number)
+        with vault.store as store:
+            store.seal(NAME)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_followed_until_it_is_sealed(vault: Vault, rotate: bool) -> None:
+    turn, rounds = threading.Semaphore(0), 3 * FACTOR
+
+    class Turns(Notes):
+        def note(self, text: str) -> None:
+            super().note(text)
+            turn.release()
+
+    notes = Turns()
+    writer = written(vault, rounds, lambda _: turn.acquire(timeout=60))
+    report = follow(vault, rotate=rotate, progress=notes)
+    writer.join(60)
+    assert report.ended == "sealed"
+    assert report.made == len(notes.lines) >= rounds
+    assert notes.lines[0].startswith("generation 1: ")
+    assert report.generation == report.made
+    history = archive_of(vault.root).history()
+    assert (report.events, report.bytes) == (history.events, history.bytes)
+    assert report.merges >= report.made // FACTOR
+    assert report.pieces == len(history.generations) < 2 * FACTOR + 2
+    assert report.moved_bytes < 3 * report.bytes
+    with vault.store as store:
+        assert history.tail == store.describe(NAME).tail or history.newest.sealed
+    is_the_stream(vault)
+
+
+def test_it_ends_when_nothing_comes(vault: Vault) -> None:
+    report = follow(vault, idle=0.05)
+    assert (report.ended, report.made) == ("idle", 1)
+    assert report.rounds >= 2
+    assert [one.generation for one in report.newest] == [1]
+    assert follow(vault, idle=0.01).made == 0
+
+
+def test_it_ends_when_the_time_is_over(vault: Vault) -> None:
+    report = follow(vault, lasting=0.05, idle=3600.0)
+    assert (report.ended, report.made) == ("time", 1)
+
+
+def test_it_truncates_and_expires_on_the_way(vault: Vault) -> None:
+    for number in range(3):
+        vault.add(b"%d" % number)
+        report = follow(vault, rotate=True, idle=0.01, keep=2, truncate_source=True)
+    assert report.expired == 1
+    assert report.cut is not None
+    with vault.store as store:
+        assert store.describe(NAME).head.to_json() == report.cut
+    assert archive_of(vault.root).generations() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"idle": 0.0}, {"lasting": -1.0}, {"every": 0.0}, {"keep": 3}, {"truncate_source": True}, {"layout": "pages"}],
+)
+def test_what_cannot_be_meant(vault: Vault, options: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        follow(vault, **options)
+    assert archive_of(vault.root).generations() == []
+
+
+def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    where = [vault.uri(), vault.root, "--master", "inline"]
+    assert main(["export", *where, "--follow", "--idle", "1s", "--every", "1s", "--json"]) == 0
+    told = capfd.readouterr()
+    report = json.loads(told.out)
+    assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
+    assert "generation 1: " in told.err
+    assert main(["rotate", *where, "--follow", "--for", "1s", "--every", "1s"]) == 0
+    assert "the time was over" in capfd.readouterr().out
+    for command, option in [
+        ("export", ["--idle", "1s"]),
+        ("rotate", ["--every", "1s"]),
+        ("export", ["--follow", "--dry-run"]),
+        ("rotate", ["--follow", "--hold", "a"]),
+    ]:
+        assert main([command, *where, *option]) == 2
+        assert "--follow" in capfd.readouterr().err
+
+
+def piece(first: int, generation: int, size: int) -> Manifest:
+    """A manifest as far as choosing needs it."""
+    made = two_generations()[0].manifest
+    originals = tuple(range(first, generation + 1)) if first < generation else ()
+    return made.model_construct(
+        **{**dict(made), "generation": generation, "bytes": size, "replaces": tuple(map(_Original, originals))}
+    )
+
+
+class _Original:
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+
+
+def merged(pieces: list[Manifest], runs: list[tuple[Manifest, ...]]) -> list[Manifest]:
+    for run in runs:
+        at = pieces.index(run[0])
+        one = piece(run[0].first, run[-1].generation, sum(each.bytes for each in run))
+        pieces = [*pieces[:at], one, *pieces[at + len(run) :]]
+    return pieces
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=300))
+def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) -> None:
+    pieces: list[Manifest] = []
+    moved = 0
+    for number, size in enumerate(sizes, 1):
+        pieces.append(piece(number, number, size))
+        while runs := choose_tiers(pieces, (), target=10**9):
+            moved += sum(each.bytes for run in runs for each in run)
+            pieces = merged(pieces, runs)
+        levels = 1
+        while FACTOR**levels <= number:
+            levels += 1
+        assert len(pieces) <= (FACTOR - 1) * levels
+        assert moved <= levels * sum(sizes[:number])
+    assert [each.first for each in pieces] == [1, *(each.generation + 1 for each in pieces[:-1])]
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=40), st.sets(st.integers(1, 40)), st.integers(2, 4))
+def test_runs_are_as_long_as_may_be(sizes: list[int], held: set[int], at_least: int) -> None:
+    pieces = [piece(number, number, size) for number, size in enumerate(sizes, 1)]
+    runs = choose_runs(pieces, held, target=100, at_least=at_least)
+    for run in runs:
+        assert len(run) >= at_least
+        assert sum(each.bytes for each in run) <= 100
+        assert not {each.generation for each in run} & held
+        assert [each.generation for each in run] == list(range(run[0].generation, run[-1].generation + 1))
+    left = merged(pieces, runs)
+    assert sum(each.bytes for each in left) == sum(sizes)
+    if at_least == 2 and not held:
+        # no two neighbours that are left alone fit together
+        alone = [each for each in left if each.first == each.generation]
+        for one, other in pairwise(alone):
+            if one.generation + 1 == other.generation and max(one.bytes, other.bytes) < 100:
+                assert one.bytes + other.bytes > 100
