@@ -90,7 +90,7 @@ def raw_ddl(database: str, table: str, location: str, segments: Sequence[str], e
 
 def _trino(place: TablePlace, generations: Sequence[int]) -> str:
     fields = [(field.name, trino_type(field.type)) for field in place.options.schema if field.name != GENERATION]
-    # Hive's tables in Trino have milliseconds unless the catalog is told hive.timestamp-precision=MICROSECONDS
+    # the precision has to be the one that Trino's catalog is set to: milliseconds by default
     columns = [(name, kind.replace("timestamp(6)", "timestamp")) for name, kind in fields]
     inner = ",\n".join(f'  "{name}" {kind}' for name, kind in [*columns, (GENERATION, "integer")])
     text = (

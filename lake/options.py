@@ -28,6 +28,7 @@ __all__ = [
     "TableFormat",
     "TableOptions",
     "TimeUnit",
+    "check_same",
     "find_options",
     "fix_options",
     "fresh_names",
@@ -132,12 +133,22 @@ def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
         store.put(key, options.encode())
     except AlreadyExists:
         found = find_options(store, prefix, options.table)
-        if found is None or found == options:
-            return
-        theirs, ours = json.loads(found.encode()), json.loads(options.encode())
-        differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
-        todo = "Leave the options out to go on with it, or give the new one another name (--table)."
-        raise Conflict(f"the table was begun with other options ({differ})", where=f"{store.uri}/{key}", todo=todo)  # noqa: B904
+        if found is not None:
+            check_same(found, options, f"{store.uri}/{key}")
+
+
+def check_same(found: TableOptions, wanted: TableOptions, where: str) -> None:
+    """Refuse to go on with a table that was begun with other options.
+
+    Raises:
+        Conflict: it was; says which differ.
+    """
+    if found == wanted:
+        return
+    theirs, ours = json.loads(found.encode()), json.loads(wanted.encode())
+    differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
+    todo = "Leave the options out to go on with it, or give the new one another name (--table)."
+    raise Conflict(f"the table was begun with other options ({differ})", where=where, todo=todo)
 
 
 def plain_name(text: str) -> str:

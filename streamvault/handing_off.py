@@ -20,6 +20,7 @@ from lake.options import (
     TableFormat,
     TableOptions,
     TimeUnit,
+    check_same,
     find_options,
     fix_options,
     fresh_names,
@@ -231,6 +232,8 @@ def _settle(archive: str, root: str | None, wanted: _Wanted) -> _Setting:
     found = find_options(target.open(), held.prefix, table)
     options, warnings = _options(held, history, found, table, wanted)
     place = TablePlace(database, options, Archive(target.open(), name, table), target.access)
+    if found is not None:
+        check_same(found, options, place.location)
     return _Setting(source, target, held, history, place, found is not None, warnings)
 
 

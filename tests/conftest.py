@@ -51,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lake-events", type=int, default=100_000, metavar="N", help="how many events the tables of tests have"
     )
+    parser.addoption(
+        "--lake-kills", type=int, default=2, metavar="N", help="kill a handoff at N random moments, for each format"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -62,8 +62,8 @@ class GlueTables:
                     return True
                 table = _find_table(self._glue, place.database, place.options.table) or {}
             _check_location(table, place)
-            if number in self._registered(table, place):
-                return False
+            if number in self._registered(table, place) or not (generation.rows or _is_projected(table)):
+                return False  # a generation without events has no folder that a partition could name
             if _is_projected(table):
                 first = int(table["Parameters"][f"projection.{GENERATION}.range"].split(",")[0])
                 changed = {name: table[name] for name in _KEPT if name in table}

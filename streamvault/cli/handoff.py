@@ -131,7 +131,7 @@ def handoff(
 
         return run(
             print_it,
-            show=lambda results, text: results.line(text.rstrip()),
+            show=_print,
             document=lambda text: {"ddl": text},
             as_json=as_json,
             log_level=log_level,
@@ -162,6 +162,11 @@ def handoff(
         log_level=log_level,
         resumable=not dry_run,
     )
+
+
+def _print(results: Results, text: str) -> None:
+    for line in text.splitlines():
+        results.line(line)
 
 
 def _read(name: str | None) -> str | None:

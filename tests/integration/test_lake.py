@@ -29,7 +29,6 @@ from tests.streams import append_events, digest_of, events_of, shape_of
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
 
 COUNTRIES = ("CH", "DE", "FR", "IT", "AT", "LI")
-KILLS = 3
 ANSWERS = """
 SELECT country, count(*), sum(id), min(place.x), count_if(ok) FROM {table} WHERE _error IS NULL GROUP BY 1 ORDER BY 1
 """
@@ -89,6 +88,7 @@ class Lake:
     bucket: str
     trino: TrinoServer
     written: int = 0
+    known: dict[int, Answers] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -115,15 +115,16 @@ class Lake:
 
     def hand_off(self, kind: str, master: str = "inline[2]", **options: Any) -> HandoffReport:
         new = {"format": kind, "decode": "json", "event_time": "at", "target_size": 4 * 1024 * 1024}
-        return handoff_archive(
-            self.archive, table=f"{self.database}.{kind}", catalog="glue", master=master, **{**new, **options}
-        )
+        named = {"table": f"{self.database}.{kind}", "catalog": "glue", "master": master}
+        return handoff_archive(self.archive, **{**named, **new, **options})
 
     def answers(self) -> Answers:
-        found = Answers()
-        for pointer, payload in events_of(self.store, self.name):
-            found.add(pointer, payload)
-        return found
+        """Of all that the stream holds now."""
+        if self.written not in self.known:
+            found = self.known[self.written] = Answers()
+            for pointer, payload in events_of(self.store, self.name):
+                found.add(pointer, payload)
+        return self.known[self.written]
 
     def objects(self, below: str) -> dict[str, tuple[str, object]]:
         """Key → ETag and time of every object."""
@@ -280,7 +281,9 @@ def test_raw_events_are_found_by_their_path(lake: Lake, moto_s3: S3Server) -> No
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])
-def test_killed_and_run_again(lake: Lake, moto_s3: S3Server, minio: S3Server, kind: str) -> None:
+def test_killed_and_run_again(
+    request: pytest.FixtureRequest, lake: Lake, moto_s3: S3Server, minio: S3Server, kind: str
+) -> None:
     """Whenever it is killed, the table is at a whole generation, and the next run completes it."""
     name = f"killed_{kind}"
     options = ("--table", f"{lake.database}.{name}", "--catalog", "glue", "--master", "inline", "--json")
@@ -293,7 +296,7 @@ def test_killed_and_run_again(lake: Lake, moto_s3: S3Server, minio: S3Server, ki
     rng, killed = random.Random(kind), 0
     held = lake.trino.query(count)[0][0]
     assert held == lake.written
-    for attempt in range(KILLS):
+    for attempt in range(request.config.getoption("--lake-kills")):
         lake.add(20_000)
         lake.export()
         share = rng.random()

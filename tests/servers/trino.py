@@ -144,7 +144,6 @@ class TrinoServer:
             "hive.metastore": "glue",
             "hive.partition-projection-enabled": "true",
             "hive.non-managed-table-writes-enabled": "true",
-            "hive.timestamp-precision": "MICROSECONDS",
         }
         by_hand = {"iceberg.register-table-procedure.enabled": "true"}
         _write(catalogs / "hive.properties", {**hive, **glue})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from manifests.model import Compression, Layout
 from problems import Conflict, Damaged, Usage
 from streamstore.model import EventPointer, StreamName
 from streamvault import check_archive, handoff_archive, import_stream, list_archives
+from streamvault.cli import main
 from streamvault.reports import HandoffReport
 from tests.streams import digest_of, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
@@ -100,10 +103,12 @@ def test_a_dry_run_writes_nothing(vault: Vault) -> None:
 def test_other_options_begin_no_second_table_in_the_same_place(vault: Vault) -> None:
     vault.export()
     hand_off(vault, format="parquet")
-    vault.add(b"new")
-    vault.export()
     with pytest.raises(Conflict, match="kind"):
         hand_off(vault, format="iceberg")
+    vault.add(b"new")
+    vault.export()
+    with pytest.raises(Conflict, match="target_size"):
+        handoff_archive(vault.archive, target_size=TARGET + 1, master="inline")
     assert hand_off(vault).format == "parquet", "what nothing is said of holds"
 
 
@@ -118,6 +123,14 @@ def test_a_run_that_finds_files_takes_them(vault: Vault) -> None:
     report = hand_off(vault)
     assert 0 < report.moved_bytes < report.bytes
     assert contents(vault.root) == whole
+
+
+def test_two_runs_at_once_make_one_table(vault: Vault) -> None:
+    vault.export()
+    with ThreadPoolExecutor(3) as threads:
+        reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
+    assert all(report.generations == (1,) for report in reports)
+    assert [row["payload"] for row in rows_of(vault.root)] == [payload for _, payload in vault.events()]
 
 
 def test_a_foreign_file_is_not_taken(vault: Vault) -> None:
@@ -194,6 +207,36 @@ def test_a_table_restored_between_cuts(vault: Vault) -> None:
             restored[name] = digest_of(store, target)
     assert restored["plain"] == restored["tabled"]
     assert restored["plain"][0] == len(events) - len(inside) // 2
+
+
+def test_statements_name_the_complete_generations(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    vault.export()
+    hand_off(vault, format="parquet")
+    vault.add(b"not handed off")
+    vault.export()
+    said = {}
+    for engine in ("athena", "trino", "hive"):
+        assert main(["handoff", vault.archive, "--print-ddl", engine]) == 0
+        said[engine] = capfd.readouterr().out
+        assert "generation=2" not in said[engine]
+    assert f"LOCATION '{vault.archive}/table/stream/generation=1/'" in said["hive"]
+    assert "'projection.generation.range' = '1,1'" in said["athena"]
+    assert "ARRAY['1']" in said["trino"]
+    assert main(["handoff", vault.archive, "--raw", "--print-ddl", "hive"]) == 0
+    assert "events/0000000003.0000000006/" in capfd.readouterr().out
+
+
+def test_the_command_says_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    vault.export()
+    line = ["handoff", vault.archive, "--master", "inline"]
+    assert main([*line, "--dry-run"]) == 0
+    assert "would write generation 1 of scope.stream" in capfd.readouterr().out
+    assert main(line) == 0
+    assert "wrote generation 1 of scope.stream" in capfd.readouterr().out
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["unchanged"]
+    assert main([*line, "--format", "parquet"]) == 4
+    assert main([*line, "--table", "other", "--decode", "json", "--schema", "/no/such/file"]) == 2
 
 
 def test_which_table(vault: Vault) -> None:
