@@ -23,6 +23,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "a table's writing and queries beside pyarrow's"
 SEGMENTS = 4
 OURS, BY_HAND = "**streamvault handoff**", "pyarrow, from rows in memory"
+TABLES = {OURS: "hive.lake.json_0", BY_HAND: "own.lake.by_hand"}
 QUERIES = {
     "count": "SELECT count(*) FROM {}",
     "group by": "SELECT country, count(*), sum(id), avg(x) FROM {} GROUP BY 1",
@@ -117,8 +118,9 @@ class _Comparison:
 def _queries(setting: Setting, trino: TrinoServer, readings: Readings, repeats: int, results: Results) -> None:
     """Asking: our table of the first repeat beside the one made by hand."""
     columns = ", ".join(f'"{field.name}" {trino_type(field.type)}' for field in SCHEMA)
+    trino.query(f"CREATE SCHEMA own.lake WITH (location = 's3://{setting.bucket}/own/')")
     trino.query(
-        f"CREATE TABLE hive.lake.by_hand ({columns}) "
+        f"CREATE TABLE own.lake.by_hand ({columns}) "
         f"WITH (format = 'PARQUET', external_location = 's3://{setting.bucket}/by-hand/0/')"
     )
     lines, figures = [], {}
@@ -127,17 +129,17 @@ def _queries(setting: Setting, trino: TrinoServer, readings: Readings, repeats: 
 
         def ask(of: str, sql: str = sql, answers: dict[str, object] = answers) -> Measured:
             began = time.monotonic()
-            answers[of] = sorted(map(str, trino.query(sql.format(f"hive.lake.{of}"))))
+            answers[of] = sorted(map(str, trino.query(sql.format(of))))
             return Measured(readings.events, 0, time.monotonic() - began)
 
-        arms = [Arm("by_hand", lambda _: ask("by_hand")), Arm("json_0", lambda _: ask("json_0"))]
+        arms = [Arm(BY_HAND, lambda _: ask(TABLES[BY_HAND])), Arm(OURS, lambda _: ask(TABLES[OURS]))]
         interleave(arms, 2, _at_once)  # what is compiled and cached is so for both
         found = interleave(arms, max(repeats, 1) * 3, _at_once)
-        if answers["by_hand"] != answers["json_0"]:
+        if answers[TABLES[BY_HAND]] != answers[TABLES[OURS]]:
             raise RuntimeError(f"the tables answer differently: {answers}")
-        times = spread([one.seconds / two.seconds for one, two in zip(found["json_0"], found["by_hand"], strict=True)])
+        times = spread([one.seconds / two.seconds for one, two in zip(found[OURS], found[BY_HAND], strict=True)])
         seconds = {of: spread([one.seconds for one in found[of]]) for of in found}
-        lines.append((name, spread_text(times, 2), *(spread_text(seconds[of], 2) for of in ("json_0", "by_hand"))))
+        lines.append((name, spread_text(times, 2), *(spread_text(seconds[of], 2) for of in (OURS, BY_HAND))))
         figures[name] = {of: [one.seconds for one in found[of]] for of in found}
     title = f"Trino on {readings.events:,} events"
     heads = (title, "our table's time, of the other's", "our table (s)", "made by hand (s)")

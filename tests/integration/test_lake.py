@@ -26,7 +26,7 @@ from tests.servers.s3 import S3Server
 from tests.servers.trino import TrinoServer
 from tests.streams import append_events, digest_of, events_of, shape_of
 
-pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(1800)]
 
 COUNTRIES = ("CH", "DE", "FR", "IT", "AT", "LI")
 ANSWERS = """
@@ -235,8 +235,8 @@ def test_statements_register_the_tables(lake: Lake) -> None:
     lake.hand_off("iceberg")
     wanted = lake.answers()
     database = f"{lake.database}_by_hand"
-    lake.trino.query(f"CREATE SCHEMA hive.{database} WITH (location = 's3://{lake.bucket}/by-hand/')")
-    for kind, catalog in (("parquet", "hive"), ("iceberg", "iceberg")):
+    for kind, catalog in (("parquet", "own"), ("iceberg", "iceberg")):
+        lake.trino.query(f"CREATE SCHEMA {catalog}.{database} WITH (location = 's3://{lake.bucket}/by-hand/{kind}')")
         ddl = print_table_ddl(lake.archive, "trino", table=f"{database}.{kind}")
         for statement in filter(str.strip, ddl.split(";\n")):
             lake.trino.query(statement, catalog)

@@ -1,4 +1,4 @@
-"""A real Trino: one process, with a Hive and an Iceberg catalog in Glue over S3."""
+"""A real Trino: one process, with catalogs over S3 for tables of Hive's kind and of Iceberg's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class TrinoFailed(RuntimeError):
 
 
 class TrinoServer:
-    """Trino with the catalogs ``hive`` and ``iceberg``. A context manager: started on entry, stopped on exit.
+    """Trino with the catalogs ``hive`` and ``iceberg`` in Glue, and ``own``: Hive's kind in a metastore of its own.
+
+    A context manager: started on entry, stopped on exit.
 
     Args:
         objects: the S3 server with the tables' files.
@@ -127,11 +129,7 @@ class TrinoServer:
                 "catalog.config-dir": str(catalogs),
             },
         )
-        glue = {
-            "hive.metastore.glue.region": self._glue.region,
-            "hive.metastore.glue.endpoint-url": self._glue.endpoint,
-            "hive.metastore.glue.aws-access-key": self._glue.access_key,
-            "hive.metastore.glue.aws-secret-key": self._glue.secret_key,
+        objects = {
             "fs.native-s3.enabled": "true",
             "s3.endpoint": self._objects.endpoint,
             "s3.region": self._objects.region,
@@ -139,18 +137,25 @@ class TrinoServer:
             "s3.aws-access-key": self._objects.access_key,
             "s3.aws-secret-key": self._objects.secret_key,
         }
+        glue = {
+            **objects,
+            "hive.metastore.glue.region": self._glue.region,
+            "hive.metastore.glue.endpoint-url": self._glue.endpoint,
+            "hive.metastore.glue.aws-access-key": self._glue.access_key,
+            "hive.metastore.glue.aws-secret-key": self._glue.secret_key,
+        }
         hive = {
             "connector.name": "hive",
-            "hive.metastore": "glue",
             "hive.partition-projection-enabled": "true",
             "hive.non-managed-table-writes-enabled": "true",
+            "hive.allow-register-partition-procedure": "true",
         }
-        by_hand = {"iceberg.register-table-procedure.enabled": "true"}
-        _write(catalogs / "hive.properties", {**hive, **glue})
-        _write(
-            catalogs / "iceberg.properties",
-            {"connector.name": "iceberg", "iceberg.catalog.type": "glue", **by_hand, **glue},
-        )
+        iceberg = {"connector.name": "iceberg", "iceberg.register-table-procedure.enabled": "true"}
+        bucket = self._objects.make_bucket(f"trino-{self._port}")
+        own = {"hive.metastore": "file", "hive.metastore.catalog.dir": f"s3://{bucket}/metastore"}
+        _write(catalogs / "hive.properties", {**hive, "hive.metastore": "glue", **glue})
+        _write(catalogs / "iceberg.properties", {**iceberg, "iceberg.catalog.type": "glue", **glue})
+        _write(catalogs / "own.properties", {**hive, **own, **objects})
 
 
 def _write(path: Path, properties: dict[str, str]) -> None:
