@@ -71,6 +71,8 @@ install() {
     set -- "$1" --locked --inexact --quiet --extra demo
     if [ "$1" = demo ]; then
         set -- "$@" --no-dev
+    else
+        set -- "$@" --extra lake
     fi
     shift
     if ! have_java; then

@@ -12,7 +12,6 @@ from typing import Literal
 from importer.fill import Stretch
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
-from manifests.model import Layout
 from manifests.range_row import RangeRow
 from problems import Damaged, Usage
 from streamstore.cuts import segments_between, validate_cut
@@ -35,7 +34,7 @@ class Part:
     """
 
     row: RangeRow
-    layout: Layout
+    layout: str
     start: int
     end: int
     shift: int

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from manifests.archive import Generation, History
 from manifests.marks import Dropped
-from manifests.model import Layout, segment_key
+from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
 from objectstore.keys import chunk_key
@@ -51,7 +51,7 @@ class RangesTask:
 
     root: RootAddress
     prefix: str
-    layout: Layout
+    layout: str
     stream: StreamName
     rows: tuple[RangeRow, ...]
     read: tuple[bool, ...]
@@ -70,7 +70,7 @@ class StraysTask:
 
     root: RootAddress
     prefix: str
-    layout: Layout
+    layout: str
     stream: StreamName
     segment: SegmentId
     ranges: tuple[tuple[int, int], ...]
@@ -120,9 +120,9 @@ def plan_check(
     for row in joins:
         known.setdefault(row.segment, []).append(row)
     tasks: list[RangesTask] = []
-    held: dict[tuple[Layout, SegmentId], list[tuple[int, int]]] = {}
+    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
-        by_layout: dict[Layout, list[RangeRow]] = {}
+        by_layout: dict[str, list[RangeRow]] = {}
         for layout, row in history.ranges(segment):
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
@@ -186,7 +186,7 @@ def plan_reading(
 def _ranges_tasks(
     root: RootAddress,
     prefix: str,
-    layout: Layout,
+    layout: str,
     stream: StreamName,
     rows: Sequence[RangeRow],
     *,
@@ -265,7 +265,7 @@ def find_strays(task: StraysTask) -> CheckResult:
     )
 
 
-def foreign_keys(store: ObjectStore, prefix: str, layout: Layout, tasks: list[StraysTask]) -> CheckResult:
+def foreign_keys(store: ObjectStore, prefix: str, layout: str, tasks: list[StraysTask]) -> CheckResult:
     """Find keys of a layout that lie in no segment's folder that the tasks look through."""
     known = sorted((t.segment.epoch, t.segment.number) for t in tasks if t.layout == layout)
     keys = open_layout(layout).foreign(store, prefix, known)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from manifests.history import History
-from manifests.model import Layout
 from objectstore.cold import ColdStorage, StoredObject
 from objectstore.layouts import open_layout
 from streamstore.model import SegmentId
@@ -21,7 +20,7 @@ GLANCES = 64
 class Stored:
     """A stretch of a segment without holes, in one layout: bytes `start` to `end`."""
 
-    layout: Layout
+    layout: str
     segment: SegmentId
     start: int
     end: int

@@ -1,7 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, warm_archive, run_demo
+    from streamvault import convert_archive, get_event, warm_archive, handoff_archive, run_demo
     from streamvault import compact_archive, follow_stream
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamvault.exporting import export_stream
     from streamvault.following import follow_stream
     from streamvault.getting import get_event
+    from streamvault.handing_off import handoff_archive, print_table_ddl
     from streamvault.holding import hold_archive, release_archive
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive, show_timeline
@@ -38,9 +39,11 @@ __all__ = [
     "export_stream",
     "follow_stream",
     "get_event",
+    "handoff_archive",
     "hold_archive",
     "import_stream",
     "list_archives",
+    "print_table_ddl",
     "release_archive",
     "request_restore",
     "rotate_stream",
@@ -66,6 +69,8 @@ _HOMES = {
     "follow_stream": "streamvault.following",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
+    "handoff_archive": "streamvault.handing_off",
+    "print_table_ddl": "streamvault.handing_off",
     "run_demo": "streamvault.demo",
     "warm_archive": "streamvault.warming",
     "request_restore": "streamvault.work.asking",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Literal
 
 from importer.cuts import check_cuts
 from importer.plan import Offsets, RestorePlan, plan_restore
@@ -15,6 +16,8 @@ from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import Stored
 from manifests.listing import Listing
 from manifests.model import segment_key
+from objectstore.keys import TABLES
+from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Usage
 from sparkrun.progress import Progress
@@ -41,6 +44,8 @@ def import_stream(
     to_cut: Cut | None = None,
     generation: int | None = None,
     at: datetime | str | None = None,
+    layout: Literal["table"] | None = None,
+    table: str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
     window: int = WINDOW,
@@ -64,6 +69,8 @@ def import_stream(
         to_cut: restore only what lies before this cut.
         generation: restore up to this generation; None for the newest.
         at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
+        layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
+        table: its name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: bytes of filler a segment may need with ``"keep"``.
         window: bytes that a task may hold of what is on its way.
@@ -89,7 +96,7 @@ def import_stream(
     if at is not None and generation is not None:
         raise Usage("--at and --generation both say up to where", todo="Give one of them.")
     moment = None if at is None else parse_moment(at, "--at")
-    source = Archive(address.open(), StreamName(scope, name))
+    source = _source(address.open(), StreamName(scope, name), layout, table)
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
@@ -124,8 +131,8 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
-        needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
-        if not restored_before:
+        if not (restored_before or source.table):
+            needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
             refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
@@ -188,6 +195,24 @@ def _check_not_expired(source: Archive, history: History) -> None:
             where=source.uri,
             todo="Delete the target and import again; a hold ('streamvault hold') keeps generations for as long.",
         ) from None
+
+
+def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:
+    """The archive, or the table that holds a copy of it."""
+    if layout is None:
+        if table is not None:
+            raise Usage("a table is restored with --layout table", where=repr(table))
+        return Archive(store, name)
+    if layout != "table":
+        raise Usage("an archive knows its own layout", where=repr(layout), todo="Use --layout table, or none.")
+    if table is None:
+        tables = store.folders(Archive(store, name).prefix + TABLES)
+        if len(tables) != 1:
+            todo = f"Say which with --table: {', '.join(tables)}." if tables else "'streamvault handoff' makes one."
+            what = "several tables" if tables else "no table"
+            raise Usage(what, where=Archive(store, name).uri, todo=todo)
+        table = tables[0]
+    return Archive(store, name, table.rpartition(".")[2])
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:

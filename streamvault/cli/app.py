@@ -15,6 +15,7 @@ from streamvault.cli import (
     demo,
     export,
     get,
+    handoff,
     hold,
     import_,
     ls,
@@ -68,6 +69,7 @@ app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("convert")(convert.convert)
+app.command("handoff")(handoff.handoff)
 app.command("compact")(compact.compact)
 app.command("rotate")(rotate.rotate)
 app.command("hold")(hold.hold)

@@ -10,6 +10,8 @@ from streamvault.cli.options import (
     DryRun,
     FillerLimit,
     FromCut,
+    FromLayoutOption,
+    FromTable,
     Generation,
     Json,
     LogLevel,
@@ -40,6 +42,8 @@ def import_(
     to_cut: ToCut = None,
     generation: Generation = None,
     at: At = None,
+    layout: FromLayoutOption = None,
+    table: FromTable = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
@@ -63,6 +67,8 @@ def import_(
             to_cut=ends,
             generation=generation,
             at=at,
+            layout=None if layout is None else "table",
+            table=table,
             offsets=offsets.value,
             filler_limit=filler_limit,
             window=window,

@@ -22,6 +22,9 @@ __all__ = [
     "FillerLimit",
     "Follow",
     "FromCut",
+    "FromLayout",
+    "FromLayoutOption",
+    "FromTable",
     "Generation",
     "Grace",
     "HoldName",
@@ -45,6 +48,7 @@ __all__ = [
     "StorageClass",
     "StreamArgument",
     "Target",
+    "TargetSize",
     "ToCut",
     "Until",
     "WaitForWarm",
@@ -68,6 +72,12 @@ class Layout(StrEnum):
 
     EVENTS = "events"
     CHUNKS = "chunks"
+
+
+class FromLayout(StrEnum):
+    """What is restored instead of the archive's own objects."""
+
+    TABLE = "table"
 
 
 class Compress(StrEnum):
@@ -183,6 +193,23 @@ CompressOption = Annotated[
 Window = Annotated[
     int,
     typer.Option("--window", metavar="SIZE", parser=_size, help="The most that a task holds of what is on its way."),
+]
+FromLayoutOption = Annotated[
+    FromLayout | None,
+    typer.Option("--layout", help="Restore from the files of a table that `handoff` made.", show_default=False),
+]
+FromTable = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="Which table, if there are several.", show_default=False)
+]
+TargetSize = Annotated[
+    int | None,
+    typer.Option(
+        "--target-size",
+        metavar="SIZE",
+        parser=_size,
+        help="How much of the stream makes a file of a new table. [default: 256MiB]",
+        show_default=False,
+    ),
 ]
 ReadBack = Annotated[
     bool, typer.Option("--read-back", help="Read back and compare also what this run itself has appended.")

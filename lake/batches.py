@@ -1,0 +1,122 @@
+"""Events as Arrow record batches: the one place that knows the columns of an event in a table.
+
+A range's bytes are walked once. Nothing is done an event at a time where the events are of one size; the payloads are
+copied once, out of the segment's bytes into a column.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamstore.model import HEADER_BYTES, SegmentId, StreamName
+from streamstore.splitting import EventBlock, EventSplitter
+
+__all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches"]
+
+EVENT_SCHEMA = pa.schema(
+    [
+        pa.field("scope", pa.string()),
+        pa.field("stream", pa.string()),
+        pa.field("epoch", pa.int32()),
+        pa.field("segment", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int32()),
+        pa.field("pointer", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+"""An event's columns.
+
+``epoch`` and ``segment`` are creation epoch and number of the segment, ``offset`` that of the event's header in it
+(bytes), ``length`` with the 8-byte header as in the event pointer, ``pointer`` the text form
+``scope/stream/N.#epoch.E:O-L``, ``payload`` the event without its header. The order of a stream is that of (epoch,
+segment, offset).
+"""
+
+BATCH_BYTES = 4 * 1024 * 1024
+"""The most segment bytes that make one batch, but for one larger event; the blocks of a range are rarely larger."""
+
+_HEADER = struct.Struct(">q")
+
+
+def event_batches(
+    stream: StreamName, segment: SegmentId, start: int, blocks: Iterable[bytes | bytearray | memoryview]
+) -> Iterator[pa.RecordBatch]:
+    """The events of a stretch of a segment, in order, as batches of `EVENT_SCHEMA`.
+
+    Memory: one block and its batch; a batch does not refer to the block's memory.
+
+    Args:
+        stream: whose events they are.
+        segment: the segment of it.
+        start: offset of the first one's header (bytes).
+        blocks: the segment's bytes from there on, cut anywhere; the last event has to be whole.
+
+    Raises:
+        NotAnEvent: the bytes are not events, or the last event is cut.
+    """
+    splitter = EventSplitter(start, segment.in_stream(stream))
+    for block in blocks:
+        view = memoryview(block)
+        # in parts, so that a batch is small whatever the blocks are
+        for low in range(0, len(view), BATCH_BYTES):
+            for events in splitter.feed(view[low : low + BATCH_BYTES]):
+                yield batch_of(stream, segment, events)
+    splitter.finish()
+
+
+def batch_of(stream: StreamName, segment: SegmentId, events: EventBlock) -> pa.RecordBatch:
+    """Whole events of one segment as a batch of `EVENT_SCHEMA`."""
+    starts = _starts(events.data, events.count)
+    lengths = np.diff(starts)
+    offset, length = pa.array(starts[:-1].astype(np.int64) + events.offset), pa.array(lengths)
+    name = pa.scalar(f"{segment.in_stream(stream)}:")
+    pointer = pc.binary_join_element_wise(
+        name, offset.cast(pa.string()), pa.scalar("-"), length.cast(pa.string()), pa.scalar("")
+    )
+    columns = [
+        _all(stream.scope, pa.string(), events.count),
+        _all(stream.stream, pa.string(), events.count),
+        _all(segment.epoch, pa.int32(), events.count),
+        _all(segment.number, pa.int32(), events.count),
+        offset,
+        length,
+        pointer,
+        _payloads(events.data, starts),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
+
+
+def _all(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _starts(data: memoryview, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Where in the data each event begins, and behind them where the last one ends."""
+    size, unpack = len(data), _HEADER.unpack_from
+    if not count:
+        return np.zeros(1, np.int32)
+    stride: int = HEADER_BYTES + unpack(data, 0)[0]
+    if stride * count == size and (np.ndarray((count,), ">i8", data, 0, (stride,)) == stride - HEADER_BYTES).all():
+        return np.arange(0, size + 1, stride, dtype=np.int32)
+    found, position = [], 0
+    while position < size:
+        found.append(position)
+        position += HEADER_BYTES + unpack(data, position)[0]
+    found.append(position)
+    return np.array(found, np.int32)
+
+
+def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
+    """The payloads as a column: headers and payloads in turn are an array over the data; every other value is taken."""
+    count = len(starts) - 1
+    ends = np.empty(2 * count + 1, np.int32)
+    ends[0::2] = starts
+    ends[1::2] = starts[:-1] + HEADER_BYTES
+    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return both.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
