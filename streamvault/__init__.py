@@ -1,7 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, run_demo
+    from streamvault import convert_archive, get_event, read_archive, run_demo
 
 Nothing heavy is imported until a verb is called.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamvault.getting import get_event
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive
+    from streamvault.reading import read_archive
 
 __all__ = [
     "check_archive",
@@ -27,6 +28,7 @@ __all__ = [
     "get_event",
     "import_stream",
     "list_archives",
+    "read_archive",
     "run_demo",
     "show_archive",
 ]
@@ -39,6 +41,7 @@ _HOMES = {
     "check_archive": "streamvault.checking",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
+    "read_archive": "streamvault.reading",
     "run_demo": "streamvault.demo",
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import check, convert, demo, export, get, import_, ls, show
+from streamvault.cli import cat, check, convert, demo, export, get, import_, ls, show
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -50,6 +50,7 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
+app.command("cat")(cat.cat)
 app.command("convert")(convert.convert)
 app.command("demo")(demo.demo)
 

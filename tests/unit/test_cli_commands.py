@@ -18,7 +18,7 @@ from problems import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
-COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "demo")
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "cat", "convert", "demo")
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 
