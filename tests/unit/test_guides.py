@@ -46,7 +46,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_that_are_named_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
     known = set()
-    for command in ("", "export", "import", "ls", "show", "check", "demo"):
+    for command in ("", "export", "import", "ls", "show", "check", "cat", "demo"):
         main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     known |= {"--fast", "--rm"}  # of bin/test and of docker
