@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importer.plan import RestorePlan
-from objectstore.layouts import open_layout
+from objectstore.layouts import open_reader
 from objectstore.store import ObjectStore
 from streamstore.errors import InvalidCut
 
@@ -17,7 +17,7 @@ def check_cuts(plan: RestorePlan, objects: ObjectStore, prefix: str) -> None:
     """
     for segment, part in plan.parts:
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_layout(part.layout).find_event(objects, prefix, part.row.extent, cut)
+            offset, length = open_reader(part.layout).find_event(objects, prefix, part.row.extent, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

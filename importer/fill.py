@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_layout
+from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged
 from streamstore.errors import OffsetConflict, SegmentSealed
@@ -149,7 +149,7 @@ def _blocks(task: FillTask, stretch: Stretch, start: int) -> Iterator[bytes | me
         yield from filler(stretch.end - start)
         return
     shift = stretch.source - stretch.start
-    blocks = open_layout(stretch.layout).read_range(
+    blocks = open_reader(stretch.layout).read_range(
         task.root.open(), task.prefix, stretch.origin.extent, start + shift, stretch.end + shift, task.window
     )
     for block in blocks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from importer.fill import damaged_range
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_layout
+from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
 from problems import Failed
 from streamstore.model import SegmentId, StreamName
@@ -95,7 +95,7 @@ def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
     whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
     row = task.row
     splitter = EventSplitter(row.start, task.segment.in_stream(task.stream))
-    blocks = open_layout(task.layout).read_range(task.root.open(), task.prefix, row.extent, row.start, row.end)
+    blocks = open_reader(task.layout).read_range(task.root.open(), task.prefix, row.extent, row.start, row.end)
     at = row.start
     for block in blocks:
         whole.update(block)

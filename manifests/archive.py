@@ -12,7 +12,8 @@ from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import MANIFESTS, archive_prefix, manifest_key, parse_manifest, ranges_key
+from objectstore.keys import MANIFESTS, archive_prefix, manifest_key, parse_manifest, ranges_key, table_folder
+from objectstore.layouts import table_layout
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Failed
 from streamstore.model import StreamName
@@ -30,17 +31,20 @@ class Archive:
     Args:
         store: the root.
         stream: the archived stream; its folder is ``SCOPE/STREAM``.
+        table: the copy of the archive that a table is: its folder has the manifests of the generations whose data are
+            in the table's files.
     """
 
-    def __init__(self, store: ObjectStore, stream: StreamName) -> None:
+    def __init__(self, store: ObjectStore, stream: StreamName, table: str = "") -> None:
         self.store = store
         self.stream = stream
-        self.prefix = archive_prefix(stream.scope, stream.stream)
+        self.table = table
+        self.prefix = archive_prefix(stream.scope, stream.stream) + (table_folder(table) if table else "")
 
     @property
     def uri(self) -> str:
-        """``ROOT/SCOPE/STREAM``."""
-        return f"{self.store.uri}/{self.stream}"
+        """``ROOT/SCOPE/STREAM``, of a table ``ROOT/SCOPE/STREAM/table/NAME``."""
+        return f"{self.store.uri}/{self.prefix}".rstrip("/")
 
     def generations(self) -> list[int]:
         """The numbers of the published generations, ascending; empty if there is no archive."""
@@ -84,7 +88,7 @@ class Archive:
             raise Damaged("the index of ranges is missing", where=where) from None
         rows = by_segment(decode_ranges(self.stream, data, where))
         cross_check(manifest, rows, where)
-        return Generation(manifest, rows)
+        return Generation(manifest, rows, table_layout(generation) if self.table else manifest.layout)
 
     def history(self, generation: int | None = None) -> History:
         """All generations up to one (the newest by default), as one stream.

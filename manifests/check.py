@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from manifests.archive import History
-from manifests.model import Layout, segment_key
+from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
 from objectstore.layouts import open_layout
@@ -39,7 +39,7 @@ class RangesTask:
 
     root: RootAddress
     prefix: str
-    layout: Layout
+    layout: str
     stream: StreamName
     rows: tuple[RangeRow, ...]
     read: tuple[bool, ...]
@@ -56,7 +56,7 @@ class StraysTask:
 
     root: RootAddress
     prefix: str
-    layout: Layout
+    layout: str
     stream: StreamName
     segment: SegmentId
     ranges: tuple[tuple[int, int], ...]
@@ -92,9 +92,9 @@ def plan_check(
         unfinished: the plan of a generation that is not published yet: its objects are nobody's damage.
     """
     tasks: list[RangesTask] = []
-    held: dict[tuple[Layout, SegmentId], list[tuple[int, int]]] = {}
+    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
-        by_layout: dict[Layout, list[RangeRow]] = {}
+        by_layout: dict[str, list[RangeRow]] = {}
         for layout, row in history.ranges(segment):
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
@@ -170,7 +170,7 @@ def find_strays(task: StraysTask) -> CheckResult:
     return _told(f"{segment.in_stream(task.stream)}: an object outside of every range ({key})" for key in strays)
 
 
-def foreign_keys(store: ObjectStore, prefix: str, layout: Layout, tasks: list[StraysTask]) -> CheckResult:
+def foreign_keys(store: ObjectStore, prefix: str, layout: str, tasks: list[StraysTask]) -> CheckResult:
     """Find keys of a layout that lie in no segment's folder that the tasks look through."""
     known = sorted((t.segment.epoch, t.segment.number) for t in tasks if t.layout == layout)
     keys = open_layout(layout).foreign(store, prefix, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from manifests.model import Layout, Manifest, segment_key
+from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
@@ -18,11 +18,13 @@ class Generation:
     Attributes:
         manifest: the generation's manifest.
         rows: segment → its ranges in order; segments without ranges are absent.
+        layout: how its data are kept, for `objectstore.layouts.open_reader`: as the manifest says, or in a table.
     """
 
-    def __init__(self, manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]]) -> None:
+    def __init__(self, manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]], layout: str = "") -> None:
         self.manifest = manifest
         self.rows = rows
+        self.layout = layout or manifest.layout
 
 
 class History:
@@ -88,11 +90,11 @@ class History:
         found |= {segment_key(gap.segment) for generation in self.generations for gap in generation.manifest.gaps}
         return sorted(found)
 
-    def ranges(self, segment: SegmentId) -> Iterator[tuple[Layout, RangeRow]]:
+    def ranges(self, segment: SegmentId) -> Iterator[tuple[str, RangeRow]]:
         """A segment's ranges over all generations, in order, with the layout each is stored in."""
         for generation in self.generations:
             for row in generation.rows.get(segment, ()):
-                yield generation.manifest.layout, row
+                yield generation.layout, row
 
     def end(self, segment: SegmentId) -> int | None:
         """Where the newest generation that knows the segment ends it (bytes); None if none does."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from manifests.history import History
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_layout
+from objectstore.layouts import open_reader
 from objectstore.store import ObjectStore
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut
@@ -68,7 +68,7 @@ def check_boundaries(objects: ObjectStore, prefix: str, stream: StreamName, part
     """
     for part in parts:
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_layout(part.layout).find_event(objects, prefix, part.row.extent, cut)
+            offset, length = open_reader(part.layout).find_event(objects, prefix, part.row.extent, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

@@ -23,9 +23,11 @@ __all__ = [
     "MANIFESTS",
     "MAX_INT31",
     "MAX_INT63",
+    "TABLES",
     "WORK",
     "RangeKey",
     "RowKey",
+    "TableFileKey",
     "archive_prefix",
     "chunk_key",
     "chunks_after",
@@ -40,10 +42,15 @@ __all__ = [
     "parse_ranges",
     "parse_row",
     "parse_segment",
+    "parse_table_file",
     "plan_key",
     "ranges_key",
     "row_key",
     "segment_name",
+    "table_file_key",
+    "table_files",
+    "table_folder",
+    "table_options_key",
     "work_folder",
 ]
 
@@ -51,6 +58,7 @@ EVENTS = "events/"
 CHUNKS = "chunks/"
 MANIFESTS = "_manifest/"
 WORK = "_work/"
+TABLES = "table/"
 
 HEADER_BYTES = 8
 """Bytes of an event's header, counted in ``length`` but not part of an event's object."""
@@ -64,6 +72,8 @@ _EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
 _CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
 _RANGES = re.compile(r"_manifest/([0-9]{10})\.ranges\.parquet")
+_TABLE = re.compile(r"[a-z0-9_]{1,128}")
+_TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
 _ROW = re.compile(rf"_work/([0-9]{{10}})/{_SEGMENT}/([0-9]{{19}})\.json")
 
 
@@ -83,6 +93,15 @@ class RangeKey(NamedTuple):
 
 class RowKey(NamedTuple):
     """What the key of a finished range's row says: the range of this generation that starts at ``offset``."""
+
+    generation: int
+    epoch: int
+    number: int
+    offset: int
+
+
+class TableFileKey(NamedTuple):
+    """What the name of a table's file says: its generation, and where its first range begins."""
 
     generation: int
     epoch: int
@@ -119,6 +138,33 @@ def chunks_folder(epoch: int, number: int) -> str:
 def work_folder(generation: int) -> str:
     """The folder of a generation's unfinished work, with its trailing slash."""
     return f"{WORK}{_generation(generation)}/"
+
+
+def table_folder(name: str) -> str:
+    """The folder of a table in the archive, with its trailing slash. What lies in it has keys relative to it.
+
+    Raises:
+        InvalidKey: not a name that every catalog takes.
+    """
+    if not _TABLE.fullmatch(name):
+        raise InvalidKey("a table's name has only a-z, 0-9 and _, and at most 128 of them", where=repr(name))
+    return f"{TABLES}{name}/"
+
+
+def table_options_key() -> str:
+    """The key, in a table's folder, of what the table was begun with."""
+    return "_table.json"
+
+
+def table_files(generation: int) -> str:
+    """The folder, in a table's folder, of a generation's files, with its trailing slash: a partition in Hive's way."""
+    _generation(generation)
+    return f"generation={generation}/"
+
+
+def table_file_key(generation: int, epoch: int, number: int, offset: int) -> str:
+    """The key, in a table's folder, of the file whose first range begins at ``offset`` of a segment."""
+    return f"{table_files(generation)}{segment_name(epoch, number)}-{_bound(offset)}.parquet"
 
 
 def event_key(epoch: int, number: int, offset: int, length: int) -> str:
@@ -210,6 +256,15 @@ def parse_row(key: str) -> RowKey | None:
         return None
     row = RowKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
     return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
+
+
+def parse_table_file(key: str) -> TableFileKey | None:
+    """The numbers in the name of a table's file, or None."""
+    match = _TABLE_FILE.fullmatch(key)
+    if match is None:
+        return None
+    found = TableFileKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
+    return found if max(found[:3]) <= MAX_INT31 and found.offset <= MAX_INT63 else None
 
 
 def _parse_range(match: re.Match[str] | None, shortest: int, longest: int) -> RangeKey | None:

@@ -1,7 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, read_archive, run_demo
+    from streamvault import convert_archive, get_event, handoff_archive, read_archive, run_demo
 
 Nothing heavy is imported until a verb is called.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamvault.demo import run_demo
     from streamvault.exporting import export_stream
     from streamvault.getting import get_event
+    from streamvault.handing_off import handoff_archive, print_table_ddl
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive
     from streamvault.reading import read_archive
@@ -26,8 +27,10 @@ __all__ = [
     "convert_archive",
     "export_stream",
     "get_event",
+    "handoff_archive",
     "import_stream",
     "list_archives",
+    "print_table_ddl",
     "read_archive",
     "run_demo",
     "show_archive",
@@ -42,6 +45,8 @@ _HOMES = {
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
     "read_archive": "streamvault.reading",
+    "handoff_archive": "streamvault.handing_off",
+    "print_table_ddl": "streamvault.handing_off",
     "run_demo": "streamvault.demo",
 }
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
+from typing import Literal
 
 from importer.cuts import check_cuts
 from importer.plan import Offsets, RestorePlan, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History
 from manifests.model import segment_key
+from objectstore.keys import TABLES
+from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.progress import Progress
@@ -34,6 +37,8 @@ def import_stream(
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
     generation: int | None = None,
+    layout: Literal["table"] | None = None,
+    table: str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
     window: int = WINDOW,
@@ -54,6 +59,8 @@ def import_stream(
         from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
         to_cut: restore only what lies before this cut.
         generation: restore up to this generation; None for the newest.
+        layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
+        table: its name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: bytes of filler a segment may need with ``"keep"``.
         window: bytes that a task may hold of what is on its way.
@@ -73,7 +80,7 @@ def import_stream(
     target, target_name = parse_stream(stream)
     if offsets not in {"keep", "shift"}:
         raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
-    source = Archive(address.open(), StreamName(scope, name))
+    source = _source(address.open(), StreamName(scope, name), layout, table)
     plan_began = time.monotonic()
     history = source.history(generation)
     plan = plan_restore(
@@ -108,6 +115,24 @@ def import_stream(
             restored = run.run(runner, progress)
             seconds = restored.finished - plan_began - runner.start_seconds
     return say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+
+
+def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:
+    """The archive, or the table that holds a copy of it."""
+    if layout is None:
+        if table is not None:
+            raise Usage("a table is restored with --layout table", where=repr(table))
+        return Archive(store, name)
+    if layout != "table":
+        raise Usage("an archive knows its own layout", where=repr(layout), todo="Use --layout table, or none.")
+    if table is None:
+        tables = store.folders(Archive(store, name).prefix + TABLES)
+        if len(tables) != 1:
+            todo = f"Say which with --table: {', '.join(tables)}." if tables else "'streamvault handoff' makes one."
+            what = "several tables" if tables else "no table"
+            raise Usage(what, where=Archive(store, name).uri, todo=todo)
+        table = tables[0]
+    return Archive(store, name, table.rpartition(".")[2])
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["TASK_MODULES"]
+__all__ = ["TABLE_MODULES", "TASK_MODULES"]
 
 TASK_MODULES = (
     "exporter.task",
@@ -15,3 +15,6 @@ TASK_MODULES = (
     "streamstore.pravega.store",
 )
 """Modules of tasks and of the stores they open; none starts a thread when it is imported."""
+
+TABLE_MODULES = (*TASK_MODULES, "lake.task", "lake.json_payloads")
+"""As well as what writes tables: Arrow takes half a second to import, so tasks of other verbs do without."""

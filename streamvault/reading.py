@@ -9,7 +9,7 @@ import pyarrow as pa
 from lake.batches import EVENT_SCHEMA, event_batches
 from manifests.archive import Archive
 from manifests.selection import ArchivedPart, check_boundaries, select_parts
-from objectstore.layouts import open_layout
+from objectstore.layouts import open_reader
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Usage
@@ -89,7 +89,7 @@ def read_part(
     Raises:
         Damaged: an object is missing or changed. NotAnEvent: what is stored is not events.
     """
-    blocks = open_layout(part.layout).read_range(store, prefix, part.row.extent, part.start, part.end, window)
+    blocks = open_reader(part.layout).read_range(store, prefix, part.row.extent, part.start, part.end, window)
     return event_batches(stream, part.segment, part.start, blocks, schema)
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "Cost",
     "ExportReport",
     "GapReport",
+    "HandoffReport",
     "ImportReport",
     "MovedBoundary",
     "Report",
@@ -174,6 +175,58 @@ class ConvertReport(Report):
     def timed(self, total: float, start: float, moved_bytes: int = 0) -> ConvertReport:
         """The same with its times (seconds): in all, and of that the start of Spark; and what was written."""
         return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3), moved_bytes=moved_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffReport(Report):
+    """What a handoff did.
+
+    Attributes:
+        archive: URI. table: ``DATABASE.NAME``. location: URI of the table's folder. format: iceberg or parquet.
+        columns: of the table.
+        generations: that the table has now. added: those of them that this run wrote.
+        registered: generations that the catalog was told of by this run.
+        raw_segments: partitions that the table over raw events got by this run.
+        events, bytes: of the generations added (bytes of the segments, with event headers).
+        moved_bytes: of those, written by this run; the rest was there from an earlier one.
+        files: that the generations added have. file_bytes: their size.
+        undecoded: events among those that this run wrote whose payload did not decode; `_error` says why.
+        seconds, total_seconds, dry_run, cost: as for an export.
+    """
+
+    archive: str
+    table: str
+    location: str
+    format: str
+    columns: tuple[str, ...] = ()
+    generations: tuple[int, ...] = ()
+    added: tuple[int, ...] = ()
+    registered: tuple[int, ...] = ()
+    raw_segments: int = 0
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    undecoded: int = 0
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether there was nothing to do."""
+        return not (self.added or self.registered or self.raw_segments)
+
+    def to_json(self) -> dict[str, Any]:
+        """With `unchanged`."""
+        return {**asdict(self), "unchanged": self.unchanged}
+
+    def timed(self, total: float, start: float) -> HandoffReport:
+        """The same with its times (seconds): in all, and of that the start of Spark."""
+        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from manifests.range_row import RangeRow
 from objectstore.layouts.chunks import PART_BYTES
 from streamvault.reports import Cost
 
-__all__ = ["cost_of_conversion", "cost_of_export", "cost_of_import"]
+__all__ = ["cost_of_conversion", "cost_of_export", "cost_of_handoff", "cost_of_import"]
 
 USD_PER_PUT = 0.005 / 1000
 """S3 Standard, us-east-1: PUT, COPY, POST and LIST requests."""
@@ -42,10 +42,16 @@ def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) 
     return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
 
 
+def cost_of_handoff(rows: Sequence[tuple[str, RangeRow]], files: int) -> Cost:
+    """A handoff: what importing reads, and the table's files, each looked for before it is put."""
+    _, lists, gets = _reading([(stored, row.events, row.end - row.start) for stored, row in rows])
+    return _cost(files, puts=files + FIXED_PUTS + lists, gets=gets + files, estimated=False)
+
+
 def _reading(ranges: Sequence[tuple[str, int, int]]) -> tuple[int, int, int]:
     """Objects, LIST and GET requests of reading ranges: (layout, events, bytes)."""
     events = [count for layout, count, _ in ranges if layout == "events"]
-    chunks = [size for layout, _, size in ranges if layout == "chunks"]
+    chunks = [size for layout, _, size in ranges if layout != "events"]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
     return sum(events) + len(chunks), lists, sum(events) + sum(-(-size // PART_BYTES) for size in chunks)
 

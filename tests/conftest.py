@@ -1,7 +1,7 @@
 """Real servers as fixtures, one of each per test session, started by the first test that asks for it.
 
 A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
-names there are pravega, minio, versitygw, moto and spark.
+names there are pravega, minio, versitygw, moto, spark and trino.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from tests.servers.pravega_jars import pravega_jars
 from tests.servers.pravega_security import ADMIN
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster
+from tests.servers.trino import TrinoServer
+from tests.servers.trino_files import trino_files, trino_java
 from tests.servers.versitygw import VersityServer
 
 T = TypeVar("T")
@@ -40,8 +42,18 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "minio": (MinioServer().program,),
     "versitygw": (VersityServer().program,),
     "spark_cluster": (find_java,),
+    "trino": (trino_java, trino_files),
 }
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lake-events", type=int, default=100_000, metavar="N", help="how many events the tables of tests have"
+    )
+    parser.addoption(
+        "--lake-kills", type=int, default=2, metavar="N", help="kill a handoff at N random moments, for each format"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -122,6 +134,13 @@ def versitygw(request: pytest.FixtureRequest) -> Iterator[S3Server]:
 def moto_s3(request: pytest.FixtureRequest) -> Iterator[S3Server]:
     """moto's S3 in this process, which all tests share; make a bucket of your own (`bucket_name`)."""
     with started(request, "moto", moto_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def trino(request: pytest.FixtureRequest, minio: S3Server, moto_s3: S3Server) -> Iterator[TrinoServer]:
+    """A Trino that all tests share, over MinIO's objects and moto's Glue; use a database of your own."""
+    with started(request, "trino", lambda: TrinoServer(minio, moto_s3)) as server:
         yield server
 
 

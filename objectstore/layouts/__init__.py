@@ -26,10 +26,13 @@ __all__ = [
     "Finding",
     "Layout",
     "RangeCheck",
+    "RangeReader",
     "Stored",
     "UnknownLayout",
     "Written",
     "open_layout",
+    "open_reader",
+    "table_layout",
 ]
 
 Compression = Literal["", "zstd"]
@@ -39,30 +42,12 @@ class UnknownLayout(ObjectStoreError):
     """A layout that this release does not know."""
 
 
-class Layout(Protocol):
-    """The objects of one way to lay out segments."""
+class RangeReader(Protocol):
+    """Reading archived ranges, whatever they are kept as."""
 
     @property
     def name(self) -> str:
-        """As in a manifest and on the command line."""
-
-    def write_run(
-        self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        blocks: Iterable[EventRun],
-        window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
-        """Write events that follow each other without a hole, so far as they are not there.
-
-        The blocks are taken one at a time, by one thread at a time but not always the same; a block needs to be valid
-        only until the next one is asked for. ``window_bytes`` bounds what is held in memory, but for one larger object.
-
-        Raises:
-            Conflict: an object with other bytes is there.
-        """
+        """As `open_reader` takes it; of a layout also as in a manifest and on the command line."""
 
     def read_range(
         self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -86,6 +71,28 @@ class Layout(Protocol):
 
         Raises:
             Damaged: as `read_range`.
+        """
+
+
+class Layout(RangeReader, Protocol):
+    """The objects of one way to lay out segments."""
+
+    def write_run(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        blocks: Iterable[EventRun],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """Write events that follow each other without a hole, so far as they are not there.
+
+        The blocks are taken one at a time, by one thread at a time but not always the same; a block needs to be valid
+        only until the next one is asked for. ``window_bytes`` bounds what is held in memory, but for one larger object.
+
+        Raises:
+            Conflict: an object with other bytes is there.
         """
 
     def check_range(self, store: ObjectStore, prefix: str, extent: Extent) -> RangeCheck:
@@ -137,3 +144,24 @@ def open_layout(name: str, compression: Compression = "") -> Layout:
             raise UnknownLayout("no such compression for this layout", where=f"{name}, {compression}", todo=todo)
         raise UnknownLayout("unknown layout", where=repr(name), todo=f"This release knows: {known}.")
     return _LAYOUTS[name, compression]
+
+
+_TABLE = "table:"
+
+
+def table_layout(generation: int) -> str:
+    """Names, for `open_reader`, the files of a table that hold a generation."""
+    return f"{_TABLE}{generation}"
+
+
+def open_reader(name: str) -> RangeReader:
+    """What reads the ranges of a layout (`Layout.name`), or of a table (`table_layout`).
+
+    Raises:
+        UnknownLayout: there is none of this name.
+    """
+    if not name.startswith(_TABLE):
+        return open_layout(name)
+    from objectstore.layouts.table import TableReader  # noqa: PLC0415  (it imports pyarrow; other layouts do without)
+
+    return TableReader(int(name.removeprefix(_TABLE)))

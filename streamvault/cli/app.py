@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import cat, check, convert, demo, export, get, import_, ls, show
+from streamvault.cli import cat, check, convert, demo, export, get, handoff, import_, ls, show
 from streamvault.cli.errors import INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -52,6 +52,7 @@ app.command("check")(check.check)
 app.command("get")(get.get)
 app.command("cat")(cat.cat)
 app.command("convert")(convert.convert)
+app.command("handoff")(handoff.handoff)
 app.command("demo")(demo.demo)
 
 

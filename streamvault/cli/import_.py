@@ -9,6 +9,8 @@ from streamvault.cli.options import (
     DryRun,
     FillerLimit,
     FromCut,
+    FromLayoutOption,
+    FromTable,
     Generation,
     Json,
     LogLevel,
@@ -37,6 +39,8 @@ def import_(
     from_cut: FromCut = None,
     to_cut: ToCut = None,
     generation: Generation = None,
+    layout: FromLayoutOption = None,
+    table: FromTable = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
@@ -58,6 +62,8 @@ def import_(
             from_cut=starts,
             to_cut=ends,
             generation=generation,
+            layout=None if layout is None else "table",
+            table=table,
             offsets=offsets.value,
             filler_limit=filler_limit,
             window=window,

@@ -8,7 +8,7 @@ import sys
 
 __all__ = ["configure_logs"]
 
-_TALKATIVE = ("py4j", "botocore", "urllib3", "werkzeug")
+_TALKATIVE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 """Libraries that log tracebacks and requests which the command's own line says better."""
 
 

@@ -19,6 +19,9 @@ __all__ = [
     "DryRun",
     "FillerLimit",
     "FromCut",
+    "FromLayout",
+    "FromLayoutOption",
+    "FromTable",
     "Generation",
     "Json",
     "Layout",
@@ -33,6 +36,7 @@ __all__ = [
     "RootArgument",
     "Share",
     "StreamArgument",
+    "TargetSize",
     "ToCut",
     "Window",
     "read_cut",
@@ -53,6 +57,12 @@ class Layout(StrEnum):
 
     EVENTS = "events"
     CHUNKS = "chunks"
+
+
+class FromLayout(StrEnum):
+    """What is restored instead of the archive's own objects."""
+
+    TABLE = "table"
 
 
 class Compress(StrEnum):
@@ -154,6 +164,23 @@ CompressOption = Annotated[
 Window = Annotated[
     int,
     typer.Option("--window", metavar="SIZE", parser=_size, help="The most that a task holds of what is on its way."),
+]
+FromLayoutOption = Annotated[
+    FromLayout | None,
+    typer.Option("--layout", help="Restore from the files of a table that `handoff` made.", show_default=False),
+]
+FromTable = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="Which table, if there are several.", show_default=False)
+]
+TargetSize = Annotated[
+    int | None,
+    typer.Option(
+        "--target-size",
+        metavar="SIZE",
+        parser=_size,
+        help="How much of the stream makes a file of a new table. [default: 256MiB]",
+        show_default=False,
+    ),
 ]
 ReadBack = Annotated[
     bool, typer.Option("--read-back", help="Read back and compare also what this run itself has appended.")

@@ -18,7 +18,7 @@ from problems import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
-COMMANDS = ("export", "import", "ls", "show", "check", "get", "cat", "convert", "demo")
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "cat", "convert", "handoff", "demo")
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 
@@ -51,8 +51,8 @@ def test_each_command_has_help(name: str) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--json" in shown.stdout
     assert "--log-level" in shown.stdout
-    assert ("--dry-run" in shown.stdout) == (name in {"export", "import", "convert"})
-    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "convert", "demo"})
+    assert ("--dry-run" in shown.stdout) == (name in {"export", "import", "convert", "handoff"})
+    assert ("--master" in shown.stdout) == (name in {"export", "import", "check", "convert", "handoff", "demo"})
 
 
 def test_version() -> None:

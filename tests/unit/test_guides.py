@@ -10,7 +10,7 @@ import pytest
 from streamvault.cli import main
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("exporter", "importer", "manifests", "objectstore", "sparkrun", "streamstore", "streamvault")
+PACKAGES = ("exporter", "importer", "lake", "manifests", "objectstore", "sparkrun", "streamstore", "streamvault")
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 FOR_USERS = sorted([ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")])
 
@@ -46,7 +46,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_that_are_named_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
     known = set()
-    for command in ("", "export", "import", "ls", "show", "check", "cat", "demo"):
+    for command in ("", "export", "import", "ls", "show", "check", "cat", "handoff", "demo"):
         main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     known |= {"--fast", "--rm"}  # of bin/test and of docker

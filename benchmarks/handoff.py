@@ -1,0 +1,148 @@
+"""Handing an archive off to a table beside pyarrow writing the same rows, and Trino's queries on both."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import ExitStack
+
+import pyarrow.fs
+
+from benchmarks.lake_tables import SCHEMA, Readings, rows_in_memory, write_by_hand
+from benchmarks.measuring import Arm, Measured, interleave, ratio, say, spread
+from benchmarks.product import run_command
+from benchmarks.results import Results
+from benchmarks.setting import Setting, open_setting
+from benchmarks.tables import spread_text, table
+from lake.column_types import trino_type
+from tests.servers.moto import moto_server
+from tests.servers.trino import TrinoServer
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "a table's writing and queries beside pyarrow's"
+SEGMENTS = 4
+OURS, BY_HAND = "**streamvault handoff**", "pyarrow, from rows in memory"
+QUERIES = {
+    "count": "SELECT count(*) FROM {}",
+    "group by": "SELECT country, count(*), sum(id), avg(x) FROM {} GROUP BY 1",
+    "a JSON field": "SELECT count(*) FROM {} WHERE json_extract_scalar(from_utf8(payload), '$.country') = 'CH'",
+    "a range of offsets": 'SELECT count(*) FROM {} WHERE segment = 1 AND "offset" BETWEEN 1000000 AND 1100000',
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks handoff``."""
+    parser.add_argument("--events", type=int, default=1_000_000, help="how many (1000000)")
+    parser.add_argument("--size", type=int, default=200, help="about how many bytes each (200)")
+    parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
+    parser.add_argument("--quick", action="store_true", help="10,000 events, one repeat: whether it runs, not how fast")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Measure both; adds a table each."""
+    if arguments.quick:
+        arguments.events, arguments.repeats = 10_000, 1
+    readings = Readings(arguments.events, arguments.size, SEGMENTS)
+    with ExitStack() as servers:
+        setting = servers.enter_context(open_setting("minio"))
+        results.describe(setting.describe())
+        glue = servers.enter_context(moto_server())
+        _Comparison(setting, readings, glue.endpoint).run(arguments.repeats, results)
+        say("starting Trino")
+        trino = servers.enter_context(TrinoServer(setting.s3, glue, heap="3G", quick=arguments.quick))
+        _queries(setting, trino, readings, arguments.repeats, results)
+
+
+class _Comparison:
+    """Writing: the stream is archived once, and becomes a table again and again."""
+
+    def __init__(self, setting: Setting, readings: Readings, glue: str) -> None:
+        self._setting = setting
+        self._readings = readings
+        self._environment = {**setting.s3.environment(), "AWS_ENDPOINT_URL_GLUE": glue}
+        self._stream = setting.stream("readings")
+        self._bytes = 0
+        self._filesystem = pyarrow.fs.S3FileSystem(
+            access_key=setting.s3.access_key,
+            secret_key=setting.s3.secret_key,
+            endpoint_override=setting.s3.endpoint,
+            region=setting.s3.region,
+        )
+
+    def run(self, repeats: int, results: Results) -> None:
+        say("filling the stream and archiving it")
+        self._bytes = self._readings.fill(self._setting, self._stream)
+        uri, root = self._setting.stream_uri(self._stream), self._setting.root_uri("vault")
+        run_command("export", uri, root, "--layout", "chunks", environment=self._environment)
+        rows = list(rows_in_memory(self._readings, self._stream))
+
+        def by_hand(repeat: int) -> Measured:
+            folder = f"{self._setting.bucket}/by-hand/{repeat}"
+            return Measured(self._readings.events, self._bytes, write_by_hand(rows, folder, self._filesystem))
+
+        arms = [
+            Arm(BY_HAND, by_hand),
+            Arm(f"{OURS}, payload alone", self._plain),
+            Arm(f"{OURS}, JSON decoded", self._json),
+        ]
+        found = interleave(arms, repeats, self._setting.settle)
+        title = f"writing a table, {self._readings.events:,} events, {self._bytes / 1e6:,.0f} MB"
+        lines = [
+            (
+                arm.name,
+                "1" if arm.name == BY_HAND else spread_text(ratio(found, arm.name, BY_HAND), 2),
+                spread_text(spread([one.megabytes_per_second for one in found[arm.name]]), 0),
+            )
+            for arm in arms
+        ]
+        figures = {name: [one.seconds for one in held] for name, held in found.items()}
+        results.add(title, table((title, "of pyarrow", "MB/s"), lines), figures)
+
+    def _plain(self, repeat: int) -> Measured:
+        return self._hand_off(f"plain_{repeat}")
+
+    def _json(self, repeat: int) -> Measured:
+        return self._hand_off(f"json_{repeat}", "--decode", "json", "--catalog", "glue")
+
+    def _hand_off(self, name: str, *options: str) -> Measured:
+        archive = f"{self._setting.root_uri('vault')}/{self._stream}"
+        kind = ("--format", "parquet", "--table", f"lake.{name}")
+        report = run_command("handoff", archive, *kind, *options, environment=self._environment).report
+        if report["events"] != self._readings.events or report["undecoded"]:
+            raise RuntimeError(f"{report['events']} events became rows instead of {self._readings.events}")
+        return Measured(report["events"], report["bytes"], report["seconds"])
+
+
+def _queries(setting: Setting, trino: TrinoServer, readings: Readings, repeats: int, results: Results) -> None:
+    """Asking: our table of the first repeat beside the one made by hand."""
+    columns = ", ".join(f'"{field.name}" {trino_type(field.type)}' for field in SCHEMA)
+    trino.query(
+        f"CREATE TABLE hive.lake.by_hand ({columns}) "
+        f"WITH (format = 'PARQUET', external_location = 's3://{setting.bucket}/by-hand/0/')"
+    )
+    lines, figures = [], {}
+    for name, sql in QUERIES.items():
+        answers: dict[str, object] = {}
+
+        def ask(of: str, sql: str = sql, answers: dict[str, object] = answers) -> Measured:
+            began = time.monotonic()
+            answers[of] = sorted(map(str, trino.query(sql.format(f"hive.lake.{of}"))))
+            return Measured(readings.events, 0, time.monotonic() - began)
+
+        arms = [Arm("by_hand", lambda _: ask("by_hand")), Arm("json_0", lambda _: ask("json_0"))]
+        interleave(arms, 2, _at_once)  # what is compiled and cached is so for both
+        found = interleave(arms, max(repeats, 1) * 3, _at_once)
+        if answers["by_hand"] != answers["json_0"]:
+            raise RuntimeError(f"the tables answer differently: {answers}")
+        times = spread([one.seconds / two.seconds for one, two in zip(found["json_0"], found["by_hand"], strict=True)])
+        seconds = {of: spread([one.seconds for one in found[of]]) for of in found}
+        lines.append((name, spread_text(times, 2), *(spread_text(seconds[of], 2) for of in ("json_0", "by_hand"))))
+        figures[name] = {of: [one.seconds for one in found[of]] for of in found}
+    title = f"Trino on {readings.events:,} events"
+    heads = (title, "our table's time, of the other's", "our table (s)", "made by hand (s)")
+    results.add(title, table(heads, lines), figures)
+
+
+def _at_once() -> None:
+    """Nothing is left behind by a query."""

@@ -1,0 +1,116 @@
+"""The columns that an Avro schema stands for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from lake.column_types import hive_type
+from lake.options import TableColumn, fresh_names
+from problems import Usage
+
+__all__ = ["avro_columns", "parsed"]
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us"),
+    "timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+_DEEPEST = 20
+
+
+def avro_columns(schema: str) -> tuple[TableColumn, ...]:
+    """A column for each field of a record's schema (JSON text).
+
+    Raises:
+        Usage: it is not the schema of a record, or has a type that no table has.
+    """
+    parsed(schema)
+    found = json.loads(schema)
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise Usage("an Avro schema has to be a record's", where=str(found)[:80])
+    types = _Types()
+    fields = [(str(field["name"]), types.arrow(field["type"])) for field in found["fields"]]
+    names = fresh_names([name for name, _ in fields])
+    return tuple(
+        TableColumn(field=name, column=column, type=hive_type(kind))
+        for (name, kind), column in zip(fields, names, strict=True)
+    )
+
+
+class _Types:
+    """Avro's types as Arrow's; knows the types that the schema has named so far."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def arrow(self, schema: Any, depth: int = 0) -> pa.DataType:
+        """The type of a value of this schema.
+
+        Raises:
+            Usage: no column can have it.
+        """
+        if depth > _DEEPEST:
+            raise Usage("a table has no column for a record that holds itself", where=str(schema)[:100])
+        if isinstance(schema, list):
+            real = [one for one in schema if one != "null"]
+            if len(real) != 1:
+                raise Usage("a table has no column for a union of several types", where=str(schema)[:100])
+            return self.arrow(real[0], depth)
+        if isinstance(schema, str):
+            return self.arrow(self._named.get(schema) or {"type": schema}, depth + 1)
+        if isinstance(schema["type"], dict | list):
+            return self.arrow(schema["type"], depth + 1)
+        return self._plain(schema) or self._nested(schema, depth)
+
+    def _plain(self, schema: dict[str, Any]) -> pa.DataType | None:
+        kind, logical = schema["type"], schema.get("logicalType")
+        if "name" in schema:
+            for name in (schema["name"], f"{schema.get('namespace', '')}.{schema['name']}"):
+                self._named[name] = schema
+        if logical == "decimal" and kind in {"bytes", "fixed"}:
+            return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0)))
+        return _LOGICAL.get(str(logical)) or _PLAIN.get(kind)
+
+    def _nested(self, schema: dict[str, Any], depth: int) -> pa.DataType:
+        if schema["type"] == "array":
+            return pa.list_(self.arrow(schema["items"], depth + 1))
+        if schema["type"] == "map":
+            return pa.map_(pa.string(), self.arrow(schema["values"], depth + 1))
+        if schema["type"] == "record":
+            return pa.struct([(field["name"], self.arrow(field["type"], depth + 1)) for field in schema["fields"]])
+        raise Usage("a table has no column for this Avro type", where=str(schema)[:100])
+
+
+def parsed(schema: str) -> Any:
+    """A schema (JSON text) as the library wants it.
+
+    Raises:
+        Usage: it is none, or the library is not installed.
+    """
+    try:
+        import fastavro  # noqa: PLC0415  (an extra)
+    except ImportError:
+        todo = "pip install 'streamvault[lake]'"
+        raise Usage("payloads in Avro need a library that is not installed", todo=todo) from None
+    try:
+        return fastavro.parse_schema(json.loads(schema))
+    except Exception as error:  # noqa: BLE001  (what it raises of a wrong schema has no common kind)
+        raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None

@@ -1,0 +1,234 @@
+"""Plain Parquet in the Glue Data Catalog: a partition for each generation, registered once all its files are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lake.catalogs import CatalogFailed
+from lake.hive import PARQUET, TEXT, StorageFormat, hive_columns, projected
+from lake.options import GENERATION
+from lake.place import TablePlace
+from manifests.entries import one_line
+from manifests.history import Generation
+from problems import Conflict
+
+__all__ = ["GlueTables", "RawTable", "publish_raw"]
+
+_KEPT = (
+    "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",
+    "ViewExpandedText", "TableType", "Parameters", "TargetTable",
+)  # fmt: skip
+"""What `get_table` answers and `update_table` takes."""
+
+AT_ONCE = 100
+"""Partitions that Glue takes with one request."""
+
+
+class GlueTables:
+    """See `lake.catalogs.Catalog`.
+
+    Args:
+        projection: tell readers which generations there are by a property of the table, not by partitions. The property
+            names the newest complete generation and is changed in one step.
+    """
+
+    def __init__(self, *, projection: bool = False) -> None:
+        self._glue = _client()
+        self._projection = projection
+
+    def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
+        """See `Catalog.missing`."""
+        with _told(place.name):
+            table = _find_table(self._glue, place.database, place.options.table)
+            if table is None:
+                return list(generations)
+            _check_location(table, place)
+            there = self._registered(table, place)
+        return [number for number in generations if number not in there]
+
+    def publish(self, place: TablePlace, generation: Generation) -> bool:
+        """See `Catalog.publish`."""
+        number = generation.manifest.generation
+        with _told(place.name):
+            table = _find_table(self._glue, place.database, place.options.table)
+            if table is None:
+                _create(self._glue, place.database, self._table(place, number))
+                if self._projection:
+                    return True
+                table = _find_table(self._glue, place.database, place.options.table) or {}
+            _check_location(table, place)
+            if number in self._registered(table, place) or not (generation.rows or _is_projected(table)):
+                return False  # a generation without events has no folder that a partition could name
+            if _is_projected(table):
+                first = int(table["Parameters"][f"projection.{GENERATION}.range"].split(",")[0])
+                changed = {name: table[name] for name in _KEPT if name in table}
+                changed["Parameters"] = {**table["Parameters"], **projected(first, number)}
+                self._glue.update_table(DatabaseName=place.database, TableInput=changed, **_version(table))
+                return True
+            partition = {
+                "Values": [str(number)],
+                "StorageDescriptor": {**table["StorageDescriptor"], "Location": place.partition(number)},
+            }
+            return _create_partitions(self._glue, place.database, place.options.table, [partition])
+
+    def _registered(self, table: dict[str, Any], place: TablePlace) -> set[int]:
+        if _is_projected(table):
+            first, last = table["Parameters"][f"projection.{GENERATION}.range"].split(",")
+            return set(range(int(first), int(last) + 1))
+        pages = self._glue.get_paginator("get_partitions").paginate(
+            DatabaseName=place.database, TableName=place.options.table, ExcludeColumnSchema=True
+        )
+        return {int(partition["Values"][0]) for page in pages for partition in page["Partitions"]}
+
+    def _table(self, place: TablePlace, number: int) -> dict[str, Any]:
+        columns = [{"Name": name, "Type": kind} for name, kind in hive_columns(place.options)]
+        return _table_input(
+            place.options.table,
+            columns,
+            [{"Name": GENERATION, "Type": "int"}],
+            place.location + "/",
+            storage=PARQUET,
+            parameters=projected(number, number) if self._projection else {},
+        )
+
+
+class RawTable:
+    """A table over the objects of layout ``events`` as they are: a partition for each segment.
+
+    Attributes:
+        database, table: its name. location: of the archive. segments: folder names of the segments.
+    """
+
+    def __init__(self, database: str, table: str, location: str, segments: Sequence[str]) -> None:
+        self.database = database
+        self.table = table
+        self.location = f"{location}/events/"
+        self.segments = tuple(segments)
+
+
+def publish_raw(raw: RawTable) -> int:
+    """Register a table over events as they are, or add the segments that it has not got; returns how many were added.
+
+    Raises:
+        Conflict, CatalogFailed: as `Catalog.publish`.
+    """
+    glue = _client()
+    with _told(f"{raw.database}.{raw.table}"):
+        table = _find_table(glue, raw.database, raw.table)
+        if table is None:
+            columns = [{"Name": "payload", "Type": "string"}]
+            keys = [{"Name": "segment", "Type": "string"}]
+            _create(glue, raw.database, _table_input(raw.table, columns, keys, raw.location, storage=TEXT))
+            table = _find_table(glue, raw.database, raw.table) or {}
+        _check_place(table, raw.location, f"{raw.database}.{raw.table}")
+        pages = glue.get_paginator("get_partitions").paginate(
+            DatabaseName=raw.database, TableName=raw.table, ExcludeColumnSchema=True
+        )
+        there = {partition["Values"][0] for page in pages for partition in page["Partitions"]}
+        new = [
+            {
+                "Values": [segment],
+                "StorageDescriptor": {**table["StorageDescriptor"], "Location": f"{raw.location}{segment}/"},
+            }
+            for segment in raw.segments
+            if segment not in there
+        ]
+        for begin in range(0, len(new), AT_ONCE):
+            _create_partitions(glue, raw.database, raw.table, new[begin : begin + AT_ONCE])
+    return len(new)
+
+
+def _client() -> Any:
+    return boto3.client("glue", region_name=boto3.Session().region_name or "us-east-1")
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Glue's refusals as one line."""
+    try:
+        yield
+    except ClientError as error:
+        said = error.response.get("Error", {})
+        text = one_line(f"{said.get('Code', '')} {said.get('Message', '')}")
+        raise CatalogFailed("Glue refuses", where=f"{name}: {text}") from None
+    except BotoCoreError as error:
+        raise CatalogFailed("Glue cannot be used", where=f"{name}: {one_line(error)}") from None
+
+
+def _find_table(glue: Any, database: str, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = glue.get_table(DatabaseName=database, Name=name)["Table"]
+    except glue.exceptions.EntityNotFoundException:
+        return None
+    return found
+
+
+def _create(glue: Any, database: str, table: dict[str, Any]) -> None:
+    """Make the database and the table, so far as they are not there."""
+    try:
+        glue.create_table(DatabaseName=database, TableInput=table)
+    except glue.exceptions.AlreadyExistsException:
+        return
+    except glue.exceptions.EntityNotFoundException:
+        with suppress(glue.exceptions.AlreadyExistsException):
+            glue.create_database(DatabaseInput={"Name": database})
+        _create(glue, database, table)
+
+
+def _create_partitions(glue: Any, database: str, table: str, partitions: list[dict[str, Any]]) -> bool:
+    answer = glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=partitions)
+    errors = [one["ErrorDetail"] for one in answer.get("Errors", [])]
+    wrong = [error for error in errors if error.get("ErrorCode") != "AlreadyExistsException"]
+    if wrong:
+        text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
+        raise CatalogFailed("Glue refuses a partition", where=f"{database}.{table}: {text}")
+    return not errors
+
+
+def _check_location(table: dict[str, Any], place: TablePlace) -> None:
+    _check_place(table, place.location, place.name)
+
+
+def _check_place(table: dict[str, Any], location: str, name: str) -> None:
+    found = table.get("StorageDescriptor", {}).get("Location", "")
+    if found.rstrip("/") != location.rstrip("/"):
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict(f"{name} is a table of another place in Glue", where=found or "no location", todo=todo)
+
+
+def _is_projected(table: dict[str, Any]) -> bool:
+    return str(table.get("Parameters", {}).get("projection.enabled", "")).lower() == "true"
+
+
+def _version(table: dict[str, Any]) -> dict[str, str]:
+    """Glue changes the table only if it is still the one that was read."""
+    return {"VersionId": str(table["VersionId"])} if "VersionId" in table else {}
+
+
+def _table_input(
+    name: str,
+    columns: list[dict[str, str]],
+    keys: list[dict[str, str]],
+    location: str,
+    *,
+    storage: StorageFormat,
+    parameters: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "TableType": "EXTERNAL_TABLE",
+        "PartitionKeys": keys,
+        "Parameters": {"EXTERNAL": "TRUE", "classification": storage.classification, **(parameters or {})},
+        "StorageDescriptor": {
+            "Columns": columns,
+            "Location": location,
+            "InputFormat": storage.input_format,
+            "OutputFormat": storage.output_format,
+            "SerdeInfo": {"SerializationLibrary": storage.serde, "Parameters": {"serialization.format": "1"}},
+        },
+    }

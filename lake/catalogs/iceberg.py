@@ -1,0 +1,174 @@
+"""Iceberg tables through PyIceberg: one snapshot for each generation, over the files that tasks have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+
+from lake.catalogs import CatalogFailed
+from lake.options import GENERATION
+from lake.place import TablePlace, fingerprint
+from manifests.entries import one_line
+from manifests.history import Generation
+from objectstore.s3 import S3Access
+from problems import Conflict, Problem
+
+__all__ = ["IcebergTables"]
+
+ATTEMPTS = 5
+"""How often a commit is tried: somebody else may change the table at the same time."""
+
+NEWEST = "streamvault.generation"
+FINGERPRINT = "streamvault.fingerprint"
+"""Properties of the table (the newest generation in it) and of each snapshot (the one that it added)."""
+
+
+class IcebergTables:
+    """See `lake.catalogs.Catalog`.
+
+    The table's own property says which generation it has got; it is changed in the same commit that adds the files, so
+    it holds also when snapshots have expired.
+
+    Args:
+        text: see `lake.catalogs.open_catalog`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._opened: Catalog | None = None
+
+    def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
+        """See `Catalog.missing`."""
+        with self._told(place):
+            table = self._find(place)
+        newest = 0 if table is None else _newest(table, place)
+        return [number for number in generations if number > newest]
+
+    def publish(self, place: TablePlace, generation: Generation) -> bool:
+        """See `Catalog.publish`."""
+        number = generation.manifest.generation
+        said = {NEWEST: str(number), FINGERPRINT: fingerprint(generation)}
+        files = list(place.files(generation))
+        unknown: Exception | None = None
+        with self._told(place):
+            for _ in range(ATTEMPTS):
+                table = self._find(place) or self._create(place)
+                newest = _newest(table, place)
+                if newest >= number:
+                    _check_same(table, place, generation, newest)
+                    # an attempt whose end was not known may have been ours
+                    return unknown is not None
+                try:
+                    with table.transaction() as change:
+                        if files:
+                            change.add_files(files, snapshot_properties=said)
+                        change.set_properties(said)
+                except (CommitFailedException, CommitStateUnknownException) as error:
+                    # Either way the table is looked at again. Both attempts start from the same snapshot, so one of
+                    # them at most can ever become part of the table.
+                    unknown = error if isinstance(error, CommitStateUnknownException) else unknown
+                    continue
+                return True
+        raise CatalogFailed("the table is changed by others all the time", where=place.name, todo="Run this again.")
+
+    def _find(self, place: TablePlace) -> Table | None:
+        try:
+            table = self._catalog(place).load_table((place.database, place.options.table))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        if table.location().rstrip("/") != place.location:
+            todo = "Give the table another name (--table DATABASE.NAME)."
+            raise Conflict(f"{place.name} is a table of another place", where=table.location(), todo=todo)
+        return table
+
+    def _create(self, place: TablePlace) -> Table:
+        catalog, name = self._catalog(place), (place.database, place.options.table)
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(place.database)
+        try:
+            # one commit: a table without its partitions is never there
+            with (
+                catalog.create_table_transaction(name, place.options.schema, location=place.location) as change,
+                change.update_spec() as partitions,
+            ):
+                partitions.add_identity(GENERATION)
+        except TableAlreadyExistsError:
+            pass  # another run was first
+        return catalog.load_table(name)
+
+    def _catalog(self, place: TablePlace) -> Catalog:
+        if self._opened is None:
+            kind, colon, uri = self._text.partition(":")
+            reach = _file_properties(place.access)
+            if self._text == "glue":
+                self._opened = load_catalog("streamvault", type="glue", **_glue_properties(place.access), **reach)
+            elif colon and kind in {"rest", "sql"}:
+                self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
+            else:
+                self._opened = load_catalog(self._text, **reach)
+        return self._opened
+
+    @contextmanager
+    def _told(self, place: TablePlace) -> Iterator[None]:
+        """A catalog's errors as one line: it may be any of many, with errors of their own."""
+        try:
+            yield
+        except Problem:
+            raise
+        except (ClientError, BotoCoreError, OSError) as error:
+            raise CatalogFailed("the catalog cannot be used", where=f"{place.name}: {one_line(error)}") from None
+        except Exception as error:
+            text = one_line(f"{type(error).__name__}: {error}")
+            raise CatalogFailed(f"catalog {self._text} fails", where=f"{place.name}: {text}") from error
+
+
+def _newest(table: Table, place: TablePlace) -> int:
+    """The newest generation that the table has got; 0 for none."""
+    text = table.properties.get(NEWEST, "0")
+    if not text.isdecimal():
+        raise Conflict(f"the table's property {NEWEST} is no number", where=f"{place.name}: {text[:40]}")
+    if text == "0" and table.current_snapshot() is not None:
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict("the table holds what no handoff wrote", where=place.name, todo=todo)
+    return int(text)
+
+
+def _check_same(table: Table, place: TablePlace, generation: Generation, newest: int) -> None:
+    if newest == generation.manifest.generation and table.properties.get(FINGERPRINT) != fingerprint(generation):
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict(f"the table has another generation {newest}", where=place.name, todo=todo)
+
+
+def _file_properties(access: S3Access | None) -> dict[str, Any]:
+    """How PyIceberg reaches the files: as we do."""
+    if access is None:
+        return {}
+    found: dict[str, Any] = {"s3.region": access.region}
+    if not access.endpoint.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+        found["s3.endpoint"] = access.endpoint
+    if access.virtual_host and "s3.endpoint" in found:
+        found["s3.force-virtual-addressing"] = "true"
+    if access.keys is not None:
+        found["s3.access-key-id"], found["s3.secret-access-key"] = access.keys.access_key, access.keys.secret_key
+        if access.keys.token:
+            found["s3.session-token"] = access.keys.token
+    elif access.profile:
+        found["client.profile-name"] = access.profile
+    return found
+
+
+def _glue_properties(access: S3Access | None) -> dict[str, Any]:
+    return {} if access is None else {"glue.region": access.region}

@@ -1,0 +1,62 @@
+"""Payloads that are a line of comma-separated values each."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from lake.column_types import arrow_type
+from lake.options import TableColumn
+from lake.payloads import NotDecoded
+from lake.times import NotATime, as_time
+
+__all__ = ["CsvPayloads"]
+
+
+class CsvPayloads:
+    """See `lake.payloads.PayloadParser`. Columns are told by their places; an empty value is null.
+
+    Args:
+        columns: the table's, in the order of the lines' values.
+    """
+
+    def __init__(self, columns: tuple[TableColumn, ...]) -> None:
+        self._columns = [(column.field, arrow_type(column.type)) for column in columns]
+        self._options = pyarrow.csv.ConvertOptions(
+            column_types={field: pa.string() if kind == pa.timestamp("us") else kind for field, kind in self._columns},
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+
+    def suspects(self, payloads: pa.Array) -> list[str | None]:
+        """See `PayloadParser.suspects`."""
+        return [None if len(line.strip().splitlines()) == 1 else "not one line" for line in payloads.to_pylist()]
+
+    def parse(self, payloads: pa.Array) -> list[pa.Array]:
+        """See `PayloadParser.parse`."""
+        try:
+            texts = pc.ascii_rtrim(payloads.cast(pa.string()), "\r\n")
+            if pc.any(pc.match_substring_regex(texts, r"[\r\n]")).as_py():
+                raise NotDecoded("not one line")
+            joined = ("\n".join(texts.to_pylist()) + "\n").encode()
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(joined),
+                pyarrow.csv.ReadOptions(
+                    use_threads=False,
+                    column_names=[field for field, _ in self._columns],
+                    block_size=max(len(joined) + 1, 1024),
+                ),
+                pyarrow.csv.ParseOptions(ignore_empty_lines=False),
+                self._options,
+            )
+            if len(table) != len(payloads):
+                raise NotDecoded("not one line")
+            return [self._converted(table, field, kind) for field, kind in self._columns]
+        except (pa.ArrowException, NotATime) as error:
+            raise NotDecoded(str(error)) from None
+
+    @staticmethod
+    def _converted(table: pa.Table, field: str, kind: pa.DataType) -> pa.Array:
+        values = pa.concat_arrays(table[field].chunks)
+        return as_time(values, "ms") if kind == pa.timestamp("us") else values

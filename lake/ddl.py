@@ -1,0 +1,120 @@
+"""The statements that tell a query engine of a table, for whoever registers it by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from lake.column_types import trino_type
+from lake.hive import hive_columns, projected
+from lake.options import GENERATION
+from lake.place import TablePlace
+from problems import Usage
+
+__all__ = ["Engine", "raw_ddl", "table_ddl"]
+
+Engine = Literal["athena", "trino", "hive"]
+
+
+def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
+    """Statements that make the table and register the generations that are complete.
+
+    Args:
+        place: the table.
+        generations: those that it has got.
+        engine: ``athena``; ``trino`` (Presto takes the same); ``hive`` (Spark takes the same).
+
+    Raises:
+        Usage: the engine does not take an Iceberg table from a statement.
+    """
+    if place.options.kind == "iceberg":
+        return _iceberg(place, engine)
+    if engine == "trino":
+        return _trino(place, generations)
+    columns = ",\n".join(f"  `{name}` {kind}" for name, kind in hive_columns(place.options))
+    table = f"`{place.database}`.`{place.options.table}`"
+    text = (
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {table} (\n{columns}\n)\nPARTITIONED BY (`{GENERATION}` int)\n"
+        f"STORED AS PARQUET\nLOCATION '{place.location}/'"
+    )
+    if engine == "athena":
+        # projection says which generations there are; it is renewed after each handoff
+        if generations:
+            inner = ",\n".join(
+                f"  '{key}' = '{value}'" for key, value in projected(generations[0], generations[-1]).items()
+            )
+            text += f"\nTBLPROPERTIES (\n{inner}\n)"
+        return text + ";\n"
+    added = [
+        f"ALTER TABLE {table} ADD IF NOT EXISTS PARTITION (`{GENERATION}` = {number}) "
+        f"LOCATION '{place.partition(number)}';\n"
+        for number in generations
+    ]
+    return text + ";\n" + "".join(added)
+
+
+def raw_ddl(database: str, table: str, location: str, segments: Sequence[str], engine: Engine) -> str:
+    """Statements that make a table over the objects of layout ``events``: an event is a row (of each line it has).
+
+    Args:
+        database: the catalog's.
+        table: its name.
+        location: of the archive.
+        segments: folder names of the archive's segments.
+        engine: see `table_ddl`.
+    """
+    if engine == "trino":
+        text = (
+            f'CREATE TABLE IF NOT EXISTS "{database}"."{table}" (\n  "payload" varchar,\n  "segment" varchar\n)\n'
+            f"WITH (\n  format = 'TEXTFILE',\n  external_location = '{location}/events/',\n"
+            "  partitioned_by = ARRAY['segment']\n);\n"
+        )
+        calls = [
+            f"CALL system.register_partition('{database}', '{table}', ARRAY['segment'], ARRAY['{segment}'], "
+            f"'{location}/events/{segment}');\n"
+            for segment in segments
+        ]
+        return text + "".join(calls)
+    name = f"`{database}`.`{table}`"
+    text = (
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n  `payload` string\n)\nPARTITIONED BY (`segment` string)\n"
+        f"STORED AS TEXTFILE\nLOCATION '{location}/events/';\n"
+    )
+    added = [
+        f"ALTER TABLE {name} ADD IF NOT EXISTS PARTITION (`segment` = '{segment}') "
+        f"LOCATION '{location}/events/{segment}/';\n"
+        for segment in segments
+    ]
+    return text + "".join(added)
+
+
+def _trino(place: TablePlace, generations: Sequence[int]) -> str:
+    fields = [(field.name, trino_type(field.type)) for field in place.options.schema if field.name != GENERATION]
+    # the precision has to be the one that Trino's catalog is set to: milliseconds by default
+    columns = [(name, kind.replace("timestamp(6)", "timestamp")) for name, kind in fields]
+    inner = ",\n".join(f'  "{name}" {kind}' for name, kind in [*columns, (GENERATION, "integer")])
+    text = (
+        f'CREATE TABLE IF NOT EXISTS "{place.database}"."{place.options.table}" (\n{inner}\n)\n'
+        f"WITH (\n  format = 'PARQUET',\n  external_location = '{place.location}/',\n"
+        f"  partitioned_by = ARRAY['{GENERATION}']\n);\n"
+    )
+    calls = [
+        f"CALL system.register_partition('{place.database}', '{place.options.table}', ARRAY['{GENERATION}'], "
+        f"ARRAY['{number}'], '{place.partition(number).rstrip('/')}');\n"
+        for number in generations
+    ]
+    return text + "".join(calls)
+
+
+def _iceberg(place: TablePlace, engine: Engine) -> str:
+    table = place.options.table
+    if engine == "trino":
+        return f"CALL system.register_table('{place.database}', '{table}', '{place.location}');\n"
+    if engine == "hive":
+        return (
+            f"CREATE EXTERNAL TABLE IF NOT EXISTS `{place.database}`.`{table}`\n"
+            "STORED BY 'org.apache.iceberg.mr.hive.HiveIcebergStorageHandler'\n"
+            f"LOCATION '{place.location}'\nTBLPROPERTIES ('iceberg.catalog' = 'location_based_table');\n"
+        )
+    todo = "Use --catalog glue; the table is in Athena then."
+    raise Usage("Athena takes Iceberg tables from Glue, not from a statement", todo=todo)

@@ -1,0 +1,50 @@
+"""A table in Hive's words: what Glue, Athena, Hive, Presto and Trino agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lake.column_types import hive_type
+from lake.options import GENERATION, TableOptions
+
+__all__ = ["PARQUET", "TEXT", "StorageFormat", "hive_columns", "projected"]
+
+
+class StorageFormat(NamedTuple):
+    """Hive's classes for a kind of file, and Glue's name for it."""
+
+    input_format: str
+    output_format: str
+    serde: str
+    classification: str
+
+
+PARQUET = StorageFormat(
+    "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
+    "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+    "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
+    "parquet",
+)
+TEXT = StorageFormat(
+    "org.apache.hadoop.mapred.TextInputFormat",
+    "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+    "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
+    "csv",
+)
+
+
+def hive_columns(options: TableOptions) -> Iterator[tuple[str, str]]:
+    """Name and type of every column of the files but the partition."""
+    for field in options.schema:
+        if field.name != GENERATION:
+            yield field.name, hive_type(field.type)
+
+
+def projected(first: int, last: int) -> dict[str, str]:
+    """The properties that say which generations there are, in place of partitions."""
+    return {
+        "projection.enabled": "true",
+        f"projection.{GENERATION}.type": "integer",
+        f"projection.{GENERATION}.range": f"{first},{last}",
+    }

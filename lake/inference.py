@@ -1,0 +1,209 @@
+"""Which columns payloads have, from a bounded sample of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from lake.column_types import hive_type
+from lake.options import Decode, TableColumn, fresh_names
+from manifests.history import History
+from objectstore.layouts import open_reader
+from objectstore.store import ObjectStore
+from problems import Usage
+from streamstore.splitting import EventSplitter
+
+__all__ = ["SAMPLE_EVENTS", "Inferred", "infer_columns", "sample"]
+
+SAMPLE_EVENTS = 2000
+"""How many events are looked at."""
+
+SAMPLE_RANGES = 8
+"""From so many ranges, spread over the archive."""
+
+SAMPLE_BYTES = 4 * 1024 * 1024
+"""How much of a range is looked at."""
+
+MOST_COLUMNS = 500
+
+NEARLY_ALL = 0.9
+"""Of a field's values in the sample, so many have to be of one type."""
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Inferred(tuple[tuple[TableColumn, ...], tuple[str, ...]]):
+    """The columns, and the fields that are left out because they have several types (they stay in the payload)."""
+
+    __slots__ = ()
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """What the table gets."""
+        return self[0]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What it does not."""
+        return self[1]
+
+
+def sample(store: ObjectStore, prefix: str, history: History) -> Iterator[bytes]:
+    """Some payloads of an archive: the first ones of some ranges, spread over all."""
+    ranges = [found for segment in history.segments() for found in history.ranges(segment)]
+    step = max(1, -(-len(ranges) // SAMPLE_RANGES))
+    chosen = ranges[::step]
+    share = SAMPLE_EVENTS // max(1, len(chosen))
+    for layout, row in chosen:
+        splitter, taken, fed = EventSplitter(row.start, str(row.segment)), 0, 0
+        blocks = open_reader(layout).read_range(store, prefix, row.extent, row.start, row.end, SAMPLE_BYTES)
+        for block in blocks:
+            fed += len(block)
+            for _, payload in splitter.events(block):
+                if taken < share:
+                    taken += 1
+                    yield bytes(payload)
+            if taken >= share or fed >= SAMPLE_BYTES:
+                break
+
+
+def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
+    """The columns of payloads.
+
+    Numbers are ``bigint`` or ``double``; texts stay texts, also those that look like dates: a later one may not.
+
+    Raises:
+        Usage: no payload of the sample can be decoded, or none has a field.
+    """
+    held = list(payloads)
+    fields = _json_fields(held) if decode == "json" else _csv_fields(held)
+    if not fields:
+        todo = "Declare the columns with --schema, or leave --decode out."
+        raise Usage(f"no {decode.upper()} with fields was found in a sample of {len(held)} events", todo=todo)
+    plain = {name: kind for name, kind in fields.items() if kind is not None}
+    left_out = [name for name, kind in fields.items() if kind is None]
+    kept, beyond = list(plain)[:MOST_COLUMNS], list(plain)[MOST_COLUMNS:]
+    columns = tuple(
+        TableColumn(field=field, column=column, type=hive_type(plain[field]))
+        for field, column in zip(kept, fresh_names(kept), strict=True)
+    )
+    return Inferred((columns, (*left_out, *beyond)))
+
+
+def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
+    seen: dict[str, dict[str, tuple[int, Any]]] = {}
+    for payload in payloads:
+        try:
+            found = json.loads(payload)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            for name, value in found.items():
+                _count(seen.setdefault(name, {}), _kind(value, 0))
+    return {name: _type(_usual(kinds)) for name, kinds in seen.items()}
+
+
+def _count(kinds: dict[str, tuple[int, Any]], kind: Any) -> None:
+    """Count a value of a field; lists are of one kind with other lists, whatever is in them."""
+    if kind is None:
+        return
+    sort = next(iter(kind)) if isinstance(kind, dict) else str(kind)
+    count, before = kinds.get(sort, (0, None))
+    kinds[sort] = count + 1, _merged(before, kind)
+
+
+def _usual(kinds: dict[str, tuple[int, Any]]) -> Any:
+    """What nearly all values of a field are: a stray one is an event that does not decode, no reason for no column."""
+    kinds = dict(kinds)
+    if {"bigint", "double"} <= kinds.keys():
+        kinds["double"] = kinds["double"][0] + kinds.pop("bigint")[0], "double"
+    if not kinds:
+        return None
+    count, kind = max(kinds.values(), key=lambda one: one[0])
+    return kind if count >= NEARLY_ALL * sum(one for one, _ in kinds.values()) else "mixed"
+
+
+# What a value is: None (nothing known), a name of a plain type, {"struct": …} or {"list": …}, or "mixed".
+
+
+def _kind(value: Any, depth: int) -> Any:  # noqa: PLR0911  (one for each of JSON's types)
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "bigint" if value in _INT64 else "mixed"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str):
+        return "string"
+    if depth > 10:
+        return "mixed"
+    if isinstance(value, list):
+        inner: Any = None
+        for one in value:
+            inner = _merged(inner, _kind(one, depth + 1))
+        return {"list": inner}
+    return {"struct": {name: _kind(inner, depth + 1) for name, inner in value.items()}}
+
+
+def _merged(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return one if other is None else other
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        if "list" in one:
+            return {"list": _merged(one["list"], other["list"])}
+        names = {**one["struct"], **other["struct"]}
+        return {"struct": {name: _merged(one["struct"].get(name), other["struct"].get(name)) for name in names}}
+    if one == other:
+        return one
+    return "double" if {str(one), str(other)} == {"bigint", "double"} else "mixed"
+
+
+def _type(kind: Any) -> pa.DataType | None:
+    """None for what no column can hold."""
+    plain = {"boolean": pa.bool_(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string()}
+    if kind is None:
+        return pa.string()
+    if isinstance(kind, str):
+        return plain.get(kind)
+    if "list" in kind:
+        inner = _type(kind["list"])
+        return None if inner is None else pa.list_(inner)
+    fields = {name: _type(inner) for name, inner in kind["struct"].items()}
+    # names in a struct have to be some that every catalog takes; a map of many keys is none to make columns of
+    usable = {
+        name: inner for name, inner in fields.items() if inner is not None and name.isidentifier() and name.isascii()
+    }
+    lowered = {name.lower() for name in usable}
+    return pa.struct(list(usable.items())) if usable and len(lowered) == len(usable) <= MOST_COLUMNS else None
+
+
+def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
+    lines = [line for payload in payloads if (line := _line(payload)) is not None]
+    counts = [len(next(csv.reader([line]))) for line in lines]
+    if not counts:
+        return {}
+    usual = max(set(counts), key=counts.count)
+    same = [line for line, count in zip(lines, counts, strict=True) if count == usual]
+    names = [f"c{number + 1}" for number in range(usual)]
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(("\n".join(same) + "\n").encode()),
+        pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
+        convert_options=pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
+    known = {pa.bool_(), pa.int64(), pa.float64()}
+    return {field.name: field.type if field.type in known else pa.string() for field in table.schema}
+
+
+def _line(payload: bytes) -> str | None:
+    try:
+        text = payload.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        return None
+    return text if text and len(text.splitlines()) == 1 else None

@@ -1,0 +1,172 @@
+"""What a table was begun with; it holds for every generation that is added later."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from lake.batches import EVENT_SCHEMA
+from lake.column_types import arrow_type
+from manifests.entries import Model
+from manifests.jsonfile import decode
+from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.keys import table_folder, table_options_key
+from objectstore.store import ObjectStore
+from problems import Conflict, Usage
+from streamstore.model import StreamName
+
+__all__ = [
+    "ERROR",
+    "EVENT_TIME",
+    "GENERATION",
+    "Decode",
+    "TableColumn",
+    "TableFormat",
+    "TableOptions",
+    "TimeUnit",
+    "check_same",
+    "find_options",
+    "fix_options",
+    "fresh_names",
+    "plain_name",
+]
+
+TableFormat = Literal["iceberg", "parquet"]
+Decode = Literal["none", "json", "csv", "avro"]
+TimeUnit = Literal["s", "ms", "us", "ns"]
+
+GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
+_TAKEN = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME})
+
+
+class TableColumn(Model):
+    """A column that comes out of the payload: the field's name there, the column's here, its type in Hive's words."""
+
+    field: str
+    column: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,127}$")]
+    type: str
+
+    @model_validator(mode="after")
+    def _has_a_type(self) -> TableColumn:
+        try:
+            arrow_type(self.type)
+        except Usage as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+class TableOptions(Model):
+    """The file ``_table.json`` in a table's folder.
+
+    Attributes:
+        scope, stream: the archived stream.
+        table: the table's name, which is its folder's too.
+        kind: what the catalogs shall say of it. Iceberg's files have a column `generation`; in Hive's words that is the
+            partition, which is no column of the files.
+        decode: what payloads are. columns: what comes out of them.
+        avro: the schema of payloads in Avro, as JSON text.
+        event_time: the field (with dots into structs) that the column `event_time` is made of; empty for none.
+        event_time_unit: of a field that is a number, since 1970.
+        target_size: segment bytes that make a file.
+    """
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    table: str
+    kind: TableFormat
+    decode: Decode = "none"
+    columns: tuple[TableColumn, ...] = ()
+    avro: str = ""
+    event_time: str = ""
+    event_time_unit: TimeUnit = "ms"
+    target_size: Annotated[int, Field(ge=1)]
+
+    @property
+    def name(self) -> StreamName:
+        """The archived stream."""
+        return StreamName(self.scope, self.stream)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its files."""
+        fields = [pa.field(GENERATION, pa.int32())] if self.kind == "iceberg" else []
+        fields += list(EVENT_SCHEMA)
+        if self.event_time:
+            fields.append(pa.field(EVENT_TIME, pa.timestamp("us")))
+        fields += [pa.field(column.column, arrow_type(column.type)) for column in self.columns]
+        if self.decode != "none":
+            fields.append(pa.field(ERROR, pa.string()))
+        return pa.schema(fields)
+
+
+def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | None:
+    """What the table was begun with, or None if there is none.
+
+    Args:
+        store: the root.
+        prefix: the archive in it.
+        table: the table's name.
+
+    Raises:
+        Damaged: the file is not valid.
+    """
+    key = prefix + table_folder(table) + table_options_key()
+    try:
+        return decode(TableOptions, store.get(key), f"{store.uri}/{key}")
+    except NoSuchObject:
+        return None
+
+
+def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
+    """Write the options, create-only; others begin no second table in the same place.
+
+    Raises:
+        Conflict: the table was begun with other options.
+    """
+    key = prefix + table_folder(options.table) + table_options_key()
+    try:
+        store.put(key, options.encode())
+    except AlreadyExists:
+        found = find_options(store, prefix, options.table)
+        if found is not None:
+            check_same(found, options, f"{store.uri}/{key}")
+
+
+def check_same(found: TableOptions, wanted: TableOptions, where: str) -> None:
+    """Refuse to go on with a table that was begun with other options.
+
+    Raises:
+        Conflict: it was; says which differ.
+    """
+    if found == wanted:
+        return
+    theirs, ours = json.loads(found.encode()), json.loads(wanted.encode())
+    differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
+    todo = "Leave the options out to go on with it, or give the new one another name (--table)."
+    raise Conflict(f"the table was begun with other options ({differ})", where=where, todo=todo)
+
+
+def plain_name(text: str) -> str:
+    """A text as a name that every catalog takes: a-z, 0-9 and _, not beginning with a digit."""
+    name = re.sub(r"[^a-z0-9_]+", "_", text.lower())[:120]
+    return name if re.match(r"[a-z_]", name) else f"_{name}"
+
+
+def fresh_names(fields: list[str]) -> list[str]:
+    """A column's name for each field: plain, and none of the others' or of an event's own columns."""
+    taken, names = set(_TAKEN), []
+    for field in fields:
+        wanted = plain_name(field)
+        if wanted in _TAKEN:
+            wanted = f"payload_{wanted}"
+        name, number = wanted, 2
+        while name in taken:
+            name, number = f"{wanted}_{number}", number + 1
+        taken.add(name)
+        names.append(name)
+    return names

@@ -1,0 +1,56 @@
+"""Where a table is: its name in a catalog, its folder, and how that is reached."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lake.files import file_key, files_of, rows_in_order
+from lake.options import TableOptions
+from manifests.archive import Archive
+from manifests.history import Generation
+from objectstore.keys import table_files
+from objectstore.s3 import S3Access
+
+__all__ = ["TablePlace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table, for a catalog.
+
+    Attributes:
+        database: the catalog's (Glue's database, Iceberg's namespace).
+        options: the table's. archive: the copy of the archive that its folder is.
+        access: how the bucket is reached; None for a folder.
+    """
+
+    database: str
+    options: TableOptions
+    archive: Archive
+    access: S3Access | None = None
+
+    @property
+    def name(self) -> str:
+        """``DATABASE.TABLE``."""
+        return f"{self.database}.{self.options.table}"
+
+    @property
+    def location(self) -> str:
+        """The folder's URI, without a slash at its end."""
+        return self.archive.uri
+
+    def partition(self, generation: int) -> str:
+        """The URI of the folder with a generation's files, with a slash at its end."""
+        return f"{self.location}/{table_files(generation)}"
+
+    def files(self, generation: Generation) -> Iterator[str]:
+        """The URIs of a generation's files."""
+        for rows in files_of(rows_in_order(generation), self.options.target_size):
+            yield f"{self.location}/{file_key(generation.manifest.generation, rows)}"
+
+
+def fingerprint(generation: Generation) -> str:
+    """A digest over all that the manifest says of a generation."""
+    return hashlib.sha256(generation.manifest.encode()).hexdigest()

@@ -1,0 +1,201 @@
+"""Writing one file of a table: one task, in the memory of a row group."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.batches import event_batches
+from lake.decoding import decoded_columns
+from lake.files import file_key
+from lake.options import ERROR, GENERATION, TableOptions
+from manifests.range_row import RangeRow
+from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.keys import table_folder
+from objectstore.layouts import open_reader
+from objectstore.layouts.table import ObjectFile
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged, Failed
+
+__all__ = ["FileTask", "WrittenFile", "write_file"]
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Segment bytes that make a row group; it is held in memory before it is written."""
+
+RANGES = b"streamvault.ranges"
+"""In the file's own metadata: which ranges of the archive it holds, with their digests (JSON)."""
+
+_TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
+"""Columns with few different values, kept as dictionaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """All that a task needs to write one file.
+
+    Attributes:
+        source: the archive's root. prefix: the archive in it. layout: how its ranges are kept.
+        target: the table's root; the archive's prefix is the same there.
+        generation: which. rows: the file's ranges, in order.
+        options: the table's.
+        window: bytes to hold of what is on its way to the task.
+    """
+
+    source: RootAddress
+    target: RootAddress
+    prefix: str
+    layout: str
+    generation: int
+    rows: tuple[RangeRow, ...]
+    options: TableOptions
+    window: int
+
+    @property
+    def key(self) -> str:
+        """The file's key below the target."""
+        return self.prefix + table_folder(self.options.table) + file_key(self.generation, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is there: rows, those of them that did not decode (-1: not known), segment bytes, the file's size.
+
+    `found` says that an earlier or another run had written it.
+    """
+
+    events: int
+    undecoded: int
+    moved: int
+    size: int
+    found: bool = False
+
+
+def write_file(task: FileTask) -> WrittenFile:
+    """Write the file if it is not there. Doing it twice, or in two places at once, leaves one file.
+
+    Raises:
+        Damaged: the archive's bytes are not what its manifest says; nothing is written.
+        Conflict: a file of this name holds other ranges.
+        Failed: there is no room for the file on the disk for temporary files.
+    """
+    target = task.target.open()
+    moved = sum(row.end - row.start for row in task.rows)
+    held = _find(target, task)
+    if held is not None:
+        return held
+    try:
+        with tempfile.TemporaryFile(prefix="streamvault-") as spool:
+            undecoded = _write(task, spool)
+            size = spool.tell()
+            # Not closed here: the client library lets go of it when it likes. It lives as long as it is referred to.
+            target.put(task.key, memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)))
+    except AlreadyExists:
+        held = _find(target, task)
+        if held is None:
+            raise
+        return held
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
+        raise Failed("no room for a table's file on its way", where=where, todo=todo) from None
+    return WrittenFile(sum(row.events for row in task.rows), undecoded, moved, size)
+
+
+def _write(task: FileTask, spool: IO[bytes]) -> int:
+    """The file's content; returns how many events did not decode."""
+    schema = task.options.schema
+    terse = [name for name in _TERSE if name in schema.names]
+    undecoded = 0
+    # through a descriptor of its own: Arrow writes to it without asking Python
+    with (
+        pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
+        pq.ParquetWriter(
+            sink,
+            schema,
+            compression="zstd",
+            use_dictionary=[*terse, *(column.column for column in task.options.columns)],
+            write_statistics=[name for name in schema.names if name != "payload"],
+            store_schema=False,
+        ) as writer,
+    ):
+        writer.add_key_value_metadata({RANGES: _ranges_text(task)})
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch, length in _batches(task):
+            if held and size + length > ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
+                held, size = [], 0
+            held.append(batch)
+            size += length
+            if ERROR in schema.names:
+                undecoded += len(batch) - batch[ERROR].null_count
+        if held:
+            writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
+    spool.seek(0, os.SEEK_END)
+    return undecoded
+
+
+def _batches(task: FileTask) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The file's rows, and how many segment bytes each batch stands for. A range is proved before its last is left."""
+    schema, stream = task.options.schema, task.options.name
+    for row in task.rows:
+        digest, count = hashlib.sha256(), 0
+        for batch in event_batches(stream, row.segment, row.start, _blocks(task, row, digest)):
+            count += len(batch)
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns |= decoded_columns(task.options, columns["payload"])
+            if GENERATION in schema.names:
+                columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(batch))
+            ready = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+            yield ready, batch["offset"][-1].as_py() + batch["length"][-1].as_py() - batch["offset"][0].as_py()
+        if digest.hexdigest() != row.digest or count != row.events:
+            raise Damaged(
+                "the archive's bytes are not what its manifest says",
+                where=f"{task.source.uri}/{task.prefix}{row.segment} bytes {row.start} to {row.end}",
+                todo="Run 'streamvault check --read-data' on it.",
+            )
+
+
+def _blocks(task: FileTask, row: RangeRow, digest: hashlib._Hash) -> Iterator[bytes | memoryview]:
+    reader = open_reader(task.layout)
+    for block in reader.read_range(task.source.open(), task.prefix, row.extent, row.start, row.end, task.window):
+        digest.update(block)
+        yield block
+
+
+def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
+    """The file that is there already; None if there is none.
+
+    A file appears whole or not at all, so its own metadata, which stand at its end, say what it holds. Another release
+    of the Parquet library may make other bytes of the same rows.
+    """
+    where = f"{target.uri}/{task.key}"
+    try:
+        file = ObjectFile(target, task.key)
+    except NoSuchObject:
+        return None
+    try:
+        found = pq.read_metadata(file)
+    except (pa.ArrowException, OSError):
+        raise Conflict("a file that is no table's is already there", where=where, todo="Remove it.") from None
+    metadata = found.metadata or {}
+    if metadata.get(RANGES) != _ranges_text(task).encode():
+        raise Conflict("a file of other ranges is already there", where=where, todo="Use another --table.")
+    return WrittenFile(found.num_rows, -1, 0, file.seek(0, os.SEEK_END), found=True)
+
+
+def _ranges_text(task: FileTask) -> str:
+    ranges = [[str(row.segment), row.start, row.end, row.events, row.digest] for row in task.rows]
+    return json.dumps({"generation": task.generation, "ranges": ranges})

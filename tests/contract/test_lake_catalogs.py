@@ -1,0 +1,209 @@
+"""Every catalog: a generation is registered once, whole, and by whoever comes first."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import boto3
+import pytest
+from pyiceberg.catalog import Catalog as IcebergCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table import Table, Transaction
+
+from lake.catalogs import Catalog, CatalogFailed, open_catalog
+from lake.options import TableFormat, find_options
+from lake.place import TablePlace
+from manifests.archive import Archive
+from objectstore.uri import RootAddress
+from problems import Conflict, Usage
+from streamvault import handoff_archive
+from tests.servers.s3 import S3Server
+from tests.unit.small_archives import NAME, Vault
+
+KINDS: dict[str, tuple[TableFormat, str, bool]] = {
+    "iceberg-glue": ("iceberg", "glue", False),
+    "iceberg-sql": ("iceberg", "sql", False),
+    "parquet-glue": ("parquet", "glue", False),
+    "parquet-projection": ("parquet", "glue", True),
+}
+
+
+class Ground:
+    """A table of two generations that no catalog knows yet, and one that could."""
+
+    def __init__(self, vault: Vault, kind: str, catalog: str) -> None:
+        self.format, name, self.projection = KINDS[kind]
+        self.catalog_text = catalog if name == "sql" else name
+        self.vault = vault
+        self.database = f"db_{uuid.uuid4().hex[:8]}"
+        vault.make(events=100, largest=1000)
+        vault.export("chunks")
+        vault.add(b"second generation")
+        vault.export("chunks")
+        handoff_archive(vault.archive, format=self.format, master="inline", target_size=8 * 1024)
+        self.address = RootAddress.parse(vault.root).resolve()
+        options = find_options(self.address.open(), f"{NAME}/", "stream")
+        assert options is not None
+        archive = Archive(self.address.open(), NAME, "stream")
+        self.place = TablePlace(self.database, options, archive, self.address.access)
+        self.generations = [archive.load(number) for number in (1, 2)]
+
+    def open(self) -> Catalog:
+        return open_catalog(self.catalog_text, self.format, projection=self.projection)
+
+    def registered(self) -> set[str]:
+        """The locations that readers of the catalog are told of."""
+        if self.format == "iceberg":
+            return {str(task.file.file_path) for task in self.iceberg().scan().plan_files()}
+        glue = boto3.client("glue", region_name="us-east-1")
+        if self.projection:
+            table = glue.get_table(DatabaseName=self.database, Name="stream")["Table"]
+            first, last = table["Parameters"]["projection.generation.range"].split(",")
+            return {self.place.partition(number) for number in range(int(first), int(last) + 1)}
+        found = glue.get_partitions(DatabaseName=self.database, TableName="stream")["Partitions"]
+        return {partition["StorageDescriptor"]["Location"] for partition in found}
+
+    def expected(self, *numbers: int) -> set[str]:
+        chosen = [self.generations[number - 1] for number in numbers]
+        if self.format == "iceberg":
+            return {file for generation in chosen for file in self.place.files(generation)}
+        return {self.place.partition(number) for number in numbers}
+
+    def iceberg(self) -> Table:
+        catalog = cast("Any", self.open())._catalog(self.place)
+        return cast("IcebergCatalog", catalog).load_table((self.database, "stream"))
+
+
+@pytest.fixture(params=KINDS)
+def ground(
+    request: pytest.FixtureRequest,
+    moto_s3: S3Server,
+    use_s3: Callable[[S3Server], None],
+    tmp_path: Path,
+    bucket_name: str,
+) -> Ground:
+    use_s3(moto_s3)
+    moto_s3.make_bucket(bucket_name)
+    on_disk = request.param == "iceberg-sql"
+    (tmp_path / "objects").mkdir()
+    root = f"file://{tmp_path}/objects" if on_disk else f"s3://{bucket_name}/lake"
+    return Ground(Vault(tmp_path, root), request.param, f"sql:sqlite:///{tmp_path}/catalog.db")
+
+
+def test_generations_are_registered_one_after_the_other(ground: Ground) -> None:
+    first, second = ground.generations
+    assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
+    assert ground.open().publish(ground.place, first)
+    assert ground.registered() == ground.expected(1)
+    assert ground.open().missing(ground.place, [1, 2]) == [2]
+    assert ground.open().publish(ground.place, second)
+    assert ground.registered() == ground.expected(1, 2)
+    assert ground.open().missing(ground.place, [1, 2]) == []
+
+
+def test_a_generation_is_registered_once(ground: Ground) -> None:
+    first, second = ground.generations
+    one, other = ground.open(), ground.open()
+    assert one.publish(ground.place, first)
+    assert not other.publish(ground.place, first)
+    assert other.publish(ground.place, second)
+    assert not one.publish(ground.place, first)
+    assert ground.registered() == ground.expected(1, 2)
+
+
+def test_a_table_of_another_place_is_left_alone(ground: Ground, tmp_path: Path) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    archive = Archive(RootAddress.parse(f"file://{tmp_path}").open(), NAME, "stream")
+    elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
+    with pytest.raises(Conflict, match="another place"):
+        ground.open().missing(elsewhere, [1])
+    with pytest.raises(Conflict, match="another place"):
+        ground.open().publish(elsewhere, ground.generations[0])
+
+
+def test_the_verb_registers_what_is_missing(ground: Ground) -> None:
+    def run() -> tuple[int, ...]:
+        return handoff_archive(
+            ground.vault.archive,
+            table=f"{ground.database}.stream",
+            catalog=ground.catalog_text,
+            projection=ground.projection,
+            master="inline",
+        ).registered
+
+    ground.open().publish(ground.place, ground.generations[0])
+    assert run() == (2,)
+    assert run() == ()
+    ground.vault.add(b"third")
+    ground.vault.export()
+    assert run() == (3,)
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_commit_that_nobody_knows_the_end_of(ground: Ground, monkeypatch: pytest.MonkeyPatch, arrived: bool) -> None:
+    commit, calls = Transaction.commit_transaction, []
+
+    def lost(transaction: Transaction) -> Table:
+        calls.append(transaction)
+        if len(calls) > 1:
+            return commit(transaction)
+        if arrived:
+            commit(transaction)
+        raise CommitStateUnknownException("the answer was lost")
+
+    monkeypatch.setattr(Transaction, "commit_transaction", lost)
+    catalog = ground.open()
+    cast("Any", catalog)._create(ground.place)
+    calls.clear()
+    assert catalog.publish(ground.place, ground.generations[0])
+    assert ground.registered() == ground.expected(1)
+    assert len(ground.iceberg().history()) == 1
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_snapshots_say_which_generation_they_added(ground: Ground) -> None:
+    for generation in ground.generations:
+        ground.open().publish(ground.place, generation)
+    said = [snapshot.summary for snapshot in ground.iceberg().snapshots()]
+    assert [one["streamvault.generation"] for one in said if one] == ["1", "2"]
+    assert all(len(one["streamvault.fingerprint"] or "") == 64 for one in said if one)
+    names = [field.name for field in ground.iceberg().schema().fields]
+    assert names[0] == "generation"
+    rows = ground.iceberg().scan(row_filter="generation = 2").to_arrow()
+    assert rows["payload"].to_pylist() == [b"second generation"] * len(rows)
+    assert len(ground.iceberg().scan().to_arrow()) == len(ground.vault.events())
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_a_table_with_other_data_is_left_alone(ground: Ground) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    table = ground.iceberg()
+    with table.transaction() as change:
+        change.remove_properties("streamvault.generation")
+    with pytest.raises(Conflict, match="no handoff"):
+        ground.open().missing(ground.place, [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "projection"),
+    [("hive", "parquet", False), ("glue", "iceberg", True), ("rest:x", "parquet", False)],
+)
+def test_catalogs_that_there_are_not(text: str, kind: TableFormat, projection: bool) -> None:
+    with pytest.raises(Usage):
+        open_catalog(text, kind, projection=projection)
+
+
+@pytest.mark.parametrize(
+    "text", ["rest:http://127.0.0.1:9", "sql:nonsense", "sql:sqlite:////no/such/folder/x.db", "nobody"]
+)
+def test_a_catalog_that_is_not_there_is_one_line(text: str, tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=20, largest=100)
+    vault.export()
+    with pytest.raises((CatalogFailed, Usage)) as error:
+        handoff_archive(vault.archive, catalog=text, master="inline")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,157 @@
+"""A real Trino: one process, with a Hive and an Iceberg catalog in Glue over S3."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.s3 import HOST, S3Server
+from tests.servers.trino_files import trino_files, trino_java
+
+__all__ = ["TrinoFailed", "TrinoServer"]
+
+START_TIMEOUT = 180.0
+QUERY_TIMEOUT = 240.0
+
+
+class TrinoFailed(RuntimeError):
+    """What Trino said of a query that failed."""
+
+
+class TrinoServer:
+    """Trino with the catalogs ``hive`` and ``iceberg``. A context manager: started on entry, stopped on exit.
+
+    Args:
+        objects: the S3 server with the tables' files.
+        glue: the server with the catalog; it need not be the same.
+        heap: the Java heap's limit, as Java writes it.
+        quick: compile Java lightly, for a fast start; benchmarks want it off.
+    """
+
+    def __init__(self, objects: S3Server, glue: S3Server, heap: str = "1536M", *, quick: bool = True) -> None:
+        self._quick = quick
+        self._objects = objects
+        self._glue = glue
+        self._heap = heap
+        self._folder: Path | None = None
+        self._process: ServerProcess | None = None
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        java, files = trino_java(), trino_files() / "server"
+        self._port = free_ports(1)[0]
+        self._folder = temporary_folder("trino")
+        try:
+            self._configure(self._folder / "etc", files)
+            command = [
+                *(str(java), f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+                *(("-XX:TieredStopAtLevel=1",) if self._quick else ()),
+                *("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"),
+                *(f"-Dconfig={self._folder / 'etc' / 'config.properties'}", f"-Dnode.data-dir={self._folder}"),
+                *("-cp", str(files / "lib" / "*"), "io.trino.server.TrinoServer"),
+            ]
+            self._process = ServerProcess("trino", command, folder=self._folder, env={"PATH": "/usr/bin:/bin"})
+            self._process.wait_until(self._is_ready, timeout=START_TIMEOUT)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    @property
+    def uri(self) -> str:
+        """The server's URL."""
+        return f"http://{HOST}:{self._port}"
+
+    def query(self, sql: str, catalog: str = "hive") -> list[list[Any]]:
+        """A query's rows, as JSON has them.
+
+        Raises:
+            TrinoFailed: it did not work.
+        """
+        headers = {"X-Trino-User": "test", "X-Trino-Catalog": catalog, "X-Trino-Time-Zone": "UTC"}
+        answer = self._ask(urllib.request.Request(f"{self.uri}/v1/statement", sql.encode(), headers))
+        rows: list[list[Any]] = []
+        deadline = time.monotonic() + QUERY_TIMEOUT
+        while True:
+            if "error" in answer:
+                raise TrinoFailed(answer["error"]["message"])
+            rows += answer.get("data") or []
+            if "nextUri" not in answer:
+                return rows
+            if time.monotonic() > deadline:
+                raise TrinoFailed(f"no answer within {QUERY_TIMEOUT:.0f} s")
+            answer = self._ask(urllib.request.Request(answer["nextUri"], headers=headers))
+
+    def _ask(self, request: urllib.request.Request) -> dict[str, Any]:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())  # type: ignore[no-any-return]
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/v1/info", timeout=5) as answer:
+                if json.loads(answer.read())["starting"]:
+                    return False
+            return self.query("SELECT 1") == [[1]]
+        except (urllib.error.URLError, OSError, TrinoFailed):
+            return False
+
+    def _configure(self, folder: Path, files: Path) -> None:
+        catalogs = folder / "catalog"
+        catalogs.mkdir(parents=True)
+        _write(
+            folder / "config.properties",
+            {
+                "node.environment": "test",
+                "node.id": "test",
+                "node.bind-ip": HOST,
+                "node.internal-address": HOST,
+                "coordinator": "true",
+                "node-scheduler.include-coordinator": "true",
+                "http-server.http.port": str(self._port),
+                "discovery.uri": self.uri,
+                "plugin.dir": str(files / "plugin"),
+                "catalog.config-dir": str(catalogs),
+            },
+        )
+        glue = {
+            "hive.metastore.glue.region": self._glue.region,
+            "hive.metastore.glue.endpoint-url": self._glue.endpoint,
+            "hive.metastore.glue.aws-access-key": self._glue.access_key,
+            "hive.metastore.glue.aws-secret-key": self._glue.secret_key,
+            "fs.native-s3.enabled": "true",
+            "s3.endpoint": self._objects.endpoint,
+            "s3.region": self._objects.region,
+            "s3.path-style-access": "true",
+            "s3.aws-access-key": self._objects.access_key,
+            "s3.aws-secret-key": self._objects.secret_key,
+        }
+        hive = {
+            "connector.name": "hive",
+            "hive.metastore": "glue",
+            "hive.partition-projection-enabled": "true",
+            "hive.non-managed-table-writes-enabled": "true",
+        }
+        by_hand = {"iceberg.register-table-procedure.enabled": "true"}
+        _write(catalogs / "hive.properties", {**hive, **glue})
+        _write(
+            catalogs / "iceberg.properties",
+            {"connector.name": "iceberg", "iceberg.catalog.type": "glue", **by_hand, **glue},
+        )
+
+
+def _write(path: Path, properties: dict[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

@@ -1,0 +1,158 @@
+"""Ranges read out of a table's files: the segment's own bytes, or a word on what is wrong."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lake.task
+from manifests.archive import Archive
+from objectstore.errors import InvalidKey, WrongSize
+from objectstore.keys import TableFileKey, parse_table_file, table_file_key, table_folder
+from objectstore.layouts import RangeReader, UnknownLayout, open_reader
+from objectstore.layouts import table as table_reader
+from objectstore.layouts.extent import Extent
+from problems import Damaged
+from streamvault import handoff_archive
+from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
+
+
+@pytest.fixture
+def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
+    """A table of small row groups, and files that hold several segments."""
+    monkeypatch.setattr(lake.task, "ROW_GROUP_BYTES", 1500)
+    monkeypatch.setattr(table_reader, "BATCH_ROWS", 7)
+    vault = Vault(tmp_path)
+    vault.make(events=200, largest=5000)
+    vault.export("chunks")
+    handoff_archive(vault.archive, format="parquet", master="inline", target_size=16 * 1024)
+    return vault
+
+
+def table_of(vault: Vault) -> Archive:
+    return Archive(objects_of(vault.root), NAME, "stream")
+
+
+def reader() -> RangeReader:
+    return open_reader("table:1")
+
+
+def read(vault: Vault, extent: Extent, start: int, end: int) -> bytes:
+    table = table_of(vault)
+    return b"".join(bytes(block) for block in reader().read_range(table.store, table.prefix, extent, start, end))
+
+
+def test_every_range_is_the_segments_own_bytes(vault: Vault) -> None:
+    wanted = segments_of(vault.root)
+    history = table_of(vault).history()
+    found = {
+        (row.start, str(segment)): read(vault, row.extent, row.start, row.end)
+        for segment in history.segments()
+        for layout, row in history.ranges(segment)
+        if layout == "table:1"
+    }
+    assert found == wanted
+    assert len(found) > 5
+
+
+def test_a_part_of_a_range_and_single_events(vault: Vault) -> None:
+    table = table_of(vault)
+    events = dict(vault.events())
+    history = table.history()
+    segment = history.segments()[-1]
+    _, row = next(history.ranges(segment))
+    mine = [pointer for pointer in events if pointer.segment == segment and row.start <= pointer.offset < row.end]
+    whole = read(vault, row.extent, row.start, row.end)
+    for pointer in mine[:20]:
+        at = pointer.offset - row.start
+        assert read(vault, row.extent, pointer.offset, row.end) == whole[at:]
+        assert read(vault, row.extent, row.start, pointer.offset) == whole[:at]
+        assert read(vault, row.extent, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
+        event = reader().read_event(table.store, table.prefix, row.extent, pointer.offset, pointer.length)
+        assert event == whole[at : at + pointer.length]
+        inside = pointer.offset + pointer.length - 1
+        found = reader().find_event(table.store, table.prefix, row.extent, inside)
+        assert found == (pointer.offset, pointer.length)
+    with pytest.raises(WrongSize):
+        reader().read_event(table.store, table.prefix, row.extent, mine[1].offset, mine[1].length + 1)
+
+
+def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def watched(file: pq.ParquetFile, *arguments: object, **options: Any) -> object:
+        if "row_groups" in options:
+            asked.append([len(options["row_groups"]), file.metadata.num_row_groups])
+        return iter_batches(file, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    history = table_of(vault).history()
+    for segment in history.segments():
+        for _, row in history.ranges(segment):
+            read(vault, row.extent, row.end - 8, row.end)
+    assert all(read_groups <= 3 for read_groups, _ in asked), asked
+    assert max(groups for _, groups in asked) > 3
+
+
+def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
+    written = io.BytesIO()
+    if rows is not None:
+        pq.write_table(rows, written)
+    replace_object(vault.root, key, written.getvalue() or b"no Parquet")
+    table_reader._listed.cache_clear()
+
+
+@pytest.mark.parametrize("damage", ["row gone", "row doubled", "payload cut", "column gone", "no Parquet", "file gone"])
+def test_damage_is_told(vault: Vault, damage: str) -> None:
+    history = table_of(vault).history()
+    segment = history.segments()[0]
+    _, row = next(history.ranges(segment))
+    key = table_of(vault).prefix + table_file_key(1, segment.epoch, segment.number, row.start)
+    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    longest = max(range(3), key=lambda index: len(rows["payload"][index].as_py()))
+    changed = {
+        "row gone": pa.concat_tables([rows[:1], rows[2:]]),
+        "row doubled": pa.concat_tables([rows[:1], rows]),
+        "payload cut": rows.set_column(
+            rows.schema.get_field_index("payload"),
+            "payload",
+            pa.array([b"x" if i == longest else one for i, one in enumerate(rows["payload"].to_pylist())], pa.binary()),
+        ),
+        "column gone": rows.drop_columns(["length"]),
+    }
+    change(vault, key, changed.get(damage))
+    if damage == "file gone":
+        replace_object(vault.root, key, None)
+    with pytest.raises(Damaged):
+        read(vault, row.extent, row.start, row.end)
+
+
+def test_names_of_files_are_the_streams_order() -> None:
+    numbers = [(1, 0, 0, 0), (1, 0, 0, 9), (1, 0, 0, 10), (1, 0, 2, 0), (1, 10, 1, 0), (1, 10, 1, 2**62)]
+    keys = [table_file_key(*one) for one in numbers]
+    assert keys == sorted(keys)
+    assert [parse_table_file(key) for key in keys] == [TableFileKey(*one) for one in numbers]
+
+
+@pytest.mark.parametrize("key", ["generation=01/x", "generation=0/0000000000.0000000000-0000000000000000000.parquet",
+                                 "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc",
+                                 "generation=1/9999999999.0000000000-0000000000000000000.parquet"])  # fmt: skip
+def test_foreign_files_are_not_taken(key: str) -> None:
+    assert parse_table_file(key) is None
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
+def test_names_that_no_table_has(name: str) -> None:
+    with pytest.raises(InvalidKey):
+        table_folder(name)
+
+
+def test_an_unknown_reader() -> None:
+    with pytest.raises(UnknownLayout):
+        open_reader("tables")
