@@ -29,7 +29,7 @@ def main(source: str, target: str, checkpoint: str, kind: str) -> None:
     rows = (
         spark.readStream.format("pravega")
         .option("startingOffsets", "earliest")
-        .option("maxBytesPerTrigger", "60KiB")
+        .option("maxBytesPerTrigger", "40KiB")
         .load(source)
     )
     events = rows.selectExpr("payload AS event", "pointer AS routing_key")

@@ -44,9 +44,10 @@ def test_a_copy_that_is_killed_is_whole(
         files = tmp_path / "files"
         where = str(files) if kind == "parquet" else f"{pravega.uri}/{target}"
         arguments = [f"{pravega.uri}/{source}", where, str(tmp_path / "checkpoint"), kind]
-        for run in range(KILLS if every else 1):
-            # in the middle of the batch after the first one that it has done, a little later each time
-            assert not copy(arguments, kill_after=0.2 * run)
+        # in the middle of the batch after the first one that it has done, a little later each time
+        kills = KILLS if every else 1
+        ended = [copy(arguments, kill_after=0.2 * run) for run in range(kills)]
+        assert not ended[0]
         assert copy(arguments)
         check_whole(store, source, target, files if kind == "parquet" else None)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 import uuid
@@ -23,6 +25,7 @@ from streamvault import export_stream
 from streamvault.spark import register
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
+from tests.servers.spark_cluster import SparkCluster
 from tests.streams import append_events, events_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -228,6 +231,48 @@ def test_a_query_follows_a_scale(
         assert query.isActive
     finally:
         query.stop()
+
+
+ON_A_CLUSTER = """
+import sys
+from pyspark.sql import SparkSession
+from streamvault.spark import register
+
+master, stream, archive, copy = sys.argv[1:]
+spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+spark = spark.config("spark.driver.host", "127.0.0.1").config("spark.executor.memory", "512m").getOrCreate()
+register(spark)
+register(spark)
+events = spark.read.format("pravega").load(stream)
+events.selectExpr("payload AS event").write.format("pravega").mode("append").save(copy)
+print(events.count(), spark.read.format("streamvault").load(archive).count())
+"""
+
+
+def test_workers_that_do_not_have_the_code(
+    minio: S3Server,
+    spark_cluster: SparkCluster,
+    store: StreamStore,
+    source: StreamName,
+    tmp_path: Path,
+) -> None:
+    made, root = target(store, source.scope), f"file://{tmp_path}/vault"
+    export_stream(f"{store.uri}/{source}", root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", ON_A_CLUSTER, spark_cluster.master_url),
+            *(f"{store.uri}/{source}", f"{root}/{source}", f"{store.uri}/{made}"),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment(minio), **spark_cluster.environment()},
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    events = [payload for _, payload in events_of(store, source)]
+    assert done.stdout.split() == [str(len(events))] * 2
+    assert sorted(payload for _, payload in events_of(store, made)) == sorted(events)
 
 
 def wait_for(store: StreamStore, stream: StreamName, payloads: list[bytes]) -> None:
