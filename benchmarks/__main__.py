@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, export_import, handoff, memory, planning, scaling, stages
+from benchmarks import chunks, export_import, handoff, memory, planning, scaling, spark_read, stages
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "memory": memory,
     "planning": planning,
     "scaling": scaling,
+    "spark_read": spark_read,
     "stages": stages,
 }
 

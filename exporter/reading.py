@@ -1,50 +1,20 @@
-"""Reading one range of a segment: where it begins, its events, its digest, and what was truncated away meanwhile."""
+"""Reading one range of a segment: its events, its digest, and what was truncated away meanwhile."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 
-from exporter.spans import Span
 from manifests.rows import Gap
 from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.framing import guess_boundary
-from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
-from streamstore.splitting import EventBlock, EventSplitter
+from streamstore.model import SegmentId, StreamName
+from streamstore.splitting import EventBlock
 from streamstore.store import StreamStore
+from streamstore.walking import EventWalk
 
-__all__ = ["TRUNCATED", "PieceReader", "RangeReader", "find_start"]
+__all__ = ["TRUNCATED", "PieceReader", "RangeReader"]
 
 TRUNCATED = "truncated at the source while the export ran"
-
-_GUESS_BYTES = (1024 * 1024, MAX_EVENT_BYTES + 2 * HEADER_BYTES + 1024 * 1024)
-"""How much is read to guess a boundary: a little first; then enough for the largest event to end in it."""
-
-_MANY_ZEROS = 32 * HEADER_BYTES
-"""So many zeros (bytes) are likelier a payload's than as many empty events in a row."""
-
-
-def find_start(store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int) -> int | None:
-    """Guess where the first event at or after the span's low end begins; None if nothing there looks like one."""
-    for size in _GUESS_BYTES:
-        end = min(span.low + size, segment_end)
-        data = b"".join(bytes(block) for block in store.read(stream, segment, span.low, end))
-        found = guess_boundary(data, span.low, at_end_of_segment=end == segment_end)
-        if found is not None:
-            found += _zeros(data[found - span.low :])
-        if end == segment_end or (found is not None and found + HEADER_BYTES <= end):
-            return found
-    return found
-
-
-def _zeros(data: bytes) -> int:
-    """How many of the first bytes are zeros in the middle of a payload rather than empty events.
-
-    Both parse. Taken for events, the zeros of one payload would become up to a million objects that are removed again;
-    the events behind them lie on the same chain.
-    """
-    run = len(data) - len(data.lstrip(b"\0"))
-    return run // HEADER_BYTES * HEADER_BYTES if _MANY_ZEROS <= run <= MAX_EVENT_BYTES else 0
 
 
 class RangeReader:
@@ -90,7 +60,7 @@ class PieceReader:
     """The events of a stretch, as long as the source has it.
 
     Attributes:
-        start: offset of the first event. end: behind the last whole one so far.
+        start: offset of the first event.
         count: how many events there were so far.
         gone_until: what lies between `end` and here is gone at the source.
     """
@@ -98,15 +68,16 @@ class PieceReader:
     def __init__(
         self, store: StreamStore, stream: StreamName, segment: SegmentId, *, start: int, high: int, end: int
     ) -> None:
-        self.start = self.end = self.gone_until = start
+        self.start = self.gone_until = start
         self.count = 0
-        self._store = store
-        self._stream = stream
-        self._segment = segment
-        self._high = high
         self._segment_end = end
-        self._splitter = EventSplitter(start, segment.in_stream(stream))
+        self._walk = EventWalk(store, stream, segment, start=start, high=high, segment_end=end)
         self._digest = hashlib.sha256()
+
+    @property
+    def end(self) -> int:
+        """Behind the last whole event so far."""
+        return self._walk.end
 
     @property
     def digest(self) -> str:
@@ -120,25 +91,11 @@ class PieceReader:
             NotAnEvent: no event begins where one should: `start` was wrong, or the segment holds other data.
         """
         try:
-            yield from self._read(self.end, self._high)
-            while self._splitter.pending and (wanted := self._rest_of_last_event()):
-                yield from self._read(wanted[0], wanted[1])
-            self._splitter.finish()
+            for whole in self._walk.blocks():
+                self.count += whole.count
+                self._digest.update(whole.data)
+                yield whole
         except SegmentTruncated as truncated:
             self.gone_until = truncated.start_offset
         except NoSuchSegment:
             self.gone_until = self._segment_end
-
-    def _read(self, start: int, end: int) -> Iterator[EventBlock]:
-        for block in self._store.read(self._stream, self._segment, start, end):
-            for whole in self._splitter.feed(block):
-                self.count += whole.count
-                self._digest.update(whole.data)
-                self.end = whole.end
-                yield whole
-
-    def _rest_of_last_event(self) -> tuple[int, int] | None:
-        """What is still to be read of the event that the last block cut."""
-        at = self._splitter.offset + self._splitter.pending
-        end = min(self._splitter.offset + self._splitter.next_length, self._segment_end)
-        return (at, end) if at < end else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.reading import TRUNCATED, PieceReader, RangeReader, find_start
+from exporter.reading import TRUNCATED, PieceReader, RangeReader
 from exporter.spans import Span
 from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Gap, Piece, leave_row
@@ -17,6 +17,7 @@ from streamstore.framing import NotAnEvent
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
+from streamstore.walking import find_start
 
 __all__ = ["ExportTask", "Exported", "NotEvents", "export_range"]
 
@@ -111,7 +112,7 @@ def _start(source: StreamStore, task: ExportTask) -> FinishedRange | None:
     if task.span.known:
         return FinishedRange(start=task.span.low, end=task.span.low, pieces=())
     try:
-        start = find_start(source, task.stream, task.segment, task.span, task.segment_end)
+        start = find_start(source, task.stream, task.segment, task.span.low, task.segment_end)
     except SegmentTruncated as truncated:
         start = truncated.start_offset
         gap = Gap(start=task.span.low, end=start, reason=TRUNCATED)

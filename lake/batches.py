@@ -7,7 +7,7 @@ copied once, out of the segment's bytes into a column.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,11 @@ _HEADER = struct.Struct(">q")
 
 
 def event_batches(
-    stream: StreamName, segment: SegmentId, start: int, blocks: Iterable[bytes | bytearray | memoryview]
+    stream: StreamName,
+    segment: SegmentId,
+    start: int,
+    blocks: Iterable[bytes | bytearray | memoryview],
+    schema: pa.Schema = EVENT_SCHEMA,
 ) -> Iterator[pa.RecordBatch]:
     """The events of a stretch of a segment, in order, as batches of `EVENT_SCHEMA`.
 
@@ -56,6 +60,7 @@ def event_batches(
         segment: the segment of it.
         start: offset of the first one's header (bytes).
         blocks: the segment's bytes from there on, cut anywhere; the last event has to be whole.
+        schema: some of the columns of `EVENT_SCHEMA`; only these are made.
 
     Raises:
         NotAnEvent: the bytes are not events, or the last event is cut.
@@ -66,30 +71,35 @@ def event_batches(
         # in parts, so that a batch is small whatever the blocks are
         for low in range(0, len(view), BATCH_BYTES):
             for events in splitter.feed(view[low : low + BATCH_BYTES]):
-                yield batch_of(stream, segment, events)
+                yield batch_of(stream, segment, events, schema)
     splitter.finish()
 
 
-def batch_of(stream: StreamName, segment: SegmentId, events: EventBlock) -> pa.RecordBatch:
-    """Whole events of one segment as a batch of `EVENT_SCHEMA`."""
+def batch_of(
+    stream: StreamName, segment: SegmentId, events: EventBlock, schema: pa.Schema = EVENT_SCHEMA
+) -> pa.RecordBatch:
+    """Whole events of one segment as a batch of `EVENT_SCHEMA`, or of some of its columns."""
     starts = _starts(events.data, events.count)
-    lengths = np.diff(starts)
-    offset, length = pa.array(starts[:-1].astype(np.int64) + events.offset), pa.array(lengths)
-    name = pa.scalar(f"{segment.in_stream(stream)}:")
-    pointer = pc.binary_join_element_wise(
+    offset = pa.array(starts[:-1].astype(np.int64) + events.offset)
+    length = pa.array(np.diff(starts))
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "scope": lambda: _all(stream.scope, pa.string(), events.count),
+        "stream": lambda: _all(stream.stream, pa.string(), events.count),
+        "epoch": lambda: _all(segment.epoch, pa.int32(), events.count),
+        "segment": lambda: _all(segment.number, pa.int32(), events.count),
+        "offset": lambda: offset,
+        "length": lambda: length,
+        "pointer": lambda: _pointers(segment.in_stream(stream), offset, length),
+        "payload": lambda: _payloads(events.data, starts),
+    }
+    return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
+
+
+def _pointers(segment: str, offset: pa.Array, length: pa.Array) -> pa.Array:
+    name = pa.scalar(f"{segment}:")
+    return pc.binary_join_element_wise(
         name, offset.cast(pa.string()), pa.scalar("-"), length.cast(pa.string()), pa.scalar("")
     )
-    columns = [
-        _all(stream.scope, pa.string(), events.count),
-        _all(stream.stream, pa.string(), events.count),
-        _all(segment.epoch, pa.int32(), events.count),
-        _all(segment.number, pa.int32(), events.count),
-        offset,
-        length,
-        pointer,
-        _payloads(events.data, starts),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
 
 
 def _all(value: str | int, kind: pa.DataType, count: int) -> pa.Array:

@@ -9,7 +9,17 @@ from pathlib import Path
 
 __all__ = ["PACKAGES", "import_folders", "zip_code"]
 
-PACKAGES = ("problems", "streamstore", "objectstore", "manifests", "sparkrun", "exporter", "importer", "streamvault")
+PACKAGES = (
+    "problems",
+    "streamstore",
+    "objectstore",
+    "manifests",
+    "sparkrun",
+    "exporter",
+    "importer",
+    "lake",
+    "streamvault",
+)
 """What a task may import that is ours; dependencies have to be installed where tasks run."""
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)

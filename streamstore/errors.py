@@ -28,6 +28,8 @@ __all__ = [
     "StreamSealed",
     "StreamStoreError",
     "StreamStoreUnavailable",
+    "TransactionEnded",
+    "TransactionsNotOffered",
     "WireError",
 ]
 
@@ -82,6 +84,14 @@ class StreamNotSealed(StreamStoreError):
 
 class ScaleRefused(StreamStoreError):
     """The scale's ranges do not replace what it seals, or a segment it seals is not open in the current epoch."""
+
+
+class TransactionEnded(StreamStoreError):
+    """A transaction that should be open was aborted (its lease is over), or is committed already."""
+
+
+class TransactionsNotOffered(Usage):
+    """The store has no transactions."""
 
 
 class StreamExists(Conflict):

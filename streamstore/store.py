@@ -8,8 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from streamstore.errors import TransactionsNotOffered
 from streamstore.model import (
     Epoch,
     KeyRange,
@@ -20,6 +21,9 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
+
+if TYPE_CHECKING:
+    from streamstore.transactions import Transactions
 
 __all__ = ["SegmentAppender", "StreamStore"]
 
@@ -194,6 +198,14 @@ class StreamStore(ABC):
     @abstractmethod
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
+
+    def transactions(self) -> Transactions:
+        """The store's transactions; a store need not have any.
+
+        Raises:
+            TransactionsNotOffered: it has none.
+        """
+        raise TransactionsNotOffered("this store has no transactions", where=self.uri, todo="Write to a Pravega.")
 
     @abstractmethod
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, warm_archive, handoff_archive, run_demo
+    from streamvault import convert_archive, get_event, read_archive, warm_archive, handoff_archive, run_demo
     from streamvault import compact_archive, follow_stream
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamvault.holding import hold_archive, release_archive
     from streamvault.importing import import_stream
     from streamvault.looking import list_archives, show_archive, show_timeline
+    from streamvault.reading import read_archive
     from streamvault.rotating import rotate_stream
     from streamvault.warming import warm_archive
     from streamvault.work.asking import request_restore
@@ -44,6 +45,7 @@ __all__ = [
     "import_stream",
     "list_archives",
     "print_table_ddl",
+    "read_archive",
     "release_archive",
     "request_restore",
     "rotate_stream",
@@ -69,6 +71,7 @@ _HOMES = {
     "follow_stream": "streamvault.following",
     "convert_archive": "streamvault.converting",
     "get_event": "streamvault.getting",
+    "read_archive": "streamvault.reading",
     "handoff_archive": "streamvault.handing_off",
     "print_table_ddl": "streamvault.handing_off",
     "run_demo": "streamvault.demo",

@@ -47,15 +47,18 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         stream: the stream.
         segment: the segment, open.
         in_flight: unacknowledged blocks at most.
+        part: as for `SegmentSession`.
 
     Raises:
         NoSuchSegment, SegmentSealed: as named.
     """
 
-    def __init__(self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> None:
+    def __init__(
+        self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, in_flight: int = 4, part: str = ""
+    ) -> None:
         if in_flight < 1:
             raise ValueError("an appender needs one block in flight at least")
-        super().__init__(stores, stream, segment, write=True)
+        super().__init__(stores, stream, segment, write=True, part=part)
         self._in_flight = in_flight
         self._writer = uuid4()
         self._blocks: deque[_Block] = deque()
@@ -157,7 +160,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         start, end = blocks[0].start, blocks[-1].end
         at, wanted = start, iter(blocks)
         left = memoryview(b"")
-        for read in SegmentReader(self._stores, self._stream, self._segment, start, end).blocks():
+        for read in SegmentReader(self._stores, self._stream, self._segment, start, end, part=self._part).blocks():
             found = read
             while found.nbytes:
                 if not left.nbytes:

@@ -18,6 +18,7 @@ from streamstore.errors import (
     StreamNotSealed,
     StreamSealed,
     StreamStoreError,
+    TransactionEnded,
     WireError,
 )
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
@@ -34,8 +35,11 @@ from streamstore.pravega.convert import (
     scale_message,
     stream_message,
     token_message,
+    transaction_from,
+    transaction_id_message,
 )
 from streamstore.pravega.settings import PravegaSettings
+from streamstore.transactions import Transaction, TransactionState
 
 __all__ = ["Controller"]
 
@@ -200,11 +204,53 @@ class Controller:
         """What the segment stores ask for; empty if the cluster asks for no login."""
         return str(self._ask(stream, "getDelegationToken", token_message(stream, write=write)).delegationToken)
 
+    # transactions
+
+    def begin_transaction(self, stream: StreamName, lease: float) -> Transaction:
+        """Open one; see `Transactions.begin`."""
+        request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
+        return transaction_from(stream, self._ask(stream, "createTransaction", request))
+
+    def ping_transaction(self, transaction: Transaction, lease: float) -> None:
+        """Renew the lease; see `Transactions.ping`."""
+        request = pb.PingTxnRequest(
+            streamInfo=stream_message(transaction.stream),
+            txnId=transaction_id_message(transaction),
+            lease=int(lease * 1000),
+        )
+        answer = self._calls.call("pingTransaction", request)
+        name = pb.PingTxnStatus.Status.Name(answer.status)
+        if name != "OK":
+            what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
+            raise TransactionEnded(what, where=f"{self._uri}/{transaction.stream}, {transaction.id}")
+
+    def commit_transaction(self, transaction: Transaction) -> bool:
+        """Begin to commit; whether the controller took it (or had before)."""
+        return self._end(transaction, "commitTransaction")
+
+    def abort_transaction(self, transaction: Transaction) -> bool:
+        """Begin to abort; whether the controller took it (or had before)."""
+        return self._end(transaction, "abortTransaction")
+
+    def transaction_state(self, transaction: Transaction) -> TransactionState:
+        """What became of it."""
+        answer = self._ask(transaction.stream, "checkTransactionState", self._transaction_request(transaction))
+        return TransactionState(pb.TxnState.State.Name(answer.state).lower())
+
     def missing(self, stream: StreamName) -> StreamStoreError:
         """The error for a stream that is not there: the stream's or its scope's."""
         if self.scope_exists(stream.scope):
             return NoSuchStream("no such stream", where=f"{self._uri}/{stream}")
         return NoSuchScope("no such scope", where=f"{self._uri}/{stream.scope}")
+
+    def _end(self, transaction: Transaction, method: str) -> bool:
+        answer = self._ask(transaction.stream, method, self._transaction_request(transaction))
+        if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
+            raise self.missing(transaction.stream)
+        return bool(answer.status == pb.TxnStatus.SUCCESS)
+
+    def _transaction_request(self, transaction: Transaction) -> Any:
+        return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))
 
     def _ask(self, stream: StreamName, method: str, request: Any) -> Any:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from streamstore.model import (
     Epoch,
@@ -18,6 +19,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.pravega import controller_pb2 as pb
+from streamstore.transactions import Transaction
 
 __all__ = [
     "configuration_from",
@@ -29,6 +31,8 @@ __all__ = [
     "scale_message",
     "stream_message",
     "token_message",
+    "transaction_from",
+    "transaction_id_message",
 ]
 
 _SCALINGS: Mapping[ScaleKind, Any] = {
@@ -130,3 +134,23 @@ def scale_message(stream: StreamName, seal: Iterable[SegmentId], ranges: Iterabl
         newKeyRanges=[pb.ScaleRequest.KeyRangeEntry(start=one.low, end=one.high) for one in ranges],
         scaleTimestamp=now,
     )
+
+
+_INT64 = 1 << 64
+
+
+def transaction_from(stream: StreamName, message: Any) -> Transaction:
+    """A ``CreateTxnResponse``."""
+    number = (message.txnId.highBits % _INT64) << 64 | message.txnId.lowBits % _INT64
+    ranges = {SegmentId.of(one.segmentId.segmentId): KeyRange(one.minKey, one.maxKey) for one in message.activeSegments}
+    return Transaction(stream, UUID(int=number), ranges)
+
+
+def transaction_id_message(transaction: Transaction) -> Any:
+    """``TxnId``."""
+    high, low = divmod(transaction.id.int, _INT64)
+    return pb.TxnId(highBits=_signed(high), lowBits=_signed(low))
+
+
+def _signed(value: int) -> int:
+    return value - _INT64 if value >= _INT64 >> 1 else value

@@ -57,6 +57,7 @@ class SegmentReader(SegmentSession):
         end: offset after the last byte; not beyond the write offset.
         part_bytes: what one request asks for.
         in_flight: requests under way at once.
+        part: as for `SegmentSession`.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class SegmentReader(SegmentSession):
         *,
         part_bytes: int = PART_BYTES,
         in_flight: int = IN_FLIGHT,
+        part: str = "",
     ) -> None:
-        super().__init__(stores, stream, segment, write=False)
+        super().__init__(stores, stream, segment, write=False, part=part)
         self._end = end
         self._next = start
         self._waiting: deque[_Part] = deque()
@@ -109,7 +111,7 @@ class SegmentReader(SegmentSession):
 
     def _is_empty(self) -> bool:
         start, end = self._next, self._end
-        info = self._stores.infos(self._stream, [self._segment])[0]
+        info = self._stores.infos(self._stream, [self._segment], self._part)[0]
         if not 0 <= start <= end <= info.write_offset:
             raise ValueError(f"[{start}, {end}) is no range of {self._name}, whose bytes end at {info.write_offset}")
         if start < min(end, info.start_offset):

@@ -66,28 +66,28 @@ class SegmentStores:
         """Where a segment is, for messages."""
         return f"{self.settings.uri}/{segment.in_stream(stream)}"
 
-    def infos(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
-        """The segments' offsets, in the order asked.
+    def infos(self, stream: StreamName, segments: Sequence[SegmentId], part: str = "") -> list[SegmentInfo]:
+        """The segments' offsets, in the order asked; those of the parts beside them if ``part`` is given.
 
         Raises:
             NoSuchSegment: one of them never was, or is truncated away.
         """
-        found = self.infos_if_there(stream, segments)
+        found = self.infos_if_there(stream, segments, part)
         for segment in segments:
             if found[segment] is None:
                 raise self.gone(stream, segment)
         return [info for info in (found[segment] for segment in segments) if info is not None]
 
     def infos_if_there(
-        self, stream: StreamName, segments: Sequence[SegmentId]
+        self, stream: StreamName, segments: Sequence[SegmentId], part: str = ""
     ) -> Mapping[SegmentId, SegmentInfo | None]:
         """The segments' offsets, None for those that are not there."""
 
         def request(number: int, segment: SegmentId, token: str) -> Command:
-            return wire.GetStreamSegmentInfo(number, segment.in_stream(stream), token)
+            return wire.GetStreamSegmentInfo(number, segment.in_stream(stream) + part, token)
 
         found: dict[SegmentId, SegmentInfo | None] = {}
-        for segment, answer in self._ask_all(stream, segments, request, write=False):
+        for segment, answer in self.ask_all(stream, segments, request, write=False):
             if isinstance(answer, wire.StreamSegmentInfo):
                 there = answer.exists and not answer.deleted
                 info = SegmentInfo(segment, answer.start_offset, answer.write_offset, answer.sealed)
@@ -108,7 +108,7 @@ class SegmentStores:
         def request(number: int, segment: SegmentId, token: str) -> Command:
             return wire.TruncateSegment(number, segment.in_stream(stream), offset, token)
 
-        for _, answer in self._ask_all(stream, [segment], request, write=True):
+        for _, answer in self.ask_all(stream, [segment], request, write=True):
             if isinstance(answer, wire.SegmentIsTruncated):
                 # the answer to every offset that is out of bounds, below or above
                 if offset > self.infos(stream, [segment])[0].write_offset:
@@ -129,7 +129,7 @@ class SegmentStores:
             raise
         self.pool.give(connection)
 
-    def _ask_all(
+    def ask_all(
         self,
         stream: StreamName,
         segments: Sequence[SegmentId],

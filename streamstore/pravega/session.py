@@ -24,15 +24,19 @@ class SegmentSession(ABC):
         stream: the stream.
         segment: the segment.
         write: whether it is written, which needs a connection and a token of its own kind.
+        part: what a segment beside the segment, which lives where the segment does, adds to its name.
     """
 
-    def __init__(self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, write: bool) -> None:
+    def __init__(
+        self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, write: bool, part: str = ""
+    ) -> None:
         self._stores = stores
         self._stream = stream
         self._segment = segment
         self._write = write
-        self._name = segment.in_stream(stream)
-        self._where = stores.name(stream, segment)
+        self._part = part
+        self._name = segment.in_stream(stream) + part
+        self._where = stores.name(stream, segment) + part
         self._address = ""
         self._connection: Connection | None = None
         self._patience = Patience(stores.settings.timeout)

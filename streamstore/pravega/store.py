@@ -22,6 +22,7 @@ from streamstore.pravega.controller import Controller
 from streamstore.pravega.reader import SegmentReader
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.settings import PravegaSettings
+from streamstore.pravega.transactions import PravegaTransactions
 from streamstore.store import SegmentAppender, StreamStore
 
 __all__ = ["PravegaStore"]
@@ -130,6 +131,10 @@ class PravegaStore(StreamStore):
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
         changes.insist(lambda: self._controller.delete_scope(scope))
+
+    def transactions(self) -> PravegaTransactions:
+        """Pravega's transactions; usable as long as the store is open."""
+        return PravegaTransactions(self._controller, self._stores)
 
     def close(self) -> None:
         """Close all connections."""

@@ -151,6 +151,30 @@ class SegmentTruncated(Command):
     segment: Text
 
 
+@command(58)
+class MergeSegments(Command):
+    """Moves all of one segment to the end of another, metadata only; the one moved is gone then.
+
+    A repeat moves nothing and is answered as the first time, and so is a source that never was: look at the length.
+    """
+
+    request_id: Int64
+    target: Text
+    source: Text
+    token: Text
+    attribute_updates: Int32
+
+
+@command(59)
+class SegmentsMerged(Command):
+    """The answer, with the target's length now."""
+
+    request_id: Int64
+    target: Text
+    source: Text
+    new_length: Int64
+
+
 @command(50)
 class WrongHost(Command):
     """Another segment store holds the segment now."""

@@ -9,6 +9,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from streamvault.cli import (
+    cat,
     check,
     compact,
     convert,
@@ -68,6 +69,7 @@ app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("check")(check.check)
 app.command("get")(get.get)
+app.command("cat")(cat.cat)
 app.command("convert")(convert.convert)
 app.command("handoff")(handoff.handoff)
 app.command("compact")(compact.compact)

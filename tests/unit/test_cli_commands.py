@@ -18,9 +18,9 @@ from problems import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
-COMMANDS = ("export", "import", "ls", "show", "check", "get", "convert", "handoff", "compact", "rotate", "hold",
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "cat", "convert", "handoff", "compact", "rotate", "hold",
             "release", "request-restore", "work", "queue", "warm", "demo")  # fmt: skip
-READING = {"ls", "show", "check", "get", "queue", "demo"}
+READING = {"ls", "show", "check", "get", "cat", "queue", "demo"}
 COMPUTING = {"export", "import", "check", "convert", "handoff", "compact", "rotate", "work", "demo"}
 CUT = '{"a/b/0.#epoch.0": 8}'
 

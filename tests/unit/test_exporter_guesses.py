@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from exporter.planning import Wanted, settle_plan
-from exporter.reading import find_start
 from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from manifests.archive import Archive
@@ -22,6 +21,7 @@ from objectstore.uri import RootAddress
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
+from streamstore.walking import find_start
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.windows import WINDOW
 from tests.streams import append_events, digest_of, events_of, frame
@@ -141,7 +141,7 @@ class Place:
             starts = [p.offset for p, _ in events_of(store, NAME) if p.segment == SEGMENT] + [end]
             for span in list(spans_of(0, end, range_size))[1:]:
                 true = next(start for start in starts if start >= span.low)
-                yield true, find_start(store, NAME, SEGMENT, span, end)
+                yield true, find_start(store, NAME, SEGMENT, span.low, end)
 
 
 @pytest.fixture

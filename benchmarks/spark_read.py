@@ -1,0 +1,128 @@
+"""Reading a stream into Spark: the data source beside the bare read loop, in one process each, and on all cores."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.results import Results
+from benchmarks.setting import Setting, open_setting, parallelism
+from benchmarks.tables import size_text, spread_text, table
+from benchmarks.workload import Workload
+from sparkrun.java import java_home
+from streamstore.model import SegmentId, StreamName
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "reading a stream into Spark, beside the bare read loop"
+
+MB = 1_000_000
+STREAM = 400 * MB
+QUICK_STREAM = 40 * MB
+LOOP = "bare read loop, one process"
+COLUMNS = {"all columns, summing lengths": "", "column length alone": "length", "column payload alone": "payload"}
+CONNECTOR = {100: (39, 325), 1024: (79, 358)}
+"""The official connector's stream → Parquet and the bare loop of the same measurement, MB/s, by payload bytes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks spark_read``."""
+    parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
+    parser.add_argument("--stream", type=int, default=STREAM, metavar="BYTES", help="of events (400 MB)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="of every arm (3)")
+    parser.add_argument("--quick", action="store_true", help="a stream of 40 MB, one repeat")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Read streams of events of each size; adds one table."""
+    if arguments.quick:
+        arguments.stream, arguments.repeats = QUICK_STREAM, 1
+    rows: list[tuple[str, ...]] = []
+    figures: dict[str, Any] = {}
+    with open_setting("minio") as setting, _spark() as spark:
+        results.describe(setting.describe())
+        for size in arguments.size:
+            workload = Workload(arguments.stream // (size + 8), size, parallelism())
+            stream = setting.stream(f"read-{size}")
+            workload.fill(setting.store, stream)
+            arms = [Arm(LOOP, partial(_loop, setting, stream, workload))]
+            for name, column in COLUMNS.items():
+                arms.append(Arm(name, partial(_read, spark, setting.stream_uri(stream), workload, column)))
+            for arm in arms[1:]:
+                arm.run(0)  # its processes start, and import
+            found = interleave(arms, arguments.repeats, setting.settle)
+            setting.store.delete(stream)
+            for name, measured in found.items():
+                speed = spread([one.megabytes_per_second for one in measured])
+                share = ratio(found, name, LOOP)
+                rows.append((f"{size_text(size)} events: {name}", spread_text(speed, 0), spread_text(share, 2)))
+            figures[str(size)] = {name: [vars_of(one) for one in measured] for name, measured in found.items()}
+            if size in CONNECTOR:
+                mine, loop = CONNECTOR[size]
+                name = f"{size_text(size)} events: official connector, stream → Parquet (another run)"
+                rows.append((name, str(mine), f"{mine / loop:.2f} of read → put"))
+    results.add("spark_read", table(("", "MB/s", "of the bare read loop"), rows), figures)
+
+
+def vars_of(one: Measured) -> dict[str, float]:
+    """A run's figures."""
+    return {"events": one.events, "bytes": one.bytes, "seconds": one.seconds}
+
+
+def _loop(setting: Setting, stream: StreamName, workload: Workload, _repeat: int) -> Measured:
+    """The segments' bytes, one after the other; nothing is done with them."""
+    began, read = time.perf_counter(), 0
+    for number in range(workload.segments):
+        segment = SegmentId(0, number)
+        end = setting.store.segment_info(stream, [segment])[0].write_offset
+        read += sum(len(block) for block in setting.store.read(stream, segment, 0, end))
+    return _measured(workload, workload.events, read, time.perf_counter() - began)
+
+
+def _read(spark: Any, uri: str, workload: Workload, column: str, _repeat: int) -> Measured:
+    """Count the events and sum their lengths, as Spark's own aggregates."""
+    reading = spark.read.format("pravega")
+    if column:
+        reading = reading.option("columns", column)
+    length = "octet_length(payload) + 8" if column == "payload" else "length"
+    began = time.perf_counter()
+    count, total = reading.load(uri).selectExpr("count(*)", f"sum({length})").first()
+    return _measured(workload, count, total, time.perf_counter() - began)
+
+
+def _measured(workload: Workload, events: int, size: int, seconds: float) -> Measured:
+    if (events, size) != (workload.events, workload.bytes):
+        raise RuntimeError(
+            f"{events} events of {size} bytes were read instead of {workload.events} of {workload.bytes}"
+        )
+    return Measured(events, size, seconds)
+
+
+@contextmanager
+def _spark() -> Iterator[Any]:
+    """A session as a user starts one."""
+    os.environ.setdefault("JAVA_HOME", str(java_home()))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (after the environment is set)
+
+    from streamvault.spark import register  # noqa: PLC0415
+
+    quiet: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    spark = SparkSession.builder.master(f"local[{parallelism()}]").config(map=quiet).getOrCreate()
+    try:
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()

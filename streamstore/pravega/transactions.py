@@ -1,0 +1,122 @@
+"""Pravega's transactions: each has a segment of its own beside every segment that was open when it began."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from streamstore.errors import RequestFailed
+from streamstore.model import SegmentId, StreamName
+from streamstore.pravega import wire
+from streamstore.pravega.appender import PravegaAppender
+from streamstore.pravega.codec import Command
+from streamstore.pravega.controller import Controller
+from streamstore.pravega.refusals import refusal
+from streamstore.pravega.segments import SegmentStores
+from streamstore.store import SegmentAppender
+from streamstore.transactions import Transaction, Transactions, TransactionState, Written
+
+__all__ = ["PravegaTransactions"]
+
+COMMIT_SECONDS = 120.0
+"""How long a commit is waited for; it is done by the controller in the background, as a rule within 0.2 s."""
+
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.5
+
+
+class PravegaTransactions(Transactions):
+    """See `Transactions`. Usable from all threads.
+
+    Args:
+        controller: knows the transactions.
+        stores: hold their segments.
+    """
+
+    def __init__(self, controller: Controller, stores: SegmentStores) -> None:
+        self._controller = controller
+        self._stores = stores
+
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        """See `Transactions.begin`; the controller allows 10 s to 10 minutes unless it was told otherwise."""
+        return self._controller.begin_transaction(stream, lease)
+
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        """See `Transactions.ping`."""
+        self._controller.ping_transaction(transaction, lease)
+
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        """See `Transactions.appender`."""
+        part = _part(transaction)
+        return PravegaAppender(self._stores, transaction.stream, segment, in_flight=in_flight, part=part)
+
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        """See `Transactions.join`."""
+        target = parts[0].transaction
+        if any(part.transaction.segments != target.segments for part in parts):
+            raise RequestFailed(
+                "the stream was scaled while it was written to",
+                where=str(target.stream),
+                todo="Nothing was committed; write again.",
+            )
+        wanted = dict.fromkeys(target.segments, 0)
+        for part in parts:
+            self._check_holds(part.transaction, part.lengths)
+            full = [segment for segment, length in part.lengths.items() if length]
+            if part is not parts[0] and full:
+                self._merge(target, part.transaction, full)
+            for segment in full:
+                wanted[segment] += part.lengths[segment]
+        # a merge of what is gone meanwhile is answered as if all were well
+        self._check_holds(target, wanted)
+        return target
+
+    def commit(self, transaction: Transaction) -> TransactionState:
+        """See `Transactions.commit`."""
+        self._controller.commit_transaction(transaction)
+        return self._settled(transaction, TransactionState.COMMITTING)
+
+    def abort(self, transaction: Transaction) -> None:
+        """See `Transactions.abort`."""
+        self._controller.abort_transaction(transaction)
+
+    def state(self, transaction: Transaction) -> TransactionState:
+        """See `Transactions.state`."""
+        return self._controller.transaction_state(transaction)
+
+    def _settled(self, transaction: Transaction, passing: TransactionState) -> TransactionState:
+        """The state once it is another than a passing one."""
+        pause, until = FIRST_LOOK, time.monotonic() + COMMIT_SECONDS
+        while (state := self.state(transaction)) is passing:
+            if time.monotonic() > until:
+                raise RequestFailed(
+                    f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
+                    where=f"{transaction.stream}, {transaction.id}",
+                    todo="The controller goes on with it; look later.",
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
+        return state
+
+    def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+        infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))
+        if any((info.write_offset if info else 0) != lengths.get(segment, 0) for segment, info in infos.items()):
+            raise RequestFailed(
+                "a transaction does not hold what was written to it (its lease was over before the commit?)",
+                where=f"{transaction.stream}, {transaction.id}",
+                todo="Nothing was committed; write again, with a longer lease if the server allows one.",
+            )
+
+    def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
+        def request(number: int, segment: SegmentId, token: str) -> Command:
+            name = segment.in_stream(target.stream)
+            return wire.MergeSegments(number, name + _part(target), name + _part(source), token, 0)
+
+        for segment, answer in self._stores.ask_all(target.stream, segments, request, write=True):
+            if not isinstance(answer, wire.SegmentsMerged | wire.NoSuchSegment):
+                raise refusal(answer, self._stores.name(target.stream, segment))
+
+
+def _part(transaction: Transaction) -> str:
+    """What the name of a transaction's segment has beyond that of the segment it will be merged into."""
+    return f"#transaction.{transaction.id.hex}"

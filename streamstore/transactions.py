@@ -1,0 +1,117 @@
+"""Transactions: events that become readable together, or never. What a store may offer beside `StreamStore`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from streamstore.model import KeyRange, SegmentId, StreamName
+from streamstore.store import SegmentAppender
+
+__all__ = ["Transaction", "TransactionState", "Transactions", "Written"]
+
+
+class TransactionState(StrEnum):
+    """What became of a transaction."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    """It never was, or it ended so long ago that the store forgot how."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its events are readable, or will be without anybody doing more."""
+        return self in {TransactionState.COMMITTING, TransactionState.COMMITTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """An open transaction; small, made to travel to other processes.
+
+    Attributes:
+        stream: the stream. id: its id in the stream.
+        segments: its parts with their key ranges: one for each segment that was open when it began. Their ids are the
+            transaction's own: the number of the segment, but the epoch in which the transaction began.
+    """
+
+    stream: StreamName
+    id: UUID
+    segments: Mapping[SegmentId, KeyRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A transaction and what its writer knows to have put into it.
+
+    Attributes:
+        transaction: open. lengths: acknowledged bytes by segment; segments without any may be absent.
+    """
+
+    transaction: Transaction
+    lengths: Mapping[SegmentId, int]
+
+
+class Transactions(ABC):
+    """Transactions of one store.
+
+    Every method raises what `StreamStore` says for all of its methods.
+    """
+
+    @abstractmethod
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        """Open a transaction that the store aborts if it is neither pinged nor ended for ``lease`` seconds.
+
+        Raises:
+            RequestFailed: the store does not allow such a lease.
+        """
+
+    @abstractmethod
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        """Keep it open for another ``lease`` seconds.
+
+        Raises:
+            TransactionEnded: it is not open any more.
+        """
+
+    @abstractmethod
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        """Open one of the transaction's parts; nobody sees what is appended before the commit."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        """Move what several transactions hold to the end of the first one, in their order; no bytes are moved.
+
+        The others are to be aborted afterwards. If this fails, abort all of them.
+
+        Args:
+            parts: one at least.
+
+        Returns:
+            The first one's transaction, which now holds everything.
+
+        Raises:
+            RequestFailed: they began in different epochs of the stream, or one does not hold what was put into it.
+        """
+
+    @abstractmethod
+    def commit(self, transaction: Transaction) -> TransactionState:
+        """Make its events readable, all of them, and wait until they are; one that is committed already stays so.
+
+        Returns:
+            ``COMMITTED``, or the state of one that cannot be committed any more.
+        """
+
+    @abstractmethod
+    def abort(self, transaction: Transaction) -> None:
+        """Drop its events; one that has ended already stays as it is."""
+
+    @abstractmethod
+    def state(self, transaction: Transaction) -> TransactionState:
+        """What became of it."""

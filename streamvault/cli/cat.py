@@ -1,0 +1,137 @@
+"""`streamvault cat`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparkrun.progress import Progress
+from streamvault.cli.options import (
+    ArchiveArgument,
+    FromCut,
+    Generation,
+    Json,
+    LogLevel,
+    LogLevelOption,
+    ToCut,
+    read_cut,
+)
+from streamvault.cli.output import Results
+from streamvault.cli.running import run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["cat"]
+
+ROWS_AT_ONCE = 1024
+"""How many events are made text before they are written."""
+
+
+class Format(StrEnum):
+    """How events are written."""
+
+    RAW = "raw"
+    JSONL = "jsonl"
+    HEX = "hex"
+
+
+def cat(
+    archive: ArchiveArgument,
+    *,
+    from_cut: FromCut = None,
+    to_cut: ToCut = None,
+    generation: Generation = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many events.", show_default=False)
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="raw: payloads as they are, nothing between them. jsonl: a line of JSON for each event, its payload "
+            "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
+        ),
+    ] = Format.RAW,
+    as_json: Json = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> int:
+    """Write an archive's events to standard output, in the stream's order.
+
+    With --json, one object whose list 'events' has what the lines of --format jsonl have.
+    """
+
+    def work(_: Progress) -> Iterator[bytes]:
+        from streamvault.reading import read_archive
+
+        rows = as_json or form is Format.JSONL
+        batches = read_archive(
+            archive,
+            from_cut=read_cut(from_cut, "--from"),
+            to_cut=read_cut(to_cut, "--to"),
+            generation=generation,
+            columns=["pointer", "epoch", "segment", "offset", "length", "payload"] if rows else ["payload"],
+        )
+        pieces = _first(batches, limit)
+        if as_json:
+            return _as_one_object(archive, pieces)
+        return map(_as_lines if rows else _WRITERS[form], pieces)
+
+    # The result is written as it comes, so it is the same whether a person or a program reads it.
+    return run(work, show=_write, document=lambda _: {}, as_json=False, log_level=log_level)
+
+
+def _write(results: Results, pieces: Iterator[bytes]) -> None:
+    for piece in pieces:
+        results.raw(piece)
+
+
+def _first(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first events, a few at a time."""
+    left = limit
+    for batch in batches:
+        for low in range(0, batch.num_rows, ROWS_AT_ONCE):
+            if left is not None and left <= 0:
+                return
+            piece = batch.slice(low, ROWS_AT_ONCE if left is None else min(ROWS_AT_ONCE, left))
+            if left is not None:
+                left -= piece.num_rows
+            yield piece
+
+
+def _as_lines(batch: pa.RecordBatch) -> bytes:
+    return b"".join(line + b"\n" for line in map(_line, batch.to_pylist()))
+
+
+def _as_one_object(archive: str, pieces: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    yield b'{"archive": ' + json.dumps(archive).encode() + b', "events": ['
+    comma = b""
+    for batch in pieces:
+        yield comma + b", ".join(map(_line, batch.to_pylist()))
+        comma = b", "
+    yield b"]}\n"
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    payload: bytes = row.pop("payload")
+    try:
+        row["text"] = payload.decode()
+    except UnicodeDecodeError:
+        row["base64"] = base64.b64encode(payload).decode()
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def _raw(batch: pa.RecordBatch) -> bytes:
+    return b"".join(batch.column(0).to_pylist())
+
+
+def _hex(batch: pa.RecordBatch) -> bytes:
+    return b"".join(payload.hex().encode() + b"\n" for payload in batch.column(0).to_pylist())
+
+
+_WRITERS = {Format.RAW: _raw, Format.HEX: _hex}

@@ -1,0 +1,85 @@
+"""How far the next micro-batch of a stream goes: from one cut to a later one.
+
+A batch holds nothing of a segment and of one of its successors both: Spark reads all of a batch at once, so events of
+one key would come in any order. Successors are begun when what they follow was read to its end by an earlier batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamstore.cuts import segments_between
+from streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription, pairwise_epochs
+
+__all__ = ["advance", "share_out"]
+
+Infos = Callable[[Sequence[SegmentId]], Mapping[SegmentId, SegmentInfo | None]]
+
+
+def advance(
+    described: StreamDescription, infos: Infos, start: StreamCut, limit: StreamCut | None = None
+) -> dict[SegmentId, int]:
+    """Where each segment of the next batch ends if nothing else bounds it; with the segments, the batch's end cut.
+
+    Args:
+        described: the stream now.
+        infos: asks the store of segments; None for one that is gone, which counts as read to its end.
+        start: where the batch begins.
+        limit: a cut that is not passed; it may lie beyond the tail. None for no limit.
+
+    Returns:
+        Segment → offset to read up to: a stream cut. Segments that were read to their ends have made place for their
+        successors, which begin at 0.
+    """
+    between = {} if limit is None else segments_between(described, start, limit)
+    front = dict(start.offsets)
+    known = dict(infos(list(front)))
+    for before, after in pairwise_epochs(described.epochs):
+        for left, entered in _replaced(before, after):
+            if not left <= front.keys() or not (limit is None or entered <= between.keys()):
+                continue
+            if all(_is_read(known[segment], front[segment]) for segment in left):
+                for segment in left:
+                    del front[segment]
+                known |= infos(sorted(entered))
+                front |= dict.fromkeys(entered, 0)
+    limits = {segment: end for segment, (_, end) in between.items()}
+    return {segment: _until(known[segment], offset, limits.get(segment)) for segment, offset in front.items()}
+
+
+def share_out(wanted: Mapping[SegmentId, int], most: int) -> dict[SegmentId, int]:
+    """Bytes of each segment, so that all together have at most ``most`` and each its share, but a byte at least.
+
+    Args:
+        wanted: bytes that each has. Segments without any are left out of the result.
+        most: bytes.
+    """
+    total = sum(wanted.values())
+    if total <= most:
+        return {segment: size for segment, size in wanted.items() if size}
+    return {segment: max(1, size * most // total) for segment, size in wanted.items() if size}
+
+
+def _replaced(before: Epoch, after: Epoch) -> list[tuple[set[SegmentId], set[SegmentId]]]:
+    """What a scale seals and opens, in groups that own the same keys: each group is replaced at once."""
+    sealed = [(segment, held) for segment, held in before.segments.items() if segment not in after.segments]
+    opened = [(segment, held) for segment, held in after.segments.items() if segment not in before.segments]
+    groups: list[tuple[set[SegmentId], set[SegmentId]]] = []
+    reach = -1.0
+    for old, (segment, held) in sorted(
+        [(True, one) for one in sealed] + [(False, one) for one in opened], key=lambda item: (item[1][1].low, item[0])
+    ):
+        if held.low >= reach:
+            groups.append((set(), set()))
+        groups[-1][0 if old else 1].add(segment)
+        reach = max(reach, held.high)
+    return groups
+
+
+def _is_read(info: SegmentInfo | None, offset: int) -> bool:
+    return info is None or (info.sealed and offset >= info.write_offset)
+
+
+def _until(info: SegmentInfo | None, offset: int, limit: int | None) -> int:
+    end = offset if info is None else info.write_offset
+    return max(offset, end if limit is None else min(end, limit))

@@ -1,0 +1,127 @@
+"""The format ``streamvault``: an archive of any layout, one partition for each range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from manifests.archive import Archive
+from manifests.selection import ArchivedPart, check_boundaries, select_parts
+from objectstore.uri import RootAddress
+from streamstore.model import StreamCut, StreamName
+from streamvault.reading import READ_WINDOW, read_part
+from streamvault.spark.bounds import Bounds
+from streamvault.spark.columns import arrow_schema, spark_schema
+from streamvault.spark.options import Options
+
+__all__ = ["ArchiveReader", "ArchiveSource", "PartPartition"]
+
+_OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options say."""
+
+    root: RootAddress
+    stream: StreamName
+    generation: int | None
+    from_cut: StreamCut | None
+    to_cut: StreamCut | None
+    columns: list[str] | None
+
+
+def _read_options(given: Mapping[str, str]) -> _Asked:
+    options = Options("streamvault", given, _OPTIONS)
+    archive = options.text("path")
+    if archive is None:
+        raise options.wrong("path", "it is missing", 'Write load("ROOT/SCOPE/STREAM").')
+    root, scope, name = RootAddress.parse(archive).split()
+    stream = StreamName(scope, name)
+    start = options.cut(stream, "from", "startingOffsets", default="earliest")
+    end = options.cut(stream, "to", "endingOffsets", default="latest")
+    if start == "latest" or end == "earliest":
+        name = "from" if start == "latest" else "to"
+        raise options.wrong(name, f"{start if name == 'from' else end!s} leaves nothing to read")
+    return _Asked(
+        root,
+        stream,
+        options.number("generation", least=1),
+        start if isinstance(start, StreamCut) else None,
+        end if isinstance(end, StreamCut) else None,
+        options.words("columns"),
+    )
+
+
+class ArchiveSource(DataSource):
+    """See `streamvault.spark`; the options are described in docs/guide/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "streamvault"
+
+    def schema(self) -> StructType:
+        """An event's columns."""
+        return spark_schema(_read_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> ArchiveReader:
+        """Reads once, what the archive held when the query was planned."""
+        return ArchiveReader(_read_options(self.options), schema)
+
+
+class PartPartition(InputPartition):
+    """A range, or the part of it that lies between the cuts."""
+
+    def __init__(self, part: ArchivedPart) -> None:
+        self.part = part
+
+
+class ArchiveReader(DataSourceReader):
+    """Plans and reads ranges; manifests are read once, on the driver.
+
+    Args:
+        asked: the options. schema: what Spark wants to have.
+    """
+
+    def __init__(self, asked: _Asked, schema: StructType) -> None:
+        self._asked = asked
+        self._schema = arrow_schema(schema)
+        self._root = asked.root.resolve()
+        self._bounds = Bounds()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Remember what filters on epoch, segment and offset leave out; Spark applies all of them to the rows."""
+        self._bounds.take(filters)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges in which events may pass the filters."""
+        asked = self._asked
+        archive = Archive(self._root.open(), asked.stream)
+        parts = [
+            part
+            for part in select_parts(archive.history(asked.generation), asked.from_cut, asked.to_cut)
+            if self._bounds.meet(part.segment, part.start, part.end)
+        ]
+        check_boundaries(archive.store, archive.prefix, asked.stream, parts)
+        # Spark takes an empty list for one partition without a value
+        return [PartPartition(part) for part in parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A range's events."""
+        if not isinstance(partition, PartPartition):
+            return
+        archive = Archive(self._root.open(), self._asked.stream)
+        yield from read_part(
+            archive.store,
+            archive.prefix,
+            archive.stream,
+            partition.part,
+            schema=self._schema,
+            window=READ_WINDOW,
+        )

@@ -1,0 +1,144 @@
+"""The format ``pravega`` as a stream that grows: micro-batches between two stream cuts, which are the offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from streamstore.cuts import is_before
+from streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamstore.store import StreamStore
+from streamstore.walking import EventWalk
+from streamvault.spark.advancing import advance, share_out
+from streamvault.spark.columns import arrow_schema
+from streamvault.spark.reading import Reading
+from streamvault.spark.selecting import as_cut, infos_if_there, select_stretches
+from streamvault.spark.stretches import Stretch, StretchPartition, between, cut_walked, read_stretch
+
+__all__ = ["PravegaStreamReader"]
+
+
+class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches and reads them. An offset is a stream cut, as JSON: ``{"scope/stream/N.#epoch.E": offset}``.
+
+    Args:
+        reading: the options. schema: what Spark wants to have.
+    """
+
+    def __init__(self, reading: Reading, schema: StructType) -> None:
+        self._reading = reading
+        self._schema = arrow_schema(schema)
+        self._until: StreamCut | None = reading.to_cut if isinstance(reading.to_cut, StreamCut) else None
+        self._boundaries: dict[tuple[SegmentId, int, int], list[int]] = {}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  (Spark's name)
+        """Where a query without a checkpoint begins."""
+        with self._reading.address.lend() as store:
+            described = store.describe(self._reading.stream)
+            start = as_cut(described, self._reading.from_cut)
+            fails = self._reading.fail_on_data_loss
+            select_stretches(described, store, start, described.tail, fail_on_data_loss=fails)
+            return start.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What ``maxBytesPerTrigger`` says."""
+        most = self._reading.max_bytes
+        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
+        reading = self._reading
+        with reading.address.lend() as store:
+            described = store.describe(reading.stream)
+            begin = StreamCut.from_json(start, reading.stream)
+            infos = partial(infos_if_there, store, reading.stream)
+            ahead = advance(described, infos, begin, self._until)
+            end = StreamCut(reading.stream, ahead)
+            # before Spark notes the batch down
+            select_stretches(described, store, begin, end, fail_on_data_loss=reading.fail_on_data_loss)
+            if isinstance(limit, ReadMaxBytes):
+                end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
+            return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        """Where the stream ends now, for the query's progress."""
+        with self._reading.address.lend() as store:
+            return store.describe(self._reading.stream).tail.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes to the stream from now on is not read."""
+        with self._reading.address.lend() as store:
+            described = store.describe(self._reading.stream)
+            # the query's own end may lie before the tail
+            self._until = _earlier(described, self._until, described.tail)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """A batch's stretches; the same events for the same two cuts."""
+        reading = self._reading
+        with reading.address.lend() as store:
+            described = store.describe(reading.stream)
+            begin, until = (StreamCut.from_json(cut, reading.stream) for cut in (start, end))
+            found = select_stretches(described, store, begin, until, fail_on_data_loss=reading.fail_on_data_loss)
+            return [StretchPartition(one) for part in found for one in self._cut(store, *part)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A stretch's events."""
+        reading = self._reading
+        assert isinstance(partition, StretchPartition)  # noqa: S101
+        with reading.address.lend() as store:
+            yield from read_stretch(
+                store, reading.stream, partition.stretch, self._schema, fail_on_data_loss=reading.fail_on_data_loss
+            )
+
+    def _bounded(
+        self,
+        store: StreamStore,
+        begin: StreamCut,
+        ahead: dict[SegmentId, int],
+        most: int,
+    ) -> dict[SegmentId, int]:
+        """The batch's end with some bytes at most.
+
+        Where the last event ends that fits is known only by walking there, so the driver reads what the tasks will
+        read too. It remembers boundaries on the way, so that the tasks can be many.
+        """
+        reading = self._reading
+        lost = not reading.fail_on_data_loss
+        infos = infos_if_there(store, reading.stream, list(ahead)) if lost else {}
+        low: dict[SegmentId, int] = {}
+        for segment in ahead:
+            info = infos.get(segment)
+            low[segment] = max(begin.offsets.get(segment, 0), info.start_offset if info else 0)
+        shares = share_out({segment: max(0, end - low[segment]) for segment, end in ahead.items()}, most)
+        ends = {segment: begin.offsets.get(segment, 0) for segment in ahead}
+        self._boundaries.clear()
+        for segment, size in shares.items():
+            walk = EventWalk(
+                store,
+                reading.stream,
+                segment,
+                start=low[segment],
+                high=min(low[segment] + size, ahead[segment]),
+                segment_end=ahead[segment],
+            )
+            found = cut_walked(walk, reading.range_size)
+            ends[segment] = walk.end
+            self._boundaries[segment, low[segment], walk.end] = found
+        return ends
+
+    def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[Stretch]:
+        found = self._boundaries.get((segment, start, end))
+        if found is None and self._reading.boundaries == "walked":
+            walk = EventWalk(store, self._reading.stream, segment, start=start, high=end, segment_end=end)
+            found = cut_walked(walk, self._reading.range_size)
+        return between(segment, found or [start, end])
+
+
+def _earlier(described: StreamDescription, wanted: StreamCut | None, tail: StreamCut) -> StreamCut:
+    """A query's own end if it lies before the tail for every key; else the tail."""
+    return wanted if wanted is not None and is_before(described, wanted, tail) else tail

@@ -1,0 +1,70 @@
+"""The options of reading a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamstore.model import StreamCut, StreamName
+from streamstore.uri import StoreAddress
+from streamvault.spark.options import Options, stream_of
+
+__all__ = ["Reading", "read_options"]
+
+_OPTIONS = (
+    "path", "controller", "scope", "stream", "from", "to", "startingOffsets", "endingOffsets", "failOnDataLoss",
+    "boundaries", "rangeSize", "columns", "maxBytesPerTrigger",
+)  # fmt: skip
+_RANGE_SIZE = 64 * 1024 * 1024
+_LEAST_RANGE_SIZE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the options of a read say.
+
+    Attributes:
+        address, stream: where from.
+        from_cut, to_cut: a cut, ``earliest`` or ``latest``.
+        fail_on_data_loss: whether events that are gone end the query.
+        boundaries: how segments are cut: ``segment`` (not at all), ``walked`` or ``guessed``. range_size: bytes.
+        max_bytes: of a micro-batch; None for no limit.
+        columns: the wanted ones; None for all.
+    """
+
+    address: StoreAddress
+    stream: StreamName
+    from_cut: StreamCut | str
+    to_cut: StreamCut | str
+    fail_on_data_loss: bool
+    boundaries: str
+    range_size: int
+    max_bytes: int | None
+    columns: list[str] | None
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Reading:
+    """The options of a read.
+
+    Raises:
+        Usage, InvalidCut, InvalidName: one cannot be meant; says which.
+    """
+    options = Options("pravega", given, _OPTIONS)
+    address, stream = stream_of(options)
+    range_size = options.size("rangeSize") or _RANGE_SIZE
+    if range_size < _LEAST_RANGE_SIZE:
+        raise options.wrong("rangeSize", f"a range has {_LEAST_RANGE_SIZE} bytes at least")
+    max_bytes = options.size("maxBytesPerTrigger")
+    if max_bytes == 0:
+        raise options.wrong("maxBytesPerTrigger", "with 0 bytes nothing is ever read")
+    return Reading(
+        address,
+        stream,
+        options.cut(stream, "from", "startingOffsets", default="latest" if streaming else "earliest"),
+        options.cut(stream, "to", "endingOffsets", default="latest"),
+        options.flag("failOnDataLoss", default=True),
+        options.choice("boundaries", ("segment", "walked", "guessed")),
+        range_size,
+        max_bytes,
+        options.words("columns"),
+    )

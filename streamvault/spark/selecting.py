@@ -1,0 +1,94 @@
+"""What of a stream's segments lies between two cuts, and what of that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamstore.cuts import is_before, segments_between
+from streamstore.errors import InvalidCut, NoSuchSegment
+from streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
+from streamstore.store import StreamStore
+from streamvault.spark.stretches import DataLoss
+
+__all__ = ["as_cut", "infos_if_there", "select_stretches"]
+
+
+def as_cut(described: StreamDescription, wanted: StreamCut | str) -> StreamCut:
+    """A cut, or what ``earliest`` and ``latest`` mean now.
+
+    Raises:
+        InvalidCut: the cut is not one of the stream, or lies beyond its tail.
+    """
+    if isinstance(wanted, StreamCut):
+        if not is_before(described, wanted, described.tail):
+            raise InvalidCut("the stream cut lies beyond the stream's tail", where=str(wanted.to_json()))
+        return wanted
+    return described.head if wanted == "earliest" else described.tail
+
+
+def select_stretches(
+    described: StreamDescription, store: StreamStore, start: StreamCut, end: StreamCut, *, fail_on_data_loss: bool
+) -> list[tuple[SegmentId, int, int]]:
+    """Segment, first offset and end of all that can be read between two cuts, in the stream's order.
+
+    Raises:
+        DataLoss: some of it is truncated away, and that matters.
+        InvalidCut: ``start`` does not lie before ``end``, or a cut names an offset beyond a segment's end.
+    """
+    wanted = segments_between(described, start, end)
+    infos = infos_if_there(store, described.name, list(wanted))
+    found = []
+    for segment, (low, high) in wanted.items():
+        info = infos[segment]
+        first = _first(described, info, segment, low)
+        if first is None or info is None:
+            if fail_on_data_loss and high != low:
+                raise _gone(described.name, segment, "the segment is gone")
+            continue
+        stop = info.write_offset if high is None else high
+        if max(low, stop) > info.write_offset:
+            where = f"offset {max(low, stop)} of {segment.in_stream(described.name)}"
+            raise InvalidCut(f"the stream cut lies beyond the segment's end ({info.write_offset})", where=where)
+        if fail_on_data_loss and first > low and stop > low:
+            raise _gone(described.name, segment, f"the segment begins at {first} now, not at {low}")
+        if first < stop:
+            found.append((segment, first, stop))
+    return found
+
+
+def infos_if_there(
+    store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]
+) -> Mapping[SegmentId, SegmentInfo | None]:
+    """What the store says of each segment; None for one that is gone."""
+    try:
+        return {info.segment: info for info in store.segment_info(stream, segments)}
+    except NoSuchSegment:
+        return {segment: _info(store, stream, segment) for segment in segments}
+
+
+def _info(store: StreamStore, stream: StreamName, segment: SegmentId) -> SegmentInfo | None:
+    try:
+        return store.segment_info(stream, [segment])[0]
+    except NoSuchSegment:
+        return None
+
+
+def _first(described: StreamDescription, info: SegmentInfo | None, segment: SegmentId, low: int) -> int | None:
+    """The first offset from ``low`` on that the stream still has; None if the segment lies before the stream's head."""
+    if info is None:
+        return None
+    if segment in described.head.offsets:
+        return max(low, info.start_offset, described.head.offsets[segment])
+    ranges = described.ranges()
+    held = ranges[segment]
+    if any(other.epoch > segment.epoch and held.overlaps(ranges[other]) for other in described.head.offsets):
+        return None
+    return max(low, info.start_offset)
+
+
+def _gone(stream: StreamName, segment: SegmentId, what: str) -> DataLoss:
+    return DataLoss(
+        f"events that should be read are truncated away: {what}",
+        where=segment.in_stream(stream),
+        todo="Start at 'earliest', or set failOnDataLoss to false to go on with what is left.",
+    )

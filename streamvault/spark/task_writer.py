@@ -1,0 +1,155 @@
+"""What one task writes: its rows, routed to segments, into a transaction of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from problems import Problem, Usage
+from streamstore.framing import MAX_BLOCK_BYTES, frame_into
+from streamstore.model import SegmentId
+from streamstore.routing import SegmentRouter
+from streamstore.store import SegmentAppender
+from streamstore.transactions import Transaction, Transactions, Written
+from streamvault.spark.writing import Writing
+
+__all__ = ["write_rows"]
+
+_BUFFERS_BYTES = 32 * 1024 * 1024
+"""What all segments' buffers may hold together."""
+
+_BLOCK_BYTES = (64 * 1024, 1024 * 1024)
+"""A segment's buffer is sent when it has so much: the least and the most, by the number of segments."""
+
+_IN_FLIGHT = 2
+
+
+def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[pa.RecordBatch]) -> Written | None:
+    """Write rows into a transaction, which stays open; None if there are no rows.
+
+    Memory: a batch and the segments' buffers.
+
+    Raises:
+        Usage: an event is null. NotAnEvent: one is larger than 8 MiB.
+        Problem: as the store says. The transaction is aborted then.
+    """
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return None
+    transaction = transactions.begin(writing.stream, writing.lease)
+    try:
+        with _Pinger(transactions, transaction, writing.lease) as pinger, ExitStack() as stack:
+            segments = _Segments(transactions, transaction, stack)
+            _add(writing, segments, first)
+            for batch in batches:
+                pinger.check()
+                _add(writing, segments, batch)
+            lengths = segments.finish()
+        # what the other tasks still need is counted from here
+        transactions.ping(transaction, writing.lease)
+    except BaseException:
+        with suppress(Problem):
+            transactions.abort(transaction)
+        raise
+    return Written(transaction, lengths)
+
+
+def _add(writing: Writing, segments: _Segments, batch: pa.RecordBatch) -> None:
+    events, keys = batch.column(writing.event), None
+    if events.null_count:
+        raise Usage("an event is null", where=f"column event, to {writing.stream}", todo="Leave such rows out.")
+    if writing.routing_key is not None:
+        keys = batch.column(writing.routing_key)
+    segments.add(events.cast(pa.large_binary()), segments.places(keys, batch.num_rows))
+
+
+class _Segments:
+    """The transaction's parts of the segments, with a buffer each."""
+
+    def __init__(self, transactions: Transactions, transaction: Transaction, stack: ExitStack) -> None:
+        self._transactions = transactions
+        self._transaction = transaction
+        self._stack = stack
+        self._router = SegmentRouter(transaction.segments)
+        count = len(self._router.segments)
+        self._block = min(_BLOCK_BYTES[1], max(_BLOCK_BYTES[0], _BUFFERS_BYTES // count))
+        self._buffers = [bytearray() for _ in range(count)]
+        self._appenders: dict[int, SegmentAppender] = {}
+        self._random = np.random.default_rng()
+
+    def places(self, keys: pa.Array | None, count: int) -> npt.NDArray[np.intp]:
+        """Each row's place in the router's segments: by its routing key, anywhere if it has none."""
+        if keys is None or keys.null_count == len(keys):
+            return self._router.indexes(self._random.random(count))
+        encoded = pc.dictionary_encode(keys)
+        places = np.array([self._router.index_of(key) for key in encoded.dictionary.to_pylist()], np.intp)
+        found: npt.NDArray[np.intp] = places[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+        if keys.null_count:
+            anywhere = np.asarray(keys.is_null())
+            found[anywhere] = self._router.indexes(self._random.random(int(anywhere.sum())))
+        return found
+
+    def add(self, events: pa.Array, places: npt.NDArray[np.intp]) -> None:
+        """Take events in their order."""
+        for event, place in zip(events.to_pylist(), places.tolist(), strict=True):
+            buffer = self._buffers[place]
+            frame_into(buffer, event)
+            if len(buffer) >= self._block:
+                self._send(place)
+
+    def finish(self) -> dict[SegmentId, int]:
+        """Send what is left and wait until the store has it all; returns the bytes of each segment."""
+        for place, buffer in enumerate(self._buffers):
+            if buffer:
+                self._send(place)
+        return {self._router.segments[place]: appender.flush() for place, appender in self._appenders.items()}
+
+    def _send(self, place: int) -> None:
+        block = memoryview(self._buffers[place])
+        self._buffers[place] = bytearray()
+        appender = self._appenders.get(place)
+        if appender is None:
+            opened = self._transactions.appender(self._transaction, self._router.segments[place], in_flight=_IN_FLIGHT)
+            appender = self._appenders[place] = self._stack.enter_context(opened)
+        for low in range(0, len(block), MAX_BLOCK_BYTES):
+            appender.append(block[low : low + MAX_BLOCK_BYTES])
+
+
+class _Pinger:
+    """Keeps a transaction open while rows come slowly."""
+
+    def __init__(self, transactions: Transactions, transaction: Transaction, lease: float) -> None:
+        self._transactions = transactions
+        self._transaction = transaction
+        self._lease = lease
+        self._done = threading.Event()
+        self._failure: Problem | None = None
+        self._thread = threading.Thread(target=self._ping, name="transaction", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what keeping it open has met."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _ping(self) -> None:
+        while not self._done.wait(self._lease / 3):
+            try:
+                self._transactions.ping(self._transaction, self._lease)
+            except Problem as problem:
+                self._failure = problem
+                return

@@ -1,0 +1,283 @@
+"""The Spark data sources on a real Spark, Pravega and MinIO: round trips, filters, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from sparkrun.java import java_home
+from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.routing import SegmentRouter
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import export_stream
+from streamvault.spark import register
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.servers.spark_cluster import SparkCluster
+from tests.streams import append_events, events_of, make_stream
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
+
+RANGE_SIZE = 32 * 1024
+
+
+def environment(minio: S3Server) -> dict[str, str]:
+    return {
+        **minio.environment(),
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def settings(builder: SparkSession.Builder) -> SparkSession:
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    return builder.config(map=quiet).config("spark.driver.memory", "512m").getOrCreate()
+
+
+@pytest.fixture(scope="module")
+def spark(minio: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A user's own session, gone after the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(minio).items():
+            patch.setenv(name, value)
+        patch.chdir(tmp_path_factory.mktemp("spark"))
+        spark = settings(SparkSession.builder.master("local[2]"))
+        register(spark)
+        yield spark
+        end(spark)
+
+
+def end(spark: SparkSession) -> None:
+    gateway = SparkContext._gateway
+    spark.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture
+def bucket(minio: S3Server, bucket_name: str) -> str:
+    minio.make_bucket(bucket_name)
+    return bucket_name
+
+
+@pytest.fixture(scope="module")
+def store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def source(store: StreamStore) -> StreamName:
+    """A stream with all kinds of scales and its head truncated; nobody changes it."""
+    name = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
+    make_stream(store, name, events=1500, largest=100_000)
+    return name
+
+
+def target(store: StreamStore, scope: str, segments: int = 3) -> StreamName:
+    name = StreamName(scope, f"target-{uuid.uuid4().hex[:8]}")
+    store.create_scope(scope)
+    store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+    return name
+
+
+def wanted(store: StreamStore, stream: StreamName) -> list[tuple[object, ...]]:
+    """Every event's columns, in the stream's order."""
+    return [
+        (
+            *(stream.scope, stream.stream, pointer.segment.epoch, pointer.segment.number),
+            *(pointer.offset, pointer.length, str(pointer), payload),
+        )
+        for pointer, payload in events_of(store, stream)
+    ]
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return [(*row[:7], bytes(row[7])) for row in frame.collect()]
+
+
+def test_all_columns_of_a_stream(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName
+) -> None:
+    frame = (
+        spark.read.format("pravega")
+        .option("controller", pravega.uri)
+        .option("scope", source.scope)
+        .option("stream", source.stream)
+    )
+    assert rows(frame.load()) == wanted(store, source)
+    narrow = frame.option("columns", "length,offset").load()
+    assert narrow.columns == ["length", "offset"]
+    assert narrow.selectExpr("sum(length)").first()[0] == sum(row[5] for row in wanted(store, source))  # type: ignore[misc,index]
+
+
+def test_all_columns_of_an_archive_and_only_the_ranges_that_are_needed(
+    spark: SparkSession,
+    pravega: PravegaServer,
+    bucket: str,
+    store: StreamStore,
+    source: StreamName,
+) -> None:
+    events = wanted(store, source)
+    for layout, compress in (("events", ""), ("chunks", "zstd")):
+        root = f"s3://{bucket}/{layout}"
+        report = export_stream(
+            f"{pravega.uri}/{source}",
+            root,
+            layout=layout,  # type: ignore[arg-type]
+            compress=compress,  # type: ignore[arg-type]
+            range_size=RANGE_SIZE,
+            master="inline[2]",
+        )
+        frame = spark.read.format("streamvault").load(f"{root}/{source}")
+        assert rows(frame) == events
+        assert frame.rdd.getNumPartitions() == report.ranges
+        one = events[len(events) // 2]
+        chosen = frame.filter(f"epoch = {one[2]} and segment = {one[3]} and offset = {one[4]}")
+        assert chosen.rdd.getNumPartitions() == 1
+        assert rows(chosen) == [one]
+        nothing = frame.filter("segment = 999")
+        assert (nothing.rdd.getNumPartitions(), nothing.count()) == (1, 0)
+
+
+def test_a_bad_option_says_so_in_one_line(spark: SparkSession) -> None:
+    with pytest.raises(
+        PySparkException, match=r"there is no such option: option startat of format pravega\. There are"
+    ):
+        spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
+
+
+def test_what_is_truncated_fails_a_read_unless_it_may(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str
+) -> None:
+    name = target(store, scope_name, 1)
+    append_events(store, name, SegmentId(0, 0), [b"x" * 92] * 100)
+    store.truncate(StreamCut(name, {SegmentId(0, 0): 6000}))
+    start = json.dumps({f"{name}/0.#epoch.0": 1000})
+    reading = spark.read.format("pravega").option("startingOffsets", start)
+    with pytest.raises(PySparkException, match="begins at 6000 now, not at 1000"):
+        reading.load(f"{pravega.uri}/{name}").count()
+    assert reading.option("failOnDataLoss", "false").load(f"{pravega.uri}/{name}").count() == 40
+
+
+def test_a_write_is_all_or_nothing_and_a_named_one_is_there_once(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, scope_name: str
+) -> None:
+    name, events = target(store, scope_name), sorted(payload for _, payload in events_of(store, source))
+    frame = spark.read.format("pravega").load(f"{pravega.uri}/{source}")
+    written = frame.selectExpr("payload AS event", "pointer AS routing_key")
+    for _ in range(2):
+        named = written.write.format("pravega").mode("append").option("txnAppId", "test").option("txnVersion", 1)
+        named.save(f"{pravega.uri}/{name}")
+    assert sorted(payload for _, payload in events_of(store, name)) == events
+    router = SegmentRouter(store.describe(name).epochs[0].segments)
+    where = {payload: pointer.segment for pointer, payload in events_of(store, name)}
+    unique = {payload: str(pointer) for pointer, payload in events_of(store, source) if events.count(payload) == 1}
+    assert len(unique) > 500
+    for payload, key in unique.items():
+        assert where[payload] == router.segments[router.index_of(key)]
+    # the last of the tasks fails: nothing of the others is there
+    broken = written.selectExpr(
+        "IF(spark_partition_id() = 1, CAST(assert_true(length(event) < 0) AS BINARY), event) AS event"
+    )
+    with pytest.raises(PySparkException):
+        broken.write.format("pravega").mode("append").save(f"{pravega.uri}/{name}")
+    with pytest.raises(PySparkException, match="events cannot be overwritten"):
+        written.write.format("pravega").mode("overwrite").save(f"{pravega.uri}/{name}")
+    assert sorted(payload for _, payload in events_of(store, name)) == events
+
+
+def test_a_query_follows_a_scale(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str, tmp_path: Path
+) -> None:
+    first, second = target(store, scope_name, 1), target(store, scope_name, 2)
+    append_events(store, first, SegmentId(0, 0), [b"1"])
+    query = (
+        spark.readStream.format("pravega")
+        .option("startingOffsets", "earliest")
+        .load(f"{pravega.uri}/{first}")
+        .selectExpr("payload AS event")
+        .writeStream.format("pravega")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="100 milliseconds")
+        .start(f"{pravega.uri}/{second}")
+    )
+    try:
+        wait_for(store, second, [b"1"])
+        store.scale(first, [SegmentId(0, 0)], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+        append_events(store, first, SegmentId(1, 1), [b"2"])
+        append_events(store, first, SegmentId(1, 2), [b"3"])
+        # the target is scaled too: transactions begin in its new epoch
+        store.scale(second, [SegmentId(0, 0)], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)])
+        wait_for(store, second, [b"1", b"2", b"3"])
+        append_events(store, first, SegmentId(1, 2), [b"4"])
+        wait_for(store, second, [b"1", b"2", b"3", b"4"])
+        assert query.isActive
+    finally:
+        query.stop()
+
+
+ON_A_CLUSTER = """
+import sys
+from pyspark.sql import SparkSession
+from streamvault.spark import register
+
+master, stream, archive, copy = sys.argv[1:]
+spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+spark = spark.config("spark.driver.host", "127.0.0.1").config("spark.executor.memory", "512m").getOrCreate()
+register(spark)
+register(spark)
+events = spark.read.format("pravega").load(stream)
+events.selectExpr("payload AS event").write.format("pravega").mode("append").save(copy)
+print(events.count(), spark.read.format("streamvault").load(archive).count())
+"""
+
+
+def test_workers_that_do_not_have_the_code(
+    minio: S3Server,
+    spark_cluster: SparkCluster,
+    store: StreamStore,
+    source: StreamName,
+    tmp_path: Path,
+) -> None:
+    made, root = target(store, source.scope), f"file://{tmp_path}/vault"
+    export_stream(f"{store.uri}/{source}", root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", ON_A_CLUSTER, spark_cluster.master_url),
+            *(f"{store.uri}/{source}", f"{root}/{source}", f"{store.uri}/{made}"),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment(minio), **spark_cluster.environment()},
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    events = [payload for _, payload in events_of(store, source)]
+    assert done.stdout.split() == [str(len(events))] * 2
+    assert sorted(payload for _, payload in events_of(store, made)) == sorted(events)
+
+
+def wait_for(store: StreamStore, stream: StreamName, payloads: list[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while (found := sorted(payload for _, payload in events_of(store, stream))) != payloads:
+        assert found == payloads[: len(found)]
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)

@@ -1,0 +1,334 @@
+"""What the driver commits, with a kill at every point: a named write is there once, whatever happened before."""
+
+# ruff: noqa: ARG002  (an interface's arguments)
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from problems import Conflict, Failed, Problem
+from streamstore.framing import NotAnEvent
+from streamstore.local import LocalStore
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.routing import SegmentRouter
+from streamstore.store import SegmentAppender
+from streamstore.transactions import Transaction, Transactions, TransactionState, Written
+from streamvault.spark import task_writer
+from streamvault.spark.ledger import Ledger, Note
+from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
+from streamvault.spark.task_writer import write_rows
+from streamvault.spark.writing import Writing
+from tests.streams import events_of
+
+TARGET = StreamName("scope", "target")
+
+
+class Killed(BaseException):
+    """The driver is gone."""
+
+
+class Buffer(SegmentAppender):
+    """Appends to a list."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    @property
+    def offset(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def acknowledged(self) -> int:
+        return self.offset
+
+    def append(self, block: bytes | bytearray | memoryview) -> None:
+        self._parts.append(bytes(block))
+
+    def flush(self) -> int:
+        return self.offset
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedTransactions(Transactions):
+    """Transactions over the embedded store, which can be killed before any step."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self.held: dict[uuid.UUID, dict[SegmentId, list[bytes]]] = {}
+        self.states: dict[uuid.UUID, TransactionState] = {}
+        self.pings = 0
+        self.kill_before = ""
+
+    def _step(self, name: str) -> None:
+        if name == self.kill_before:
+            raise Killed(name)
+
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        made = Transaction(stream, uuid.uuid4(), self._store.describe(stream).epochs[-1].segments)
+        self.held[made.id] = {segment: [] for segment in made.segments}
+        self.states[made.id] = TransactionState.OPEN
+        return made
+
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        self.pings += 1
+
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        return Buffer(self.held[transaction.id][segment])
+
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        target = parts[0].transaction
+        for part in parts:
+            for segment, length in part.lengths.items():
+                assert sum(map(len, self.held[part.transaction.id][segment])) == length
+        for part in parts[1:]:
+            for segment in part.lengths:
+                self.held[target.id][segment] += self.held[part.transaction.id][segment]
+        return target
+
+    def commit(self, transaction: Transaction) -> TransactionState:
+        self._step("commit")
+        if self.states[transaction.id] is TransactionState.OPEN:
+            for segment, parts in self.held[transaction.id].items():
+                with self._store.appender(TARGET, segment) as appender:
+                    for part in parts:
+                        appender.append(part)
+            self.states[transaction.id] = TransactionState.COMMITTED
+        return self.states[transaction.id]
+
+    def abort(self, transaction: Transaction) -> None:
+        if self.states.get(transaction.id) is TransactionState.OPEN:
+            self.states[transaction.id] = TransactionState.ABORTED
+
+    def state(self, transaction: Transaction) -> TransactionState:
+        return self.states.get(transaction.id, TransactionState.UNKNOWN)
+
+
+class Place:
+    """The target, what writes to it, and what it holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = LocalStore(folder)
+        self.store.create_scope(TARGET.scope)
+        self.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
+        self.transactions = ScriptedTransactions(self.store)
+        self.store.transactions = lambda: self.transactions  # type: ignore[assignment,method-assign,return-value]
+
+    @contextmanager
+    def lend(self) -> Iterator[LocalStore]:
+        yield self.store
+
+    def writing(self, app: str = "", version: int | None = None, key: bool = False) -> Writing:
+        address: Any = SimpleNamespace(lend=self.lend)
+        return Writing(address, TARGET, 30, app, version, 0, 1 if key else None)
+
+    def task(self, *events: bytes, query: str = "query") -> TaskDone:
+        rows = iter([pa.record_batch({"event": pa.array(events, pa.binary())})])
+        return TaskDone(write_rows(self.writing(), self.transactions, rows), query)
+
+    @property
+    def events(self) -> list[bytes]:
+        return sorted(payload for _, payload in events_of(self.store, TARGET))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "streams")
+
+
+def kill_at_note(patch: pytest.MonkeyPatch, wanted: Callable[[Note], bool], *, after: bool) -> None:
+    really = Ledger.note
+
+    def note(self: Ledger, one: Note) -> None:
+        if wanted(one) and not after:
+            raise Killed
+        really(self, one)
+        if wanted(one):
+            raise Killed
+
+    patch.setattr(Ledger, "note", note)
+
+
+def test_nothing_is_there_before_the_commit_and_all_after_it(place: Place) -> None:
+    sink = PravegaSink(place.writing())
+    done = [place.task(b"a", b"b"), place.task(), place.task(b"c")]
+    assert place.events == []
+    sink.commit(done)
+    assert place.events == [b"a", b"b", b"c"]
+    assert set(place.transactions.states.values()) == {TransactionState.COMMITTED, TransactionState.ABORTED}
+    sink.commit([])
+    sink.commit([None, place.task()])
+    assert place.events == [b"a", b"b", b"c"]
+    assert list(place.store.list_streams(TARGET.scope)) == [TARGET]  # a write without a name keeps no notes
+
+
+def test_what_is_aborted_is_never_there(place: Place) -> None:
+    done = [place.task(b"a"), None]
+    PravegaSink(place.writing()).abort(done)
+    assert place.events == []
+    assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
+
+
+KILLS = ["before the note", "after the note", "before the commit", "after the commit", "after the second note"]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_batch_is_there_once_whenever_the_driver_is_killed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kill: str, expired: bool
+) -> None:
+    sink = PravegaStreamSink(place.writing())
+    sink.commit([place.task(b"0")], 0)
+    with monkeypatch.context() as patch:
+        match kill:
+            case "before the note":
+                kill_at_note(patch, lambda note: not note.committed, after=False)
+            case "after the note":
+                kill_at_note(patch, lambda note: not note.committed, after=True)
+            case "before the commit":
+                patch.setattr(place.transactions, "kill_before", "commit")
+            case "after the commit":
+                kill_at_note(patch, lambda note: note.committed, after=False)
+            case _:
+                kill_at_note(patch, lambda note: note.committed, after=True)
+        with pytest.raises(Killed):
+            sink.commit([place.task(b"1"), place.task(b"2")], 1)
+    if expired:  # what was open is aborted by the store
+        for number, state in place.transactions.states.items():
+            if state is TransactionState.OPEN:
+                place.transactions.states[number] = TransactionState.ABORTED
+    again = PravegaStreamSink(place.writing())
+    again.commit([place.task(b"1"), place.task(b"2")], 1)
+    again.commit([place.task(b"1"), place.task(b"2")], 1)
+    again.commit([place.task(b"3")], 2)
+    again.commit([place.task(b"1"), place.task(b"2")], 1)
+    assert place.events == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_nobody_knows_any_more_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = PravegaStreamSink(place.writing())
+    with monkeypatch.context() as patch:
+        kill_at_note(patch, lambda note: note.committed, after=False)
+        with pytest.raises(Killed):
+            sink.commit([place.task(b"1")], 0)
+    place.transactions.states.clear()
+    with pytest.raises(Failed, match="Pravega has forgotten the transaction"):
+        sink.commit([place.task(b"1")], 0)
+    assert place.events == [b"1"]
+
+
+def test_two_runs_of_one_query_do_not_both_write(place: Place) -> None:
+    first, second = (Ledger(place.store, TARGET, "query") for _ in range(2))
+    transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
+    assert first.newest() is second.newest() is None
+    first.note(Note(0, transactions[0], committed=False))
+    with pytest.raises(Conflict, match="somebody else writes under the same name"):
+        second.note(Note(0, transactions[1], committed=False))
+    newest = second.newest()
+    assert newest is not None
+    assert newest.transaction.id == transactions[0].id
+
+
+def test_names_are_apart(place: Place) -> None:
+    for app, version in itertools.product(("a", "b"), (5, 5, 6, 4)):
+        PravegaSink(place.writing(app, version)).commit([place.task(f"{app}{version}".encode())])
+    assert place.events == [b"a5", b"a6", b"b5", b"b6"]
+    for query in ("x", "y", "x"):
+        PravegaStreamSink(place.writing()).commit([place.task(query.encode(), query=query)], 0)
+    assert place.events == [b"a5", b"a6", b"b5", b"b6", b"x", b"y"]
+    with pytest.raises(Failed, match="which query this is"):
+        PravegaStreamSink(place.writing()).commit([place.task(b"z", query="")], 0)
+
+
+def test_notes_do_not_pile_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.spark.ledger._LONGEST_BYTES", 2000)
+    transaction = place.transactions.begin(TARGET, 30)
+    for version in range(60):
+        ledger = Ledger(place.store, TARGET, "query")
+        ledger.newest()
+        ledger.note(Note(version, transaction, committed=False))
+        ledger.note(Note(version, transaction, committed=True))
+    ledger = Ledger(place.store, TARGET, "query")
+    newest = ledger.newest()
+    assert newest is not None
+    assert (newest.version, newest.committed) == (59, True)
+    info = place.store.segment_info(ledger.stream, [SegmentId(0, 0)])[0]
+    assert info.write_offset - info.start_offset < 2500 < info.write_offset
+
+
+def test_events_go_to_the_segments_of_their_keys_in_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_writer, "_BLOCK_BYTES", (10, 100))
+    keys = [None if number % 10 == 0 else f"key-{number % 7}" for number in range(2000)]
+    events = [b"%s %d" % (str(key).encode(), number) for number, key in enumerate(keys)]
+    rows = pa.record_batch({"event": pa.array(events, pa.binary()), "routing_key": pa.array(keys, pa.string())})
+    batches = iter([rows.slice(0, 0), rows.slice(0, 700), rows.slice(700)])
+    written = write_rows(place.writing(key=True), place.transactions, batches)
+    assert written is not None
+    PravegaSink(place.writing()).commit([TaskDone(written, "")])
+    router = SegmentRouter(place.store.describe(TARGET).epochs[-1].segments)
+    found: dict[str, list[bytes]] = {}
+    anywhere = set()
+    for pointer, payload in events_of(place.store, TARGET):
+        key = payload.split()[0].decode()
+        if key == "None":
+            anywhere.add(pointer.segment)
+            continue
+        assert router.segments[router.index_of(key)] == pointer.segment
+        found.setdefault(key, []).append(payload)
+    for key, payloads in found.items():
+        assert payloads == [event for event, its in zip(events, keys, strict=True) if its == key]
+    assert len(anywhere) == 3
+    assert len(place.events) == 2000
+
+
+def test_strings_are_events_too(place: Place) -> None:
+    rows = iter([pa.record_batch({"event": ["ünï", ""]})])
+    PravegaSink(place.writing()).commit([TaskDone(write_rows(place.writing(), place.transactions, rows), "")])
+    assert place.events == [b"", "ünï".encode()]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"), [(None, "an event is null"), (bytes(8 * 1024 * 1024 + 1), "larger than an event may be")]
+)
+def test_what_is_no_event_leaves_nothing(place: Place, event: bytes | None, said: str) -> None:
+    rows = iter([pa.record_batch({"event": pa.array([b"good"], pa.binary())})] * 2)
+    bad = pa.record_batch({"event": pa.array([event], pa.binary())})
+    with pytest.raises(Problem, match=said) as caught:
+        write_rows(place.writing(), place.transactions, itertools.chain(rows, [bad]))
+    assert isinstance(caught.value, NotAnEvent) or caught.value.exit_code == 2
+    assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
+
+
+def test_the_largest_event_is_written_in_pieces(place: Place) -> None:
+    event = bytes(8 * 1024 * 1024)
+    done = place.task(event, b"small")
+    PravegaSink(place.writing()).commit([done])
+    assert place.events == sorted([event, b"small"])
+    assert max(len(part) for held in place.transactions.held.values() for parts in held.values() for part in parts) <= (
+        4 * 1024 * 1024
+    )
+
+
+def test_a_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinged = itertools.count()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        row = pa.record_batch({"event": pa.array([b"x"], pa.binary())})
+        yield row
+        while place.transactions.pings < 3:
+            assert next(pinged) < 10_000_000
+        yield row
+
+    writing = place.writing()
+    object.__setattr__(writing, "lease", 0.03)
+    assert write_rows(writing, place.transactions, slowly()) is not None
+    assert place.transactions.pings >= 4
