@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,10 +135,20 @@ class Session:
             if self._stopped.is_set():
                 self._jvm.end()
                 raise SparkFailed("interrupted while Spark was starting")
-            return SparkContext(gateway=self._jvm.gateway)
+            return SparkContext(gateway=self._jvm.gateway, conf=self._submitted(self._jvm.gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings.items()))
         return SparkContext(conf=conf)
+
+    def _submitted(self, gateway: Any, settings: Mapping[str, str]) -> SparkConf:
+        """What Spark was submitted with, and our settings for the rest: under ``spark-submit`` it has none of them."""
+        conf = SparkConf(_jvm=gateway.jvm)
+        for name, value in settings.items():
+            conf.setIfMissing(name, value)
+        found = conf.get("spark.master", "")
+        if found != self.master.url:
+            raise SparkFailed("this was submitted to another Spark", where=str(found), todo=f"Give --master {found}.")
+        return conf
 
     def _warm_up(self) -> None:
         """Have Spark start the processes that tasks run in, and take its own first steps."""
