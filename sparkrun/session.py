@@ -13,6 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -145,9 +146,10 @@ class Session:
         conf = SparkConf(_jvm=gateway.jvm)
         for name, value in settings.items():
             conf.setIfMissing(name, value)
-        found = conf.get("spark.master", "")
-        if found != self.master.url:
-            raise SparkFailed("this was submitted to another Spark", where=str(found), todo=f"Give --master {found}.")
+        found = str(conf.get("spark.master", ""))
+        # Spark writes some URLs out in full
+        if replace(Master.parse(found), url=self.master.url) != self.master:
+            raise SparkFailed("this was submitted to another Spark", where=found, todo=f"Give --master {found}.")
         return conf
 
     def _warm_up(self) -> None:
