@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sparkrun.masters import Master
 from streamstore.model import StreamName
 from streamstore.uri import parse_stream
 from streamvault.airflow.submit import StreamvaultSubmitHook
@@ -100,6 +101,17 @@ def test_a_command(export: list[str], conn_id: str) -> None:
     assert again.code != 0
     assert again.document is not None
     assert again.document["error"]["exit_code"] == again.code
+
+
+@pytest.mark.spark
+def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None:
+    hook = StreamvaultSubmitHook(variables={}, conn_id="spark")
+    hook.master = Master.parse("local[1]")
+    ended = hook.run(export)
+    assert ended.code == 1
+    assert ended.document is not None
+    assert ended.document["error"]["what"] == "this was submitted to another Spark"
+    assert ended.document["error"]["todo"] == "Give --master local[2]."
 
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
