@@ -111,7 +111,7 @@ def writing(pravega: PravegaServer, stream: StreamName, segments: list[SegmentId
     def write() -> None:
         with parse_stream(f"{pravega.uri}/{stream}")[0].open() as store:
             for number, segment in zip(itertools.count(), itertools.cycle(segments), strict=False):
-                append_events(store, stream, segment, payloads(20, number, largest=2000))
+                append_events(store, stream, segment, payloads(5, number, largest=2000))
                 if enough.wait(0.3):
                     return
 
