@@ -11,8 +11,9 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,10 +136,21 @@ class Session:
             if self._stopped.is_set():
                 self._jvm.end()
                 raise SparkFailed("interrupted while Spark was starting")
-            return SparkContext(gateway=self._jvm.gateway)
+            return SparkContext(gateway=self._jvm.gateway, conf=self._submitted(self._jvm.gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings.items()))
         return SparkContext(conf=conf)
+
+    def _submitted(self, gateway: Any, settings: Mapping[str, str]) -> SparkConf:
+        """What Spark was submitted with, and our settings for the rest: under ``spark-submit`` it has none of them."""
+        conf = SparkConf(_jvm=gateway.jvm)
+        for name, value in settings.items():
+            conf.setIfMissing(name, value)
+        found = str(conf.get("spark.master", ""))
+        # Spark writes some URLs out in full
+        if replace(Master.parse(found), url=self.master.url) != self.master:
+            raise SparkFailed("this was submitted to another Spark", where=found, todo=f"Give --master {found}.")
+        return conf
 
     def _warm_up(self) -> None:
         """Have Spark start the processes that tasks run in, and take its own first steps."""

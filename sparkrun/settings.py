@@ -10,9 +10,16 @@ from sparkrun import daemon
 from sparkrun.code import import_folders
 from sparkrun.masters import Master
 
-__all__ = ["environment_for", "settings_for"]
+__all__ = ["JAVA_SETTINGS", "environment_for", "settings_for"]
 
 LOOPBACK = "127.0.0.1"
+
+JAVA_SETTINGS = {
+    # It schedules; it moves no data. A compiler less and one collector thread make it start sooner.
+    "spark.driver.memory": "1g",
+    "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""Of the driver's Java process: to be known before it starts, so also to whoever calls ``spark-submit``."""
 
 
 def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> dict[str, str]:
@@ -32,9 +39,7 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> d
         "spark.ui.showConsoleProgress": "false",
         # What the driver remembers of finished tasks: nobody looks at it.
         "spark.ui.retainedTasks": "1000",
-        "spark.driver.memory": "1g",
-        # It schedules; it moves no data. A compiler less and one collector thread make it start sooner.
-        "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        **JAVA_SETTINGS,
         "spark.python.worker.reuse": "true",
         # How long a cancelled task's Python may go on before it is killed.
         "spark.python.task.killTimeout": "500ms",

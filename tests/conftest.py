@@ -1,21 +1,24 @@
 """Real servers as fixtures, one of each per test session, started by the first test that asks for it.
 
 A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
-names there are pravega, minio, versitygw, moto, spark and trino.
+names there are airflow, pravega, minio, versitygw, moto, spark and trino.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import pytest
 from hypothesis import settings
 
+from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
 from tests.servers.java import find_java
 from tests.servers.minio import MinioServer
@@ -43,7 +46,9 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "versitygw": (VersityServer().program,),
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
+    "airflow": (find_java,),
 }
+ROOT = Path(__file__).parents[1]
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 
@@ -54,6 +59,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lake-kills", type=int, default=2, metavar="N", help="kill a handoff at N random moments, for each format"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever imports Airflow makes its home, so it has one that goes."""
+    home = tempfile.TemporaryDirectory(prefix="streamvault-airflow-home-")
+    config.add_cleanup(home.cleanup)
+    os.environ["AIRFLOW_HOME"] = home.name
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -149,6 +162,15 @@ def spark_cluster(request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
     """A Spark cluster that all tests share."""
     with started(request, "spark", SparkCluster) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def airflow(request: pytest.FixtureRequest) -> Iterator[AirflowServer]:
+    """An Airflow with the project's DAGs and those of the tests, all paused; the rotation's schedule is short."""
+    dags = [ROOT / "dags", ROOT / "tests" / "integration" / "airflow_dags"]
+    variables = {"STREAMVAULT_ROTATION_SCHEDULE": "15s"}
+    with started(request, "airflow", lambda: AirflowServer(dags, variables)) as server:
+        yield server
 
 
 @pytest.fixture

@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable
 from tests.servers.minio import MinioServer
 from tests.servers.moto import moto_server
@@ -25,6 +27,7 @@ from tests.servers.spark_cluster import SparkCluster
 from tests.servers.versitygw import VersityServer
 
 SERVERS: dict[str, Callable[[], Any]] = {
+    "airflow": lambda: AirflowServer([Path(__file__).parents[2] / "dags"]),
     "minio": MinioServer,
     "moto": moto_server,
     "pravega": PravegaServer,

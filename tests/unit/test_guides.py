@@ -51,4 +51,5 @@ def test_options_that_are_named_exist(document: Path, capfd: pytest.CaptureFixtu
         main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     known |= {"--fast", "--rm"}  # of bin/test and of docker
+    known |= {"--override", "--force-reinstall", "--no-deps", "--conn-json"}  # of uv, pip and airflow
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text())) <= known

@@ -1,0 +1,69 @@
+"""Archives declared streams on a schedule, and lets old generations expire.
+
+What is rotated stands in the parameter ``rotation`` of a run, in the variable ``streamvault_rotation`` (JSON), or in
+the file that ``STREAMVAULT_ROTATION_FILE`` names on the workers. ``STREAMVAULT_ROTATION_SCHEDULE`` is the schedule: a
+cron expression or preset (``@daily`` if it is not set), or an interval as ``90s``, ``15m``, ``6h``, ``1d``.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import AssetAlias, Param, Variable, dag, get_current_context, task
+
+from streamvault.airflow.operators import RotateArchiveOperator
+from streamvault.times import parse_duration
+
+ARCHIVES = AssetAlias("streamvault-archives")
+"""Each archive that got a new generation becomes an event of the asset with its URI, under this alias too."""
+
+
+def schedule() -> str | timedelta:
+    text = os.environ.get("STREAMVAULT_ROTATION_SCHEDULE", "@daily").strip()
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        return text
+
+
+@dag(
+    schedule=schedule(),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 3},
+    params={
+        "rotation": Param(
+            None,
+            type=["null", "object", "array"],
+            description="What to rotate in this run, instead of what is declared.",
+        )
+    },
+    tags=["streamvault"],
+    doc_md=__doc__,
+)
+def archive_rotation() -> None:
+    @task
+    def declared() -> list[dict[str, Any]]:
+        from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.rotations import read_rotations  # noqa: PLC0415
+
+        given = get_current_context()["params"]["rotation"]
+        if given is None:
+            given = Variable.get("streamvault_rotation", default=None, deserialize_json=True)
+        rotations = read_rotations(given, os.environ.get("STREAMVAULT_ROTATION_FILE"))
+        return rotations.arguments(
+            lambda scope, conn_id: PravegaHook(conn_id or PravegaHook.default_conn_name).list_streams(scope)
+        )
+
+    RotateArchiveOperator.partial(
+        task_id="rotate",
+        outlets=[ARCHIVES],
+        map_index_template="{{ task.stream }}",
+        max_active_tis_per_dagrun=4,
+    ).expand_kwargs(declared())
+
+
+archive_rotation()

@@ -1,0 +1,82 @@
+"""Copies a stream to another cluster through a folder or a bucket that both sides reach.
+
+Exports it below a root of this run's own, imports it there, and removes what lay between. Each step can be cleared and
+run again on its own: export and import go on where they stopped, the clean-up finds less to do. An import that was
+finished wants its stream deleted first.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import Param, dag, get_current_context, task
+
+from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
+
+PARAMS = {
+    "stream": Param(
+        type="string", minLength=1, title="Stream", description="SCOPE/STREAM of its connection, or a URI."
+    ),
+    "target": Param(
+        type="string", minLength=1, title="New stream", description="SCOPE/STREAM of its connection, or a URI."
+    ),
+    "via": Param(
+        type="string",
+        pattern="^(s3|file)://.+$",
+        title="Through",
+        description="s3://BUCKET/PREFIX or file:///FOLDER, for what lies between.",
+    ),
+    "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
+    "clean_up": Param(True, type="boolean", title="Clean up", description="Remove what lay between."),
+    "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the stream"),
+    "target_pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the new one"),
+    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
+}
+
+
+@dag(
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    default_args={"retries": 3},
+    params=PARAMS,
+    tags=["streamvault"],
+    doc_md=__doc__,
+)
+def copy_via_file() -> None:
+    @task
+    def choose_root() -> str:
+        from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (what only runs need)
+
+        context = get_current_context()
+        return copy_root(context["params"]["via"], str(context["run_id"]))
+
+    @task.short_circuit
+    def wants_clean_up() -> bool:
+        return bool(get_current_context()["params"]["clean_up"])
+
+    @task
+    def clean_up(root: str) -> int:
+        from streamvault.airflow.copying import remove_copy  # noqa: PLC0415
+
+        return remove_copy(root, get_current_context()["params"]["aws_conn_id"])
+
+    root = choose_root()
+    export = ExportStreamOperator(
+        task_id="export",
+        stream="{{ params.stream }}",
+        root=root,
+        layout="{{ params.layout }}",
+        pravega_conn_id="{{ params.pravega_conn_id }}",
+        aws_conn_id="{{ params.aws_conn_id }}",
+    )
+    restore = ImportStreamOperator(
+        task_id="import",
+        archive="{{ ti.xcom_pull(task_ids='export')['archive'] }}",
+        stream="{{ params.target }}",
+        pravega_conn_id="{{ params.target_pravega_conn_id }}",
+        aws_conn_id="{{ params.aws_conn_id }}",
+    )
+    export >> restore >> wants_clean_up() >> clean_up(root)  # type: ignore[arg-type]
+
+
+copy_via_file()

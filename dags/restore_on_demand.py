@@ -1,0 +1,104 @@
+"""Restores an archive into a new stream: as it is, as it was at a time, or up to a generation.
+
+Checks what it is asked for, waits until the archive can be read (objects in cold storage are brought back), restores
+it, and says what has been proved.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import Param, dag, get_current_context, task
+
+from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
+
+PARAMS = {
+    "archive": Param(
+        type="string",
+        pattern="^(s3|file)://.+/.+/.+$",
+        title="Archive",
+        description="ROOT/SCOPE/STREAM: s3://vault/backups/shop/orders.",
+    ),
+    "target": Param(
+        type="string",
+        minLength=1,
+        title="New stream",
+        description="SCOPE/STREAM of the connection, or a URI. It must not exist.",
+    ),
+    "at": Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        title="As it was at",
+        description="A time with its zone; nothing for the newest.",
+    ),
+    "generation": Param(
+        None, type=["null", "integer"], minimum=1, title="Generation", description="Nothing for the newest."
+    ),
+    "offsets": Param(
+        "keep",
+        type="string",
+        enum=["keep", "shift"],
+        title="Offsets",
+        description="Of segments whose beginning the archive does not have: fill up to them, or shift them down.",
+    ),
+    "read_back": Param(
+        True, type="boolean", title="Read back", description="Read all of the new stream again and compare it."
+    ),
+    "wait_for_warm_up": Param(
+        True,
+        type="boolean",
+        title="Wait for cold storage",
+        description="Bring back what is in cold storage and wait; else fail if anything is.",
+    ),
+    "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection to Pravega"),
+    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
+}
+
+
+@dag(
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    default_args={"retries": 3},
+    params=PARAMS,
+    tags=["streamvault"],
+    doc_md=__doc__,
+)
+def restore_on_demand() -> None:
+    @task(retries=0)
+    def check_params() -> dict[str, str]:
+        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415  (what only runs need)
+
+        return check_restore(get_current_context()["params"])
+
+    @task
+    def report(restored: dict[str, Any]) -> str:
+        from streamvault.airflow.restoring import describe_restore  # noqa: PLC0415
+
+        said = describe_restore(restored, read_back=get_current_context()["params"]["read_back"])
+        print(said)
+        return said
+
+    asked = check_params()
+    warm_up = WarmArchiveOperator(
+        task_id="warm_up",
+        archive="{{ params.archive }}",
+        wait="{{ params.wait_for_warm_up }}",
+        aws_conn_id="{{ params.aws_conn_id }}",
+    )
+    restore = ImportStreamOperator(
+        task_id="restore",
+        archive="{{ params.archive }}",
+        stream="{{ params.target }}",
+        at="{{ params.at or '' }}",
+        generation="{{ params.generation or '' }}",
+        offsets="{{ params.offsets }}",
+        read_back="{{ params.read_back }}",
+        pravega_conn_id="{{ params.pravega_conn_id }}",
+        aws_conn_id="{{ params.aws_conn_id }}",
+    )
+    asked >> warm_up >> restore >> report(restore.output)  # type: ignore[arg-type]
+
+
+restore_on_demand()

@@ -1,0 +1,60 @@
+"""A connection to AWS, as the Amazon provider reads it: the environment of the command line, or a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["aws_environment", "s3_client"]
+
+
+def aws_environment(conn_id: str) -> dict[str, str]:
+    """What the standard AWS environment has to say for this connection; empty values stand for unset variables.
+
+    Keys go as they are, a profile by its name. A role is assumed here, and its keys live as long as AWS says (an hour,
+    if the connection does not say otherwise): a run that takes longer fails, and its retry goes on with new ones. A
+    connection without any of these, or a missing one, leaves the credentials to the worker.
+
+    Holds secrets: for a process's environment alone, never for a rendered field or a log line.
+    """
+    hook = _hook(conn_id)
+    config = hook.conn_config
+    variables: dict[str, str] = {}
+    if config.role_arn:
+        assumed = hook.get_credentials()
+        variables |= _keys(assumed.access_key, assumed.secret_key, assumed.token)
+    elif config.aws_access_key_id:
+        variables |= _keys(config.aws_access_key_id, config.aws_secret_access_key, config.aws_session_token)
+    elif config.profile_name:
+        # keys in the environment would go before the profile
+        variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), "")
+        variables["AWS_PROFILE"] = config.profile_name
+    endpoint = config.get_service_endpoint_url("s3")
+    if endpoint:
+        variables["AWS_ENDPOINT_URL"] = endpoint
+        variables["AWS_ENDPOINT_URL_S3"] = ""
+    if config.region_name:
+        variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), config.region_name)
+    if isinstance(config.verify, str):
+        variables["AWS_CA_BUNDLE"] = config.verify
+    return variables
+
+
+def s3_client(conn_id: str) -> Any:
+    """A boto3 client for S3."""
+    return _hook(conn_id).get_conn()
+
+
+def _keys(key: str, secret: str, token: str | None) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_SESSION_TOKEN": token or "",
+        # of the worker, and perhaps of nobody here
+        "AWS_PROFILE": "",
+    }
+
+
+def _hook(conn_id: str) -> Any:
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook  # noqa: PLC0415  (it imports boto3)
+
+    return AwsGenericHook(aws_conn_id=conn_id, client_type="s3")

@@ -1,0 +1,23 @@
+"""The worker's environment with a connection's settings in it, for work in a task's own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+__all__ = ["environment"]
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while; an empty value unsets one. For a process that does one thing at a time."""
+    before = dict(os.environ)
+    try:
+        os.environ.update({name: value for name, value in variables.items() if value})
+        for name in (name for name, value in variables.items() if not value):
+            os.environ.pop(name, None)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

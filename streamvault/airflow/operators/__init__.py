@@ -1,0 +1,17 @@
+"""The operators: one for each verb that moves data, and one that waits for it."""
+
+from __future__ import annotations
+
+from streamvault.airflow.operators.check import CheckArchiveOperator
+from streamvault.airflow.operators.export import ExportStreamOperator
+from streamvault.airflow.operators.import_ import ImportStreamOperator
+from streamvault.airflow.operators.rotate import RotateArchiveOperator
+from streamvault.airflow.operators.warm import WarmArchiveOperator
+
+__all__ = [
+    "CheckArchiveOperator",
+    "ExportStreamOperator",
+    "ImportStreamOperator",
+    "RotateArchiveOperator",
+    "WarmArchiveOperator",
+]

@@ -1,0 +1,73 @@
+"""What the operators that write an archive have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamvault.airflow.operators.command import CommandOperator, options
+
+__all__ = ["ArchivingOperator"]
+
+
+class ArchivingOperator(CommandOperator):
+    """Reads a stream and writes below a root.
+
+    Args:
+        stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. (templated, as all of these)
+        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        layout: ``events`` or ``chunks``; None for the command's default, as for all that follow.
+        compress: ``zstd`` or ``none``.
+        range_size: as on the command line, ``64MiB``.
+        window: likewise.
+        storage_class: of S3, for the data.
+        others: see `CommandOperator`.
+    """
+
+    template_fields: Sequence[str] = (
+        *("stream", "root", "layout", "compress", "range_size", "window", "storage_class"),
+        *CommandOperator.template_fields,
+    )
+    written = "archive"
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        root: str,
+        layout: str | None = None,
+        compress: str | None = None,
+        range_size: str | None = None,
+        window: str | None = None,
+        storage_class: str | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__(**others)
+        self.stream = stream
+        self.root = root
+        self.layout = layout
+        self.compress = compress
+        self.range_size = range_size
+        self.window = window
+        self.storage_class = storage_class
+
+    def places(self) -> tuple[str, str | None]:
+        """See the base class."""
+        return self.root, self.stream
+
+    def archiving(self, verb: str) -> list[str]:
+        """The command up to what is the verb's own."""
+        return [
+            verb,
+            self.stream_uri(self.stream),
+            self.root,
+            *options(
+                {
+                    "--layout": self.layout,
+                    "--compress": self.compress,
+                    "--range-size": self.range_size,
+                    "--window": self.window,
+                    "--storage-class": self.storage_class,
+                }
+            ),
+        ]

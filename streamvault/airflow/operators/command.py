@@ -1,0 +1,169 @@
+"""What the operators have in common: one command of streamvault, run through Spark."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, AssetAlias
+
+from streamvault.airflow.aws import aws_environment
+from streamvault.airflow.outcome import report_of
+from streamvault.airflow.pravega import PravegaHook
+from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
+
+__all__ = ["CommandOperator", "flag", "options"]
+
+
+class CommandOperator(SparkSubmitOperator):
+    """Runs one command and returns its report, as ``--json`` prints it.
+
+    A retry runs the same command, which goes on where the one before was stopped. Exit code 1 is retried; damage, a
+    conflict and a wrong usage fail the task at once. Where an outlet is an `AssetAlias`, what the command wrote becomes
+    an event of the asset with its URI.
+
+    Args:
+        conn_id: the connection of type ``spark``; its driver runs beside the task. Host ``inline`` does without Spark.
+        pravega_conn_id: the connection of type ``pravega`` for streams that are named ``SCOPE/STREAM`` or ``STREAM``.
+            One that is named by its URI is reached with the worker's own environment.
+        aws_conn_id: the connection of type ``aws`` for roots on S3; None leaves it to the worker's own environment.
+        env_vars: more variables for the driver.
+        spark: `conf`, `driver_memory`, `num_executors` and the other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = ("conf", "name", "pravega_conn_id", "aws_conn_id", "env_vars")
+    template_ext: Sequence[str] = ()
+    ui_color = "#dcebf7"
+
+    written: ClassVar[str] = ""
+    """The field of the report that names what the command writes; empty if it writes nothing."""
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = "spark_default",
+        pravega_conn_id: str = PravegaHook.default_conn_name,
+        aws_conn_id: str | None = "aws_default",
+        name: str = "streamvault",
+        **spark: Any,
+    ) -> None:
+        super().__init__(conn_id=conn_id, name=name, **spark)
+        self.pravega_conn_id = pravega_conn_id
+        self.aws_conn_id = aws_conn_id
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command and its arguments."""
+
+    @abstractmethod
+    def places(self) -> tuple[str, str | None]:
+        """The root or archive, and the stream as it was given, if there is one."""
+
+    def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
+        """Run the command; its report."""
+        hook = self._hook = self._get_hook()
+        ended = hook.run([str(argument) for argument in self.command()])
+        self._tell(ended, context)
+        report = report_of(ended)
+        self._announce(report, context)
+        return report
+
+    def has_written(self, report: Mapping[str, Any]) -> bool:
+        """Whether the command has changed what it writes to."""
+        return not report.get("unchanged")
+
+    def on_kill(self) -> None:
+        """Stop the command with all its processes."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def stream_uri(self, stream: str) -> str:
+        """A stream's URI, of the connection unless it is one already."""
+        return stream if "://" in stream else PravegaHook(self.pravega_conn_id).stream_uri(stream)
+
+    def variables(self) -> dict[str, str]:
+        """What goes into the driver's environment."""
+        root, stream = self.places()
+        variables = {name: str(value) for name, value in (self.env_vars or {}).items()}
+        if root.startswith("s3://") and self.aws_conn_id:
+            variables |= aws_environment(self.aws_conn_id)
+        if stream is not None and "://" not in stream:
+            variables |= PravegaHook(self.pravega_conn_id).environment()
+        return variables
+
+    def _get_hook(self) -> StreamvaultSubmitHook:
+        return StreamvaultSubmitHook(
+            variables=self.variables(),
+            conf=self.conf,
+            conn_id=self._conn_id,
+            files=self.files,
+            py_files=self.py_files,
+            archives=self._archives,
+            driver_class_path=self.driver_class_path,
+            jars=self.jars,
+            packages=self.packages,
+            exclude_packages=self.exclude_packages,
+            repositories=self._repositories,
+            total_executor_cores=self._total_executor_cores,
+            executor_cores=self._executor_cores,
+            executor_memory=self._executor_memory,
+            driver_memory=self._driver_memory,
+            keytab=self.keytab,
+            principal=self.principal,
+            proxy_user=self.proxy_user,
+            name=self.name,
+            num_executors=self._num_executors,
+            verbose=self._verbose,
+            spark_binary=self._spark_binary,
+            properties_file=self.properties_file,
+            yarn_queue=self._yarn_queue,
+            use_krb5ccache=self._use_krb5ccache,
+        )
+
+    def _tell(self, ended: Ended, context: Any) -> None:
+        """The document into the log; of a command that failed also as the XCom ``report``."""
+        if ended.document is None:
+            return
+        self.log.info("%s", json.dumps(ended.document))
+        if ended.code:
+            for finding in ended.document.get("findings", ()):
+                self.log.error("damaged: %s", finding)
+            context["ti"].xcom_push(key="report", value=ended.document)
+
+    def _announce(self, report: Mapping[str, Any], context: Any) -> None:
+        # a retry may find done what the attempt before it did and could not tell
+        if not self.written or not (self.has_written(report) or context["ti"].try_number > 1):
+            return
+        for outlet in self.outlets:
+            if isinstance(outlet, AssetAlias):
+                context["outlet_events"][outlet].add(Asset(uri=report[self.written]), extra=_short(report))
+
+
+def options(values: Mapping[str, Any]) -> list[str]:
+    """Options of a command line.
+
+    Args:
+        values: option → its value. None, False and an empty text leave it out, True gives it without a value, a mapping
+            is written as JSON.
+    """
+    words: list[str] = []
+    for option, value in values.items():
+        if value is None or value is False or value == "":
+            continue
+        words.append(option)
+        if value is not True:
+            words.append(json.dumps(value) if isinstance(value, Mapping) else str(value))
+    return words
+
+
+def flag(value: bool | str | None) -> bool:
+    """A flag that may have been a template, which makes a text of it."""
+    return str(value).strip().lower() == "true"
+
+
+def _short(report: Mapping[str, Any]) -> dict[str, Any]:
+    moved = {**report, **(report.get("export") or {})}
+    return {name: moved[name] for name in ("generation", "events", "bytes") if name in moved}

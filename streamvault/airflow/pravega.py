@@ -1,0 +1,114 @@
+"""A connection to Pravega: URIs of streams, and the environment that the command line logs in with."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowFailException
+
+from problems import Problem
+
+__all__ = ["PravegaHook"]
+
+DEFAULT_PORT = 9090
+_EXTRA = ("scope", "tls", "ca_file", "verify_hostname")
+_FALSE = {"0", "no", "off", "false"}
+
+
+class PravegaHook(BaseHook):
+    """A connection of type ``pravega``.
+
+    Its fields: host and port of the controller (9090 if it is left out), login and password (none for a cluster that
+    asks for none), and in extra ``scope`` (of streams that are named without one), ``tls``, ``ca_file`` (PEM, on the
+    workers) and ``verify_hostname`` (true).
+
+    Args:
+        pravega_conn_id: the connection.
+    """
+
+    conn_name_attr = "pravega_conn_id"
+    default_conn_name = "pravega_default"
+    conn_type = "pravega"
+    hook_name = "Pravega"
+
+    def __init__(self, pravega_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.pravega_conn_id = pravega_conn_id
+
+    @cached_property
+    def _connection(self) -> Any:
+        connection = self.get_connection(self.pravega_conn_id)
+        unknown = sorted(set(connection.extra_dejson) - set(_EXTRA))
+        if not connection.host or unknown:
+            wrong = f"its extra has {', '.join(unknown)}" if unknown else "it has no host"
+            raise AirflowFailException(
+                f"connection {self.pravega_conn_id!r} is no Pravega's: {wrong}. "
+                f"Give the controller's host, and in extra only {', '.join(_EXTRA)}."
+            )
+        return connection
+
+    @property
+    def uri(self) -> str:
+        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
+        host, port = self._connection.host, self._connection.port or DEFAULT_PORT
+        return f"pravega{'+tls' if self._flag('tls', default=False) else ''}://{host}:{port}"
+
+    def stream_uri(self, stream: str) -> str:
+        """The URI of a stream of this cluster.
+
+        Args:
+            stream: ``SCOPE/STREAM``, or ``STREAM`` if the connection names a scope.
+
+        Raises:
+            AirflowFailException: it is neither.
+        """
+        scope, slash, name = stream.rpartition("/")
+        scope = scope if slash else str(self._connection.extra_dejson.get("scope") or "")
+        if not scope or not name or "/" in scope:
+            raise AirflowFailException(
+                f"not a stream: {stream!r}. Write SCOPE/STREAM, or STREAM if connection {self.pravega_conn_id!r} "
+                "names a scope in its extra."
+            )
+        return f"{self.uri}/{scope}/{name}"
+
+    def environment(self) -> dict[str, str]:
+        """What `streamstore.pravega.settings` reads; empty values stand for variables that must not be set.
+
+        Holds the password: for a process's environment alone, never for a rendered field or a log line.
+        """
+        return {
+            "PRAVEGA_USERNAME": self._connection.login or "",
+            "PRAVEGA_PASSWORD": self._connection.password or "",
+            "PRAVEGA_CA_FILE": str(self._connection.extra_dejson.get("ca_file") or ""),
+            "PRAVEGA_TLS_VERIFY_HOSTNAME": "" if self._flag("verify_hostname", default=True) else "false",
+        }
+
+    def list_streams(self, scope: str) -> list[str]:
+        """Names of the streams of a scope, sorted, without Pravega's own.
+
+        Raises:
+            Problem: the cluster cannot be asked.
+        """
+        with self.get_conn() as store:
+            return [name.stream for name in store.list_streams(scope)]
+
+    def get_conn(self) -> Any:
+        """The cluster as a `streamstore.store.StreamStore`; close it after use."""
+        from streamstore.pravega import PravegaSettings, PravegaStore  # noqa: PLC0415  (gRPC: not where DAGs are parsed)
+
+        return PravegaStore(PravegaSettings.from_environment(self.uri, self.environment()))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask for the scopes: whether that worked, and what to show."""
+        try:
+            with self.get_conn() as store:
+                count = sum(1 for _ in store.list_scopes())
+        except (Problem, AirflowFailException) as error:
+            return False, str(error)
+        return True, f"{self.uri} has {count} scopes"
+
+    def _flag(self, name: str, *, default: bool) -> bool:
+        value = self._connection.extra_dejson.get(name)
+        return default if value in {None, ""} else str(value).strip().lower() not in _FALSE

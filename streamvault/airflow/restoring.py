@@ -1,0 +1,56 @@
+"""What a restore is asked for, checked before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from objectstore.uri import RootAddress
+from problems import Problem
+from streamstore.uri import parse_stream
+from streamvault.airflow.pravega import PravegaHook
+from streamvault.times import parse_moment
+
+__all__ = ["check_restore", "describe_restore"]
+
+
+def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
+    """Check what the form's schema cannot.
+
+    Args:
+        params: of the DAG ``restore_on_demand``.
+
+    Returns:
+        The archive and the target's URI.
+
+    Raises:
+        AirflowFailException: something does not fit; says what.
+    """
+    if params["at"] and params["generation"]:
+        raise AirflowFailException("at and generation do not go together: give one of them, or none for the newest")
+    try:
+        if params["at"]:
+            parse_moment(params["at"], "at")
+        root, scope, stream = RootAddress.parse(params["archive"]).split()
+        target = params["target"]
+        if "://" not in target:
+            target = PravegaHook(params["pravega_conn_id"]).stream_uri(target)
+        parse_stream(target)
+    except Problem as error:
+        raise AirflowFailException(str(error)) from None
+    return {"archive": f"{root.uri}/{scope}/{stream}", "target": target}
+
+
+def describe_restore(report: Mapping[str, Any], *, read_back: bool) -> str:
+    """What was restored and what has been proved of it, in a sentence."""
+    proof = (
+        "all of it was read back from the stream and has the archive's digests"
+        if read_back
+        else "every range has the archive's digest, as it was appended or, where an earlier attempt had, read back"
+    )
+    return (
+        f"{report['stream']}: {report['events']:,} events ({report['bytes']:,} bytes) "
+        f"in {report['segments']:,} segments from {report['archive']}, up to generation {report['generation']}; {proof}"
+    )

@@ -1,0 +1,64 @@
+"""What the triggerer waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+__all__ = ["ArchiveReadableTrigger"]
+
+
+class ArchiveReadableTrigger(BaseTrigger):
+    """Fires when every object of an archive on S3 can be read.
+
+    What was seen to be readable is not listed again, so that a wait costs one listing of the archive and a request each
+    time it looks. Its event is ``{"error": …}`` with an empty text, or the reason why it could not look.
+
+    Args:
+        archive: ``s3://…/SCOPE/STREAM``.
+        aws_conn_id: the connection of type ``aws``.
+        poll_seconds: how long to wait between two looks.
+    """
+
+    def __init__(self, *, archive: str, aws_conn_id: str, poll_seconds: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.archive = archive
+        self.aws_conn_id = aws_conn_id
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What Airflow keeps: how to make it again."""
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}", {
+            "archive": self.archive,
+            "aws_conn_id": self.aws_conn_id,
+            "poll_seconds": self.poll_seconds,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until everything is readable."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
+
+        from streamvault.airflow.aws import s3_client  # noqa: PLC0415
+        from streamvault.airflow.warmth import next_cold  # noqa: PLC0415
+
+        try:
+            # this way it can ask the triggerer for the connection
+            client = await sync_to_async(s3_client)(self.aws_conn_id)
+            cold = await asyncio.to_thread(next_cold, client, self.archive)
+            while cold is not None:
+                self.log.info("%s cannot be read yet; looking again in %s s", cold.key, self.poll_seconds)
+                await asyncio.sleep(self.poll_seconds)
+                cold = await asyncio.to_thread(next_cold, client, self.archive, cold.before)
+        except (BotoCoreError, ClientError) as error:
+            yield _event(str(error))
+            return
+        yield _event("")
+
+
+def _event(error: str) -> TriggerEvent:
+    return TriggerEvent({"error": error})  # type: ignore[no-untyped-call]

@@ -1,0 +1,146 @@
+"""The driver of the operators as a process: its result, how it is stopped, and that it does not outlive its task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sparkrun.masters import Master
+from streamstore.model import StreamName
+from streamstore.uri import parse_stream
+from streamvault.airflow.submit import StreamvaultSubmitHook
+from tests.streams import make_stream
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("pyspark", "pyarrow", "boto3", "botocore", "grpc", "obstore", "numpy", "pandas")
+PARSING = f"""
+import sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1], collect_dags=True)
+assert not bag.import_errors, bag.import_errors
+for file in bag.dagbag_stats:
+    print(file.file, file.duration, file.dags)
+print("heavy:", [name for name in {HEAVY} if name in sys.modules])
+"""
+EXPORTING = """
+import sys
+from streamvault.airflow.submit import StreamvaultSubmitHook
+StreamvaultSubmitHook(variables={}, conn_id=sys.argv[1]).run(sys.argv[2:])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, host in {"inline": "inline", "spark": "local[2]"}.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "spark", "host": host}))
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> list[str]:
+    """The command that archives a stream."""
+    name = StreamName("scope", "stream")
+    with parse_stream(f"local://{tmp_path}/streams/{name}")[0].open() as store:
+        make_stream(store, name, events=3000, largest=2000)
+    root = tmp_path / "vault"
+    root.mkdir()
+    return ["export", f"local://{tmp_path}/streams/{name}", f"file://{root}", "--range-size", "16KiB"]
+
+
+def objects(export: list[str]) -> int:
+    return sum(1 for path in Path(export[2].removeprefix("file://")).rglob("*") if path.is_file())
+
+
+def drivers(export: list[str]) -> list[psutil.Process]:
+    """The processes that run the command."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if export[2] in process.cmdline() and process.pid != os.getpid():
+                found.append(process)
+    return found
+
+
+def wait(condition: Iterator[bool], what: str) -> None:
+    deadline = time.monotonic() + 250
+    for happened in condition:
+        if happened:
+            return
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.05)
+
+
+def test_dags_are_parsed_without_anything_heavy() -> None:
+    """In a process of its own; the durations are there to be looked at."""
+    done = subprocess.run(
+        [sys.executable, "-c", PARSING, str(ROOT / "dags")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_command(export: list[str], conn_id: str) -> None:
+    ended = StreamvaultSubmitHook(variables={}, conn_id=conn_id).run(export)
+    assert ended.code == 0, ended
+    assert ended.document is not None
+    assert (ended.document["generation"], ended.document["unchanged"]) == (1, False)
+    assert ended.document["events"] > 2000
+    again = StreamvaultSubmitHook(variables={}, conn_id="inline").run(["check", f"{export[2]}/scope/other"])
+    assert again.code != 0
+    assert again.document is not None
+    assert again.document["error"]["exit_code"] == again.code
+
+
+@pytest.mark.spark
+def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None:
+    hook = StreamvaultSubmitHook(variables={}, conn_id="spark")
+    hook.master = Master.parse("local[1]")
+    ended = hook.run(export)
+    assert ended.code == 1
+    assert ended.document is not None
+    assert ended.document["error"]["what"] == "this was submitted to another Spark"
+    assert ended.document["error"]["todo"] == "Give --master local[2]."
+
+
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_task_that_is_stopped_stops_its_driver(export: list[str], conn_id: str) -> None:
+    hook = StreamvaultSubmitHook(variables={}, conn_id=conn_id)
+    codes = []
+    running = threading.Thread(target=lambda: codes.append(hook.run(export).code))
+    running.start()
+    wait((objects(export) > 20 for _ in iter(int, 1)), "the export")
+    hook.on_kill()
+    running.join(60)
+    assert codes
+    assert codes[0] != 0
+    assert drivers(export) == []
+
+
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
+    """Whose process is killed alone; the same command then goes on."""
+    task = subprocess.Popen([sys.executable, "-c", EXPORTING, conn_id, *export], cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        wait((objects(export) > 20 or task.poll() is not None for _ in iter(int, 1)), "the export")
+        task.send_signal(signal.SIGKILL)
+        assert task.wait() == -signal.SIGKILL
+        wait((not drivers(export) for _ in iter(int, 1)), "the end of the driver")
+    finally:
+        task.kill()
+        for process in drivers(export):
+            process.kill()
+    ended = StreamvaultSubmitHook(variables={}, conn_id="inline").run(export)
+    assert ended.document is not None
+    assert ended.document["adopted"]

@@ -1,0 +1,93 @@
+"""The policies of the guide, on a real MinIO: each verb works with its own, and with no less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectstore.errors import AccessDenied
+from streamstore.model import StreamName
+from streamstore.uri import parse_stream
+from streamvault import check_archive, export_stream, import_stream, list_archives, rotate_stream
+from tests.servers.minio import limited
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, make_stream, payloads
+
+pytestmark = pytest.mark.minio
+
+POLICIES = Path(__file__).parents[2] / "docs" / "guide" / "policies"
+NAME = StreamName("scope", "stream")
+SMALL: dict[str, Any] = {"range_size": 16 * 1024, "master": "inline"}
+
+
+@pytest.fixture
+def use(minio: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -> Callable[[str], None]:
+    """A function that logs in with what a policy of the guide allows."""
+    minio.make_bucket(bucket_name)
+
+    def log_in(policy: str) -> None:
+        text = (POLICIES / f"{policy}.json").read_text().replace(":::vault", f":::{bucket_name}")
+        use_s3(limited(minio, json.loads(text)))
+
+    return log_in
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    uri = f"local://{tmp_path}/streams/{NAME}"
+    with parse_stream(uri)[0].open() as store:
+        make_stream(store, NAME, events=200, largest=2000)
+    return uri
+
+
+def more(stream: str) -> None:
+    with parse_stream(stream)[0].open() as store:
+        for segment in store.describe(NAME).tail.offsets:
+            append_events(store, NAME, segment, payloads(5, segment.number))
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_each_verb_with_its_own(
+    use: Callable[[str], None], stream: str, bucket_name: str, tmp_path: Path, layout: Any
+) -> None:
+    root = f"s3://{bucket_name}/backups"
+    archive = f"{root}/{NAME}"
+    use("export")
+    assert export_stream(stream, root, layout=layout, **SMALL).generation == 1
+    more(stream)
+    assert export_stream(stream, root, layout=layout, **SMALL).generation == 2
+    use("import")
+    assert check_archive(archive, read_data=True, master="inline").ok
+    assert [found.archive for found in list_archives(root)] == [archive]
+    import_stream(archive, f"local://{tmp_path}/streams/scope/restored", master="inline")
+    use("rotate")
+    more(stream)
+    report = rotate_stream(stream, root, layout=layout, keep=1, hold="audit", **SMALL)
+    assert (report.generation, report.expired) == (3, (1, 2))
+
+
+def test_an_import_cannot_write(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
+    use("import")
+    with pytest.raises(AccessDenied):
+        export_stream(stream, f"s3://{bucket_name}/backups", **SMALL)
+
+
+def test_an_export_cannot_let_anything_expire(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
+    root = f"s3://{bucket_name}/backups"
+    use("export")
+    export_stream(stream, root, **SMALL)
+    more(stream)
+    with pytest.raises(AccessDenied):
+        rotate_stream(stream, root, keep=1, **SMALL)
+    assert check_archive(f"{root}/{NAME}", master="inline").generations == (1, 2)
+
+
+@pytest.mark.parametrize("policy", ["export", "import", "rotate"])
+def test_nothing_beside_the_prefix(use: Callable[[str], None], stream: str, bucket_name: str, policy: str) -> None:
+    use(policy)
+    with pytest.raises(AccessDenied):
+        export_stream(stream, f"s3://{bucket_name}/elsewhere", **SMALL)

@@ -1,0 +1,194 @@
+"""The operators: command lines, what exit codes mean, and that no secret is in what can be seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from streamvault.airflow.operators import (
+    CheckArchiveOperator,
+    ExportStreamOperator,
+    ImportStreamOperator,
+    RotateArchiveOperator,
+)
+from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.outcome import report_of
+from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
+from streamvault.cli.app import app
+
+STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
+
+
+@pytest.fixture(autouse=True)
+def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, fields in {
+        "pravega_default": {"conn_type": "pravega", "host": "h", "login": "ann", "password": "pravega-secret"},
+        "aws_default": {"conn_type": "aws", "login": "key", "password": "aws-secret"},
+        "spark_default": {"conn_type": "spark", "host": "local[2]"},
+        "inline": {"conn_type": "spark", "host": "inline"},
+        "in_the_cluster": {
+            "conn_type": "spark",
+            "host": "spark://h",
+            "port": 7077,
+            "extra": {"deploy-mode": "cluster"},
+        },
+        "nonsense": {"conn_type": "spark", "host": "mesos://h"},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+
+
+COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
+    "export": (
+        ExportStreamOperator(
+            task_id="t", stream=STREAM, root=ROOT, layout="chunks", compress="zstd", from_cut={"a/b/0.#epoch.0": 7}
+        ),
+        [*("export", STREAM, ROOT, "--layout", "chunks", "--compress", "zstd"), "--from", '{"a/b/0.#epoch.0": 7}'],
+    ),
+    "of the connection": (
+        ExportStreamOperator(task_id="t", stream="shop/orders", root=ROOT, range_size="", window=None),
+        ["export", "pravega://h:9090/shop/orders", ROOT],
+    ),
+    "rotate": (
+        RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=7, truncate_source=True, hold="audit"),
+        ["rotate", STREAM, ROOT, "--keep", "7", "--truncate-source", "--hold", "audit"],
+    ),
+    "import": (
+        ImportStreamOperator(task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True"),
+        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back"],
+    ),
+    "check": (
+        CheckArchiveOperator(task_id="t", archive=ARCHIVE, read_data="False", subset="10%", seed=0),
+        ["check", ARCHIVE, "--read-data-subset", "10%", "--seed", "0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_lines(name: str) -> None:
+    operator, command = COMMANDS[name]
+    assert operator.command() == command
+
+
+@pytest.mark.parametrize("operator", [ExportStreamOperator, RotateArchiveOperator, ImportStreamOperator])
+def test_every_option_of_the_command_line_is_there(operator: type[CommandOperator]) -> None:
+    """So that a new option of a verb is not forgotten here."""
+    verb = {"ExportStreamOperator": "export", "RotateArchiveOperator": "rotate"}.get(operator.__name__, "import")
+    command = next(command.callback for command in app.registered_commands if command.name == verb)
+    assert command is not None
+    options = set(command.__annotations__) - {"master", "dry_run", "as_json", "log_level", "return"}
+    assert options <= set(operator.template_fields)
+
+
+def ended(code: int, **document: Any) -> Ended:
+    return Ended(code, document or None, "the last lines")
+
+
+ERROR = {"what": "it is not there", "where": "s3://v", "todo": "Look.", "exit_code": 0}
+
+
+def test_a_report() -> None:
+    assert report_of(ended(0, events=1)) == {"events": 1}
+
+
+@pytest.mark.parametrize("code", [1, 130, -9, 137, 143])
+def test_worth_a_retry(code: int) -> None:
+    with pytest.raises(AirflowException, match=r"it is not there: s3://v. Look.") as raised:
+        report_of(ended(code, error=ERROR))
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_not_worth_a_retry(code: int) -> None:
+    with pytest.raises(AirflowFailException, match=r"it is not there: s3://v. Look."):
+        report_of(ended(code, error=ERROR))
+
+
+def test_a_driver_that_says_nothing() -> None:
+    with pytest.raises(AirflowException, match="the last lines"):
+        report_of(ended(1))
+    with pytest.raises(AirflowException, match="no report"):
+        report_of(ended(0))
+
+
+def test_damage_is_named() -> None:
+    findings = [f"range {number} is gone" for number in range(30)]
+    with pytest.raises(AirflowFailException) as raised:
+        report_of(ended(3, archive=ARCHIVE, ok=False, findings=findings, more_findings=5))
+    lines = str(raised.value).splitlines()
+    assert lines[:2] == [f"{ARCHIVE} is damaged:", "range 0 is gone"]
+    assert lines[-2:] == ["range 19 is gone", "and 15 more"]
+
+
+def test_secrets_go_through_the_environment_alone() -> None:
+    operator = ExportStreamOperator(task_id="t", stream="shop/orders", root="s3://vault/backups")
+    hook = operator._get_hook()
+    environment = hook._environment()
+    assert (environment["PRAVEGA_PASSWORD"], environment["AWS_SECRET_ACCESS_KEY"]) == ("pravega-secret", "aws-secret")
+    hook._application_args = operator.command()
+    command = " ".join(hook._build_spark_submit_command("application.py"))
+    rendered = " ".join(str(getattr(operator, name)) for name in operator.template_fields)
+    for secret in ("pravega-secret", "aws-secret", "ann"):
+        assert secret not in command + rendered
+    assert command.startswith("spark-submit --master local[2] ")
+
+
+def test_a_place_that_is_not_asked_for_gets_no_secret() -> None:
+    variables = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT).variables()
+    assert variables == {}
+
+
+@pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])
+def test_a_spark_that_cannot_be_used(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match=f"connection '{conn_id}'"):
+        StreamvaultSubmitHook(variables={}, conn_id=conn_id)
+
+
+class Outlets(dict[Any, Any]):
+    """Stands for what Airflow collects events of assets in."""
+
+    def __missing__(self, key: Any) -> Outlets:
+        self[key] = Outlets()
+        return self[key]  # type: ignore[no-any-return]
+
+    def add(self, asset: Asset, extra: dict[str, Any]) -> None:
+        self[asset.uri] = extra
+
+
+class Attempt:
+    def __init__(self, number: int) -> None:
+        self.try_number = number
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "attempt", "told"),
+    [(False, 1, True), (True, 1, False), (True, 2, True)],
+    ids=["new", "same", "retry"],
+)
+def test_what_was_written_is_an_event_of_its_asset(
+    monkeypatch: pytest.MonkeyPatch, unchanged: bool, attempt: int, told: bool
+) -> None:
+    """Also if an attempt before wrote it, and was killed before it could say so."""
+    report = {"archive": ARCHIVE, "generation": 2, "events": 7, "bytes": 70, "unchanged": unchanged}
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(0, report))
+    alias, outlets = AssetAlias("archives"), Outlets()
+    operator = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT, outlets=[alias])
+    assert operator.execute({"ti": Attempt(attempt), "outlet_events": outlets}) == report
+    extra = {"generation": 2, "events": 7, "bytes": 70}
+    assert outlets == ({alias: {ARCHIVE: extra}} if told else {})
+
+
+def test_findings_are_left_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {"archive": ARCHIVE, "ok": False, "findings": ["gone"]}
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(3, report))
+    attempt = Attempt(1)
+    with pytest.raises(AirflowFailException, match="gone"):
+        CheckArchiveOperator(task_id="t", archive=ARCHIVE).execute({"ti": attempt})
+    assert attempt.pushed == {"report": report}
