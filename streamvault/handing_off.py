@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -27,15 +28,17 @@ from lake.options import (
     plain_name,
 )
 from lake.place import TablePlace
-from lake.run import HandedOff, Handoff, hand_off, tasks_of
-from manifests.archive import Archive, History
+from lake.plan import TablePlan
+from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
+from manifests.archive import Archive, History, NoSuchArchive
 from objectstore.keys import segment_name, table_folder
 from objectstore.uri import RootAddress
-from problems import Usage
+from problems import Damaged, Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamName
+from streamvault.in_force import check_in_force
 from streamvault.preload import TABLE_MODULES
 from streamvault.reports import HandoffReport
 from streamvault.requests import cost_of_handoff
@@ -137,38 +140,25 @@ def handoff_archive(
     opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
     for warning in setting.warnings:
         progress.warn(warning)
-    there = set(place.archive.generations())
-    todo = [generation for generation in setting.history.generations if generation.manifest.generation not in there]
-    handoff = Handoff(setting.source, setting.target, setting.archive.prefix, place.archive, options, window)
-    tasks = [task for generation in todo for task in tasks_of(handoff, generation)]
-    report = HandoffReport(
-        archive=setting.archive.uri,
-        table=place.name,
-        location=place.location,
-        format=options.kind,
-        columns=tuple(options.schema.names),
-        generations=tuple(sorted(there | {g.manifest.generation for g in todo})),
-        added=tuple(g.manifest.generation for g in todo),
-        events=sum(g.manifest.events for g in todo),
-        bytes=sum(g.manifest.bytes for g in todo),
-        files=len(tasks),
-        warnings=setting.warnings,
-        dry_run=dry_run,
-        cost=cost_of_handoff([(task.layout, row) for task in tasks for row in task.rows], len(tasks))
-        if dry_run
-        else None,
+    handoff = Handoff(
+        setting.source, setting.archive.prefix, setting.history, setting.target, place.archive, options, window
     )
     if dry_run:
-        return report.timed(time.monotonic() - began, 0.0)
+        return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
     done, start_seconds = HandedOff(), 0.0
-    if todo:
+    todo = next(plans_of(handoff), None)
+    if todo is not None:
         fix_options(setting.target.open(), setting.archive.prefix, options)
-        with open_runner(master, TABLE_MODULES) as runner:
-            done = hand_off(handoff, todo, runner, progress)
+        with (
+            open_runner(master, TABLE_MODULES) as runner,
+            _unless_changed(setting.archive, setting.history, todo.first),
+        ):
+            done = hand_off(handoff, runner, progress)
             start_seconds = runner.start_seconds
     registered = [] if opened is None else _register(opened, place, progress)
     segments = _register_raw(setting) if raw else 0
     progress.end()
+    report = _report(setting, done.plans, done.files)
     return replace(
         report,
         moved_bytes=done.moved_bytes,
@@ -177,6 +167,56 @@ def handoff_archive(
         registered=tuple(registered),
         raw_segments=segments,
     ).timed(time.monotonic() - began, start_seconds)
+
+
+def _rehearsed(handoff: Handoff, setting: _Setting) -> HandoffReport:
+    plans = list(plans_of(handoff))
+    with _unless_changed(setting.archive, setting.history, plans[0].first if plans else setting.history.first):
+        tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
+    read = [(source.layout, source.row) for task in tasks for one in task.ranges for source in one.sources]
+    return replace(_report(setting, plans, len(tasks)), dry_run=True, cost=cost_of_handoff(read, len(tasks)))
+
+
+def _report(setting: _Setting, plans: Sequence[TablePlan], files: int) -> HandoffReport:
+    """What is known of a handoff before and after it.
+
+    Args:
+        setting: what it works on.
+        plans: the generations that it adds.
+        files: that they have.
+    """
+    place = setting.place
+    added = tuple(plan.generation for plan in plans)
+    return HandoffReport(
+        archive=setting.archive.uri,
+        table=place.name,
+        location=place.location,
+        format=place.options.kind,
+        columns=tuple(place.options.schema.names),
+        generations=tuple(sorted({*place.archive.generations(), *added})),
+        added=added,
+        events=sum(plan.events for plan in plans),
+        bytes=sum(plan.manifest.bytes for plan in plans),
+        files=files,
+        warnings=setting.warnings,
+    )
+
+
+@contextmanager
+def _unless_changed(archive: Archive, history: History, first: int) -> Iterator[None]:
+    """Say so if what was being handed off expired or was merged meanwhile: then objects are gone with good reason.
+
+    Args:
+        archive: where.
+        history: what was read of it.
+        first: the first generation that matters.
+    """
+    try:
+        yield
+    except (Damaged, NoSuchArchive):
+        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
+        check_in_force(archive, history, first, doing="handed off", expired_todo=todo)
+        raise
 
 
 def print_table_ddl(
@@ -230,7 +270,8 @@ def _settle(archive: str, root: str | None, wanted: _Wanted) -> _Setting:
     if not database or plain_name(database) != database:
         raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
     found = find_options(target.open(), held.prefix, table)
-    options, warnings = _options(held, history, found, table, wanted)
+    with _unless_changed(held, history, history.first):
+        options, warnings = _options(held, history, found, table, wanted)
     place = TablePlace(database, options, Archive(target.open(), name, table), target.access)
     if found is not None:
         check_same(found, options, place.location)
