@@ -143,6 +143,7 @@ def test_the_verb_registers_what_is_missing(ground: Ground) -> None:
     assert run() == (3,)
 
 
+@pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-projection"], indirect=True)
 def test_what_was_merged_is_never_registered_twice(ground: Ground) -> None:
     def run() -> tuple[int, ...]:
         return handoff_archive(
