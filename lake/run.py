@@ -14,7 +14,7 @@ from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 
-__all__ = ["HandedOff", "Handoff", "tasks_of"]
+__all__ = ["HandedOff", "Handoff", "hand_off", "tasks_of"]
 
 
 @dataclass(frozen=True, slots=True)
