@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
     ),
     "import": (
         ImportStreamOperator(task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True"),
-        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back"],
+        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--again"],
     ),
     "check": (
         CheckArchiveOperator(task_id="t", archive=ARCHIVE, read_data="False", subset="10%", seed=0),

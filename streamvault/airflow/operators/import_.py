@@ -86,6 +86,8 @@ class ImportStreamOperator(CommandOperator):
                 "--filler-limit": self.filler_limit,
                 "--window": self.window,
                 "--read-back": flag(self.read_back),
+                # a task may be killed between the import's end and its report
+                "--again": True,
             }
         )
         return ["import", self.archive, self.stream_uri(self.stream), *chosen]
