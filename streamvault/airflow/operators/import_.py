@@ -42,7 +42,7 @@ class ImportStreamOperator(CommandOperator):
         read_back: whether to read back and compare also what the run itself has appended.
         layout: ``table`` restores from a table of the archive.
         table: its name.
-        wait_for_warm: whether to wait, in the task, for what S3 is bringing back (`WarmArchiveOperator` waits without one).
+        wait_for_warm: whether the task waits for what S3 is bringing back; see `WarmArchiveOperator`.
         others: see `CommandOperator`.
     """
 
