@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from manifests.history import Generation
 from manifests.range_row import RangeRow
 from objectstore.keys import table_file_key
+from streamstore.model import SegmentId
 
-__all__ = ["file_key", "files_of", "rows_in_order"]
+__all__ = ["Stretch", "file_key", "files_of", "rows_in_order"]
+
+
+class Stretch(Protocol):
+    """A range: what of which segment (bytes)."""
+
+    @property
+    def segment(self) -> SegmentId:
+        """Which segment."""
+
+    @property
+    def start(self) -> int:
+        """First offset."""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last byte."""
+
+
+S = TypeVar("S", bound=Stretch)
 
 
 def rows_in_order(generation: Generation) -> Iterator[RangeRow]:
@@ -17,12 +38,12 @@ def rows_in_order(generation: Generation) -> Iterator[RangeRow]:
         yield from generation.rows[segment]
 
 
-def files_of(rows: Iterable[RangeRow], target_size: int) -> Iterator[tuple[RangeRow, ...]]:
+def files_of(rows: Iterable[S], target_size: int) -> Iterator[tuple[S, ...]]:
     """Ranges put together to files: whole ranges in order, up to the target size (segment bytes), one at least.
 
     So files depend on the generation and the target size alone, and each holds a stretch of the stream's order.
     """
-    held: list[RangeRow] = []
+    held: list[S] = []
     size = 0
     for row in rows:
         if held and size + row.end - row.start > target_size:
@@ -34,7 +55,7 @@ def files_of(rows: Iterable[RangeRow], target_size: int) -> Iterator[tuple[Range
         yield tuple(held)
 
 
-def file_key(generation: int, rows: Sequence[RangeRow]) -> str:
+def file_key(generation: int, rows: Sequence[Stretch]) -> str:
     """The file's key in the table's folder: named after generation and first range alone."""
     first = rows[0]
     return table_file_key(generation, first.segment.epoch, first.segment.number, first.start)

@@ -8,7 +8,7 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -19,6 +19,7 @@ from lake.batches import event_batches
 from lake.decoding import decoded_columns
 from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
+from lake.sources import Source, WantedRange
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import table_folder
@@ -45,9 +46,9 @@ class FileTask:
     """All that a task needs to write one file.
 
     Attributes:
-        source: the archive's root. prefix: the archive in it. layout: how its ranges are kept.
+        source: the archive's root. prefix: the archive in it.
         target: the table's root; the archive's prefix is the same there.
-        generation: which. rows: the file's ranges, in order.
+        generation: which. ranges: the file's, in order.
         options: the table's.
         window: bytes to hold of what is on its way to the task.
     """
@@ -55,26 +56,25 @@ class FileTask:
     source: RootAddress
     target: RootAddress
     prefix: str
-    layout: str
     generation: int
-    rows: tuple[RangeRow, ...]
+    ranges: tuple[WantedRange, ...]
     options: TableOptions
     window: int
 
     @property
     def key(self) -> str:
         """The file's key below the target."""
-        return self.prefix + table_folder(self.options.table) + file_key(self.generation, self.rows)
+        return self.prefix + table_folder(self.options.table) + file_key(self.generation, self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is there: rows, those of them that did not decode (-1: not known), segment bytes, the file's size.
+    """A file that is there: its ranges, events that did not decode (-1: not known), segment bytes, the file's size.
 
     `found` says that an earlier or another run had written it.
     """
 
-    events: int
+    ranges: tuple[RangeRow, ...]
     undecoded: int
     moved: int
     size: int
@@ -90,13 +90,13 @@ def write_file(task: FileTask) -> WrittenFile:
         Failed: there is no room for the file on the disk for temporary files.
     """
     target = task.target.open()
-    moved = sum(row.end - row.start for row in task.rows)
+    moved = sum(wanted.end - wanted.start for wanted in task.ranges)
     held = _find(target, task)
     if held is not None:
         return held
     try:
         with tempfile.TemporaryFile(prefix="streamvault-") as spool:
-            undecoded = _write(task, spool)
+            ranges, undecoded = _write(task, spool)
             size = spool.tell()
             # Not closed here: the client library lets go of it when it likes. It lives as long as it is referred to.
             target.put(task.key, memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)))
@@ -110,14 +110,15 @@ def write_file(task: FileTask) -> WrittenFile:
             raise
         where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
         raise Failed("no room for a table's file on its way", where=where, todo=todo) from None
-    return WrittenFile(sum(row.events for row in task.rows), undecoded, moved, size)
+    return WrittenFile(ranges, undecoded, moved, size)
 
 
-def _write(task: FileTask, spool: IO[bytes]) -> int:
-    """The file's content; returns how many events did not decode."""
+def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:
+    """The file's content; returns its ranges, and how many events did not decode."""
     schema = task.options.schema
     terse = [name for name in _TERSE if name in schema.names]
     undecoded = 0
+    ranges: list[RangeRow] = []
     # through a descriptor of its own: Arrow writes to it without asking Python
     with (
         pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
@@ -130,10 +131,9 @@ def _write(task: FileTask, spool: IO[bytes]) -> int:
             store_schema=False,
         ) as writer,
     ):
-        writer.add_key_value_metadata({RANGES: _ranges_text(task)})
         held: list[pa.RecordBatch] = []
         size = 0
-        for batch, length in _batches(task):
+        for batch, length in _batches(task, ranges):
             if held and size + length > ROW_GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
                 held, size = [], 0
@@ -143,16 +143,20 @@ def _write(task: FileTask, spool: IO[bytes]) -> int:
                 undecoded += len(batch) - batch[ERROR].null_count
         if held:
             writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
+        writer.add_key_value_metadata({RANGES: _ranges_text(task, ranges)})
     spool.seek(0, os.SEEK_END)
-    return undecoded
+    return tuple(ranges), undecoded
 
 
-def _batches(task: FileTask) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The file's rows, and how many segment bytes each batch stands for. A range is proved before its last is left."""
+def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The file's rows, and how many segment bytes each batch stands for.
+
+    A range is proved before its last is left, and added to `ranges` then.
+    """
     schema, stream = task.options.schema, task.options.name
-    for row in task.rows:
+    for wanted in task.ranges:
         digest, count = hashlib.sha256(), 0
-        for batch in event_batches(stream, row.segment, row.start, _blocks(task, row, digest)):
+        for batch in event_batches(stream, wanted.segment, wanted.start, _blocks(task, wanted, digest)):
             count += len(batch)
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             columns |= decoded_columns(task.options, columns["payload"])
@@ -160,19 +164,40 @@ def _batches(task: FileTask) -> Iterator[tuple[pa.RecordBatch, int]]:
                 columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(batch))
             ready = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
             yield ready, batch["offset"][-1].as_py() + batch["length"][-1].as_py() - batch["offset"][0].as_py()
-        if digest.hexdigest() != row.digest or count != row.events:
-            raise Damaged(
-                "the archive's bytes are not what its manifest says",
-                where=f"{task.source.uri}/{task.prefix}{row.segment} bytes {row.start} to {row.end}",
-                todo="Run 'streamvault check --read-data' on it.",
-            )
+        row = RangeRow(wanted.segment, wanted.start, wanted.end, count, digest.hexdigest())
+        if wanted.known not in {None, row}:
+            raise _damaged(task, wanted.sources[0])
+        ranges.append(row)
 
 
-def _blocks(task: FileTask, row: RangeRow, digest: hashlib._Hash) -> Iterator[bytes | memoryview]:
-    reader = open_reader(task.layout)
-    for block in reader.read_range(task.source.open(), task.prefix, row.extent, row.start, row.end, task.window):
-        digest.update(block)
-        yield block
+def _blocks(task: FileTask, wanted: WantedRange, digest: hashlib._Hash) -> Iterator[bytes | memoryview]:
+    """The range's bytes. Of an archived range that is taken in part all is read, to be held against its digest."""
+    store = task.source.open()
+    for source in wanted.sources:
+        row, at = source.row, source.row.start
+        proof = None if wanted.known else hashlib.sha256()
+        for block in open_reader(source.layout).read_range(
+            store, task.prefix, row.extent, row.start, row.end, task.window
+        ):
+            low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
+            if proof is not None:
+                proof.update(block)
+            if low < high:
+                part = memoryview(block)[low:high]
+                digest.update(part)
+                yield part
+            at += len(block)
+        if proof is not None and proof.hexdigest() != row.digest:
+            raise _damaged(task, source)
+
+
+def _damaged(task: FileTask, source: Source) -> Damaged:
+    row = source.row
+    return Damaged(
+        "the archive's bytes are not what its manifest says",
+        where=f"{task.source.uri}/{task.prefix}{row.segment} bytes {row.start} to {row.end}",
+        todo="Run 'streamvault check --read-data' on it.",
+    )
 
 
 def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
@@ -190,12 +215,26 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
         found = pq.read_metadata(file)
     except (pa.ArrowException, OSError):
         raise Conflict("a file that is no table's is already there", where=where, todo="Remove it.") from None
-    metadata = found.metadata or {}
-    if metadata.get(RANGES) != _ranges_text(task).encode():
+    ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
+    if ranges is None or sum(row.events for row in ranges) != found.num_rows:
         raise Conflict("a file of other ranges is already there", where=where, todo="Use another --table.")
-    return WrittenFile(found.num_rows, -1, 0, file.seek(0, os.SEEK_END), found=True)
+    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END), found=True)
 
 
-def _ranges_text(task: FileTask) -> str:
-    ranges = [[str(row.segment), row.start, row.end, row.events, row.digest] for row in task.rows]
+def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:
+    ranges = [[str(row.segment), row.start, row.end, row.events, row.digest] for row in rows]
     return json.dumps({"generation": task.generation, "ranges": ranges})
+
+
+def _ranges_in(task: FileTask, text: bytes) -> tuple[RangeRow, ...] | None:
+    """The ranges that a file says it has; None if these are not those that it should have."""
+    try:
+        found = [
+            RangeRow(wanted.segment, wanted.start, wanted.end, int(events), str(digest))
+            for wanted, (*_, events, digest) in zip(task.ranges, json.loads(text)["ranges"], strict=True)
+        ]
+    except (ValueError, KeyError, TypeError):
+        return None
+    known = [wanted.known for wanted in task.ranges]
+    same = all(wanted in {None, row} for wanted, row in zip(known, found, strict=True))
+    return tuple(found) if same and _ranges_text(task, found).encode() == text else None

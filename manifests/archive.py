@@ -73,7 +73,9 @@ class Archive:
         Raises:
             Damaged: as for `manifest`.
         """
-        return self.stable(lambda listing: self.read_manifest(*self._name(listing, None)) if listing.newest else None)
+        return self.stable(
+            lambda listing: None if self._is_empty(listing) else self.read_manifest(*self._name(listing, None))
+        )
 
     def load(self, generation: int) -> Generation:
         """A generation in force, or the merged one that holds it, with its ranges, cross-checked.
@@ -153,6 +155,10 @@ class Archive:
         cross_check(manifest, rows, where)
         return Generation(manifest, rows, table_layout(generation) if self.table else manifest.layout)
 
+    def _is_empty(self, listing: Listing) -> bool:
+        """Whether nothing was published yet. A table's mark says where it is to begin, and comes before all else."""
+        return not listing.generations and (bool(self.table) or not listing.dropped)
+
     def _name(self, listing: Listing, generation: int | None) -> Name:
         """The manifest of the generation that is meant; the newest by default.
 
@@ -162,8 +168,11 @@ class Archive:
         """
         numbers = listing.generations
         if not numbers:
-            if listing.dropped:
+            if not self._is_empty(listing):
                 raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
+            if listing.dropped:
+                todo = "'streamvault handoff' goes on with it."
+                raise NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
             raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
         if generation is None:
             return listing.names[-1]

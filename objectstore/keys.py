@@ -63,6 +63,7 @@ __all__ = [
     "table_files",
     "table_folder",
     "table_options_key",
+    "table_plan_key",
     "work_folder",
 ]
 
@@ -195,6 +196,11 @@ def table_folder(name: str) -> str:
 def table_options_key() -> str:
     """The key, in a table's folder, of what the table was begun with."""
     return "_table.json"
+
+
+def table_plan_key(after: int) -> str:
+    """The key, in a table's folder, of the plan of what follows this generation in it; 0: of what it begins with."""
+    return f"_plan/{_generation(after) if after else f'{0:010d}'}.json"
 
 
 def table_files(generation: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -10,13 +11,15 @@ from lake.catalogs import Catalog, open_catalog
 from lake.ddl import Engine, raw_ddl, table_ddl
 from lake.options import Decode, TableFormat, fix_options
 from lake.place import TablePlace
-from lake.run import HandedOff, Handoff, hand_off, tasks_of
-from manifests.archive import History
+from lake.plan import TablePlan
+from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
+from manifests.history import History
 from objectstore.keys import segment_name
 from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
+from streamvault.in_force import unless_changed
 from streamvault.preload import TABLE_MODULES
 from streamvault.reports import HandoffReport
 from streamvault.requests import cost_of_handoff
@@ -84,38 +87,25 @@ def handoff_archive(
     opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
     for warning in setting.warnings:
         progress.warn(warning)
-    there = set(place.archive.generations())
-    todo = [generation for generation in setting.history.generations if generation.manifest.generation not in there]
-    handoff = Handoff(setting.source, setting.target, setting.archive.prefix, place.archive, options, window)
-    tasks = [task for generation in todo for task in tasks_of(handoff, generation)]
-    report = HandoffReport(
-        archive=setting.archive.uri,
-        table=place.name,
-        location=place.location,
-        format=options.kind,
-        columns=tuple(options.schema.names),
-        generations=tuple(sorted(there | {g.manifest.generation for g in todo})),
-        added=tuple(g.manifest.generation for g in todo),
-        events=sum(g.manifest.events for g in todo),
-        bytes=sum(g.manifest.bytes for g in todo),
-        files=len(tasks),
-        warnings=setting.warnings,
-        dry_run=dry_run,
-        cost=cost_of_handoff([(task.layout, row) for task in tasks for row in task.rows], len(tasks))
-        if dry_run
-        else None,
+    handoff = Handoff(
+        setting.source, setting.archive.prefix, setting.history, setting.target, place.archive, options, window
     )
     if dry_run:
-        return report.timed(time.monotonic() - began, 0.0)
+        return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
     done, start_seconds = HandedOff(), 0.0
-    if todo:
+    todo = next(plans_of(handoff), None)
+    if todo is not None:
         fix_options(setting.target.open(), setting.archive.prefix, options)
-        with open_runner(master, TABLE_MODULES) as runner:
-            done = hand_off(handoff, todo, runner, progress)
+        with (
+            open_runner(master, TABLE_MODULES) as runner,
+            unless_changed(setting.archive, setting.history, todo.first),
+        ):
+            done = hand_off(handoff, runner, progress)
             start_seconds = runner.start_seconds
     registered = [] if opened is None else _register(opened, place, progress)
     segments = _register_raw(setting) if raw else 0
     progress.end()
+    report = _report(setting, done.plans, done.files)
     return replace(
         report,
         moved_bytes=done.moved_bytes,
@@ -124,6 +114,39 @@ def handoff_archive(
         registered=tuple(registered),
         raw_segments=segments,
     ).timed(time.monotonic() - began, start_seconds)
+
+
+def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
+    plans = list(plans_of(handoff))
+    with unless_changed(setting.archive, setting.history, plans[0].first if plans else setting.history.first):
+        tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
+    read = [(source.layout, source.row) for task in tasks for one in task.ranges for source in one.sources]
+    return replace(_report(setting, plans, len(tasks)), dry_run=True, cost=cost_of_handoff(read, len(tasks)))
+
+
+def _report(setting: TableSetting, plans: Sequence[TablePlan], files: int) -> HandoffReport:
+    """What is known of a handoff before and after it.
+
+    Args:
+        setting: what it works on.
+        plans: the generations that it adds.
+        files: that they have.
+    """
+    place = setting.place
+    added = tuple(plan.generation for plan in plans)
+    return HandoffReport(
+        archive=setting.archive.uri,
+        table=place.name,
+        location=place.location,
+        format=place.options.kind,
+        columns=tuple(place.options.schema.names),
+        generations=tuple(sorted({*place.archive.generations(), *added})),
+        added=added,
+        events=sum(plan.events for plan in plans),
+        bytes=sum(plan.manifest.bytes for plan in plans),
+        files=files,
+        warnings=setting.warnings,
+    )
 
 
 def print_table_ddl(

@@ -19,11 +19,12 @@ from manifests.selection import check_boundaries
 from objectstore.keys import TABLES
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Usage
+from problems import Damaged, Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
+from streamvault.in_force import check_in_force
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
@@ -138,7 +139,8 @@ def import_stream(
             try:
                 restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
             except Damaged:
-                _check_not_expired(source, history)
+                todo = "Delete the target and import again; a hold ('streamvault hold') keeps generations for as long."
+                check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
                 raise
             seconds = restored.finished - plan_began - runner.start_seconds
     report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
@@ -177,24 +179,6 @@ def _distance(history: History, moment: datetime | None) -> list[str]:
     before = age_text((moment - created).total_seconds())
     taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
     return [f"{taken}, at {moment_text(created)}; what was written in between is not restored"]
-
-
-def _check_not_expired(source: Archive, history: History) -> None:
-    """Say so if what was being restored expired meanwhile: then objects are missing with good reason."""
-    listing, first = source.listing(), history.first
-    names = {(generation.manifest.generation, generation.manifest.first) for generation in history.generations}
-    if not names.issubset(listing.names) and listing.dropped < first:
-        raise Conflict(
-            "generations were merged while they were being restored",
-            where=source.uri,
-            todo="Run the same command again: it goes on with what they became.",
-        ) from None
-    if listing.dropped >= first:
-        raise Conflict(
-            f"generation {first} expired while it was being restored",
-            where=source.uri,
-            todo="Delete the target and import again; a hold ('streamvault hold') keeps generations for as long.",
-        ) from None
 
 
 def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:

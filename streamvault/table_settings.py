@@ -28,6 +28,7 @@ from objectstore.keys import table_folder
 from objectstore.uri import RootAddress
 from problems import Usage
 from streamstore.model import StreamName
+from streamvault.in_force import unless_changed
 
 __all__ = ["TARGET_SIZE", "TableSetting", "WantedTable", "settle_table"]
 
@@ -91,7 +92,8 @@ def settle_table(archive: str, root: str | None, wanted: WantedTable) -> TableSe
     if not database or plain_name(database) != database:
         raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
     found = find_options(target.open(), held.prefix, table)
-    options, warnings = _options(held, history, found, table, wanted)
+    with unless_changed(held, history, history.first):
+        options, warnings = _options(held, history, found, table, wanted)
     place = TablePlace(database, options, Archive(target.open(), name, table), target.access)
     if found is not None:
         check_same(found, options, place.location)

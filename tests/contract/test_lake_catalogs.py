@@ -19,8 +19,9 @@ from lake.place import TablePlace
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 from problems import Conflict, Usage
-from streamvault import handoff_archive
+from streamvault import compact_archive, handoff_archive
 from tests.servers.s3 import S3Server
+from tests.unit.lakes import rows_in, table_keys
 from tests.unit.small_archives import NAME, Vault
 
 KINDS: dict[str, tuple[TableFormat, str, bool]] = {
@@ -140,6 +141,35 @@ def test_the_verb_registers_what_is_missing(ground: Ground) -> None:
     ground.vault.add(b"third")
     ground.vault.export()
     assert run() == (3,)
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-projection"], indirect=True)
+def test_what_was_merged_is_never_registered_twice(ground: Ground) -> None:
+    def run() -> tuple[int, ...]:
+        return handoff_archive(
+            ground.vault.archive,
+            table=f"{ground.database}.stream",
+            catalog=ground.catalog_text,
+            projection=ground.projection,
+            master="inline",
+        ).registered
+
+    ground.open().publish(ground.place, ground.generations[0])
+    for number in (3, 4, 5):
+        ground.vault.add(b"of generation %d" % number)
+        ground.vault.export("chunks")
+    compact_archive(ground.vault.archive, master="inline")
+    assert Archive(ground.place.archive.store, NAME).generations() == [5]
+    assert run() == (2, 5), "what the table has got stays as it is"
+    assert run() == ()
+    registered = tuple(ground.registered())
+    found = [
+        row["pointer"]
+        for key in table_keys(ground.vault.root)
+        if f"{ground.address.uri}/{key}".startswith(registered)
+        for row in rows_in(ground.place.archive.store, key)
+    ]
+    assert sorted(found) == sorted(str(pointer) for pointer, _ in ground.vault.events())
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)

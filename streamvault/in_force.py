@@ -1,0 +1,57 @@
+"""Telling what has gone with good reason from damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from manifests.archive import Archive, History, NoSuchArchive
+from problems import Conflict, Damaged
+
+__all__ = ["check_in_force", "unless_changed"]
+
+
+def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str) -> None:
+    """Whoever found something missing asks: are the generations that were read still in force?
+
+    Args:
+        archive: where.
+        history: what was read.
+        first: the first original generation of it that matters.
+        doing: what was being done to them, for the message: "restored".
+        expired_todo: what to do if they have expired.
+
+    Raises:
+        Conflict: they have expired, or were merged, meanwhile.
+    """
+    listing = archive.listing()
+    if listing.dropped >= first:
+        what = f"generation {first} expired while it was being {doing}"
+        raise Conflict(what, where=archive.uri, todo=expired_todo) from None
+    read = [generation.manifest for generation in history.generations if generation.manifest.generation >= first]
+    if not {(manifest.generation, manifest.first) for manifest in read}.issubset(listing.names):
+        raise Conflict(
+            f"generations were merged while they were being {doing}",
+            where=archive.uri,
+            todo="Run the same command again: it goes on with what they became.",
+        ) from None
+
+
+@contextmanager
+def unless_changed(archive: Archive, history: History, first: int) -> Iterator[None]:
+    """Say so if what was being handed off expired or was merged meanwhile: then objects are gone with good reason.
+
+    Args:
+        archive: where.
+        history: what was read of it.
+        first: the first generation that matters.
+
+    Raises:
+        Conflict: it did.
+    """
+    try:
+        yield
+    except (Damaged, NoSuchArchive):
+        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
+        check_in_force(archive, history, first, doing="handed off", expired_todo=todo)
+        raise
