@@ -12,10 +12,9 @@ from typing import Literal
 from importer.fill import Stretch
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
-from manifests.range_row import RangeRow
+from manifests.selection import ArchivedPart, select_parts
 from problems import Damaged, Usage
-from streamstore.cuts import segments_between, validate_cut
-from streamstore.errors import InvalidCut
+from streamstore.cuts import segments_between
 from streamstore.model import ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 __all__ = ["Offsets", "Part", "RestorePlan", "SegmentPlan", "plan_restore"]
@@ -24,20 +23,10 @@ Offsets = Literal["keep", "shift"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """An archived range and what of it is restored (offsets of the archive, bytes).
+class Part(ArchivedPart):
+    """An archived range, what of it is restored, and how much lower its offsets in the target are (`shift`, bytes)."""
 
-    Attributes:
-        row: the range as its manifest has it. layout: of its generation.
-        start, end: what is restored of it.
-        shift: how much lower its offsets in the target are.
-    """
-
-    row: RangeRow
-    layout: str
-    start: int
-    end: int
-    shift: int
+    shift: int = 0
 
     @property
     def whole(self) -> bool:
@@ -123,10 +112,9 @@ def plan_restore(
     """
     described = history.description
     head, tail = from_cut or history.head, to_cut or history.tail
-    for cut in (from_cut, to_cut):
-        if cut is not None:
-            validate_cut(described, cut)
-            _check_offsets(history, cut)
+    parts: dict[SegmentId, list[Part]] = {}
+    for part in select_parts(history, from_cut, to_cut):
+        parts.setdefault(part.segment, []).append(Part(part.row, part.layout, part.start, part.end))
     between = segments_between(described, head, tail)
     created = described.created_in()
     last = max(created[segment] for segment in tail.offsets)
@@ -135,9 +123,8 @@ def plan_restore(
     for segment in sorted({s for epoch in replay.epochs for s in epoch.segments}):
         if segment in between:
             start, end = between[segment]
-            held = _parts(history, segment, start, end)
             segments[segment] = _plan_segment(
-                held,
+                parts.get(segment, []),
                 start,
                 end,
                 at_head=segment in head.offsets,
@@ -171,26 +158,6 @@ def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamCo
     if scaling.kind is not ScaleKind.FIXED or scaling.min_segments == open_segments:
         return configuration
     return replace(configuration, scaling=replace(scaling, min_segments=open_segments))
-
-
-def _check_offsets(history: History, cut: StreamCut) -> None:
-    """Refuse an offset beyond what is archived of a segment, and one inside of an event as far as ranges tell."""
-    for segment, offset in cut.offsets.items():
-        end = history.end(segment)
-        if end is not None and offset > end:
-            raise InvalidCut(
-                f"the stream cut lies beyond the segment's end ({end})",
-                where=f"offset {offset} of {segment.in_stream(cut.stream)}",
-            )
-
-
-def _parts(history: History, segment: SegmentId, start: int, end: int | None) -> list[Part]:
-    parts = []
-    for layout, row in history.ranges(segment):
-        low, high = max(start, row.start), row.end if end is None else min(end, row.end)
-        if low < high:
-            parts.append(Part(row, layout, low, high, 0))
-    return parts
 
 
 def _plan_segment(

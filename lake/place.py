@@ -13,7 +13,7 @@ from manifests.history import Generation
 from objectstore.keys import table_files
 from objectstore.s3 import S3Access
 
-__all__ = ["TablePlace"]
+__all__ = ["TablePlace", "fingerprint"]
 
 
 @dataclass(frozen=True, slots=True)

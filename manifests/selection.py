@@ -46,11 +46,8 @@ def select_parts(
     Raises:
         InvalidCut: a cut is not one of the archive's stream, lies outside of it, or ``from_cut`` lies after ``to_cut``.
     """
+    _check_inside(history, from_cut, to_cut)
     described = history.description
-    for cut in (from_cut, to_cut):
-        if cut is not None:
-            validate_cut(described, cut)
-            _check_ends(history, cut)
     parts = []
     between = segments_between(described, from_cut or history.head, to_cut or history.tail)
     for segment, (start, end) in between.items():
@@ -76,12 +73,21 @@ def check_boundaries(objects: ObjectStore, prefix: str, stream: StreamName, part
                 )
 
 
-def _check_ends(history: History, cut: StreamCut) -> None:
-    """Refuse an offset beyond what is archived of a segment."""
-    for segment, offset in cut.offsets.items():
-        end = history.end(segment)
-        if end is not None and offset > end:
-            raise InvalidCut(
-                f"the stream cut lies beyond the segment's end ({end})",
-                where=f"offset {offset} of {segment.in_stream(cut.stream)}",
-            )
+def _check_inside(history: History, *cuts: StreamCut | None) -> None:
+    """Refuse cuts that are not of the archive's stream, or that lie beyond what is archived of a segment.
+
+    Raises:
+        InvalidCut: says which.
+    """
+    described = history.description
+    for cut in cuts:
+        if cut is None:
+            continue
+        validate_cut(described, cut)
+        for segment, offset in cut.offsets.items():
+            end = history.end(segment)
+            if end is not None and offset > end:
+                raise InvalidCut(
+                    f"the stream cut lies beyond the segment's end ({end})",
+                    where=f"offset {offset} of {segment.in_stream(cut.stream)}",
+                )

@@ -52,23 +52,24 @@ class ColdStorage:
     Every method raises what `objectstore.boto.named_errors` names.
 
     Args:
-        address: the root, resolved.
+        address: the root, resolved if no client is given.
+        client: boto3's for S3; None makes one.
 
     Attributes:
         uri: the root's.
     """
 
-    def __init__(self, address: RootAddress) -> None:
+    def __init__(self, address: RootAddress, client: Any = None) -> None:
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
         self.uri = address.uri
-        self._client = open_client(address) if address.access is not None else None
+        self._client = open_client(address) if client is None and address.access is not None else client
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
         """The objects of a folder between two keys, in order; a page of 1,000 is held at a time.
 
         Args:
-            folder: with its slash, below the root.
+            folder: with its slash, below the root; empty for all of it.
             after: a key; what sorts behind it is listed.
             stop: what sorts from here on is not.
             first_page: no more than one request's worth.
@@ -104,7 +105,6 @@ class ColdStorage:
 
     def _ask_head(self, key: str) -> Warmth:
         """Of an object whose listing does not say it (https://docs.aws.amazon.com/AmazonS3/latest/API: HeadObject)."""
-        assert self._client is not None  # noqa: S101  (only listings of a bucket come here)
         with named_errors("look at", f"s3://{self._bucket}/{key}"):
             head = self._client.head_object(Bucket=self._bucket, Key=key)
         asked = head.get("Restore", "")
@@ -126,7 +126,6 @@ class ColdStorage:
         return asked
 
     def _ask(self, one: StoredObject, days: int, tier: Tier) -> bool:
-        assert self._client is not None  # noqa: S101  (the objects come from a bucket)
         request: Any = {"GlacierJobParameters": {"Tier": tier}}
         if one.storage_class in ARCHIVE_CLASSES:
             request["Days"] = days  # an object of INTELLIGENT_TIERING comes back for good

@@ -9,13 +9,13 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from importer.cuts import check_cuts
 from importer.plan import Offsets, RestorePlan, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import Stored
 from manifests.listing import Listing
 from manifests.model import segment_key
+from manifests.selection import check_boundaries
 from objectstore.keys import TABLES
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -109,7 +109,7 @@ def import_stream(
         offsets=offsets,
         filler_limit=filler_limit,
     )
-    check_cuts(plan, source.store, source.prefix)
+    check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
     gaps = _gaps(history, plan)
     warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
     for warning in warnings:

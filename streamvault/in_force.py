@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from manifests.archive import Archive, History
-from problems import Conflict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["check_in_force"]
+from manifests.archive import Archive, History, NoSuchArchive
+from problems import Conflict, Damaged
+
+__all__ = ["check_in_force", "unless_changed"]
 
 
 def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str) -> None:
@@ -32,3 +35,23 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
             where=archive.uri,
             todo="Run the same command again: it goes on with what they became.",
         ) from None
+
+
+@contextmanager
+def unless_changed(archive: Archive, history: History, first: int) -> Iterator[None]:
+    """Say so if what was being handed off expired or was merged meanwhile: then objects are gone with good reason.
+
+    Args:
+        archive: where.
+        history: what was read of it.
+        first: the first generation that matters.
+
+    Raises:
+        Conflict: it did.
+    """
+    try:
+        yield
+    except (Damaged, NoSuchArchive):
+        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
+        check_in_force(archive, history, first, doing="handed off", expired_todo=todo)
+        raise

@@ -43,6 +43,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         """Look until everything is readable."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
 
+        from objectstore.errors import ObjectStoreError  # noqa: PLC0415
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
         from streamvault.airflow.warmth import next_cold  # noqa: PLC0415
 
@@ -54,7 +55,7 @@ class ArchiveReadableTrigger(BaseTrigger):
                 self.log.info("%s cannot be read yet; looking again in %s s", cold.key, self.poll_seconds)
                 await asyncio.sleep(self.poll_seconds)
                 cold = await asyncio.to_thread(next_cold, client, self.archive, cold.before)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, ObjectStoreError) as error:
             yield _event(str(error))
             return
         yield _event("")

@@ -1,55 +1,47 @@
-"""Whether all objects of an archive on S3 can be read now, and asking S3 to bring back those that cannot.
-
-Objects of the storage classes GLACIER and DEEP_ARCHIVE have to be restored before they can be read, which takes
-minutes to two days (https://docs.aws.amazon.com/AmazonS3/latest/userguide/restoring-objects.html).
-"""
+"""Whether all of an archive on S3 can be read now, and asking S3 for what cannot: by a connection's client."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
-from botocore.exceptions import ClientError
-
+from objectstore.cold import ColdStorage, Tier
 from objectstore.uri import RootAddress
 
-__all__ = ["Cold", "ask_back", "next_cold"]
+__all__ = ["NextCold", "ask_back", "next_cold"]
 
-COLD_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-_IN_PROGRESS = "RestoreAlreadyInProgress"
-_RESTORED = re.compile(r'ongoing-request="false"')
+AT_ONCE = 1000
+_LAST = "\x7f"
+"""Sorts behind every key: keys are plain ASCII."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cold:
-    """An object that cannot be read now.
-
-    Attributes:
-        key: of the object.
-        before: the key that is listed before it, to look on from; empty if it is the first.
-        coming: whether S3 is bringing it back already.
-    """
+class NextCold(NamedTuple):
+    """An object that cannot be read now, and the key listed before it, to look on from; both below the archive."""
 
     key: str
     before: str
-    coming: bool
 
 
-def next_cold(client: Any, archive: str, after: str = "") -> Cold | None:
+def next_cold(client: Any, archive: str, after: str = "") -> NextCold | None:
     """The first object of an archive that cannot be read now; None if all can.
 
     Args:
         client: boto3's for S3.
         archive: ``s3://…/SCOPE/STREAM``.
         after: what comes up to this key was readable before, and is not asked for again.
+
+    Raises:
+        ObjectStoreError: the bucket cannot be looked at.
     """
-    return next(_cold(client, archive, after), None)
+    before = after
+    for one in ColdStorage(RootAddress.parse(archive), client).objects("", after, _LAST):
+        if one.warmth != "readable":
+            return NextCold(one.key, before)
+        before = one.key
+    return None
 
 
-def ask_back(client: Any, archive: str, *, days: int, tier: str) -> int:
+def ask_back(client: Any, archive: str, *, days: int, tier: Tier) -> int:
     """Ask S3 to bring back every object that cannot be read; how many it has been asked for now.
 
     Args:
@@ -57,46 +49,13 @@ def ask_back(client: Any, archive: str, *, days: int, tier: str) -> int:
         archive: ``s3://…/SCOPE/STREAM``.
         days: for how long they stay readable.
         tier: ``Bulk``, ``Standard`` or ``Expedited``.
+
+    Raises:
+        ObjectStoreError: the bucket cannot be looked at, or asking is not allowed.
     """
+    storage = ColdStorage(RootAddress.parse(archive), client)
+    cold = (one for one in storage.objects("", "", _LAST) if one.warmth == "cold")
     asked = 0
-    for cold in _cold(client, archive, ""):
-        if cold.coming:
-            continue
-        request = {"Days": days, "GlacierJobParameters": {"Tier": tier}}
-        try:
-            client.restore_object(Bucket=RootAddress.parse(archive).place, Key=cold.key, RestoreRequest=request)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != _IN_PROGRESS:
-                raise
-        asked += 1
+    while some := list(islice(cold, AT_ONCE)):
+        asked += storage.ask(some, days, tier)
     return asked
-
-
-def _cold(client: Any, archive: str, after: str) -> Iterator[Cold]:
-    address = RootAddress.parse(archive)
-    pages = client.get_paginator("list_objects_v2").paginate(
-        Bucket=address.place,
-        Prefix=f"{address.prefix}/",
-        StartAfter=after,
-        OptionalObjectAttributes=["RestoreStatus"],
-    )
-    before = after
-    for page in pages:
-        for entry in page.get("Contents", ()):
-            if entry.get("StorageClass") in COLD_CLASSES:
-                coming, readable = _restoring(client, address.place, entry)
-                if not readable:
-                    yield Cold(entry["Key"], before, coming)
-            before = entry["Key"]
-
-
-def _restoring(client: Any, bucket: str, entry: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether an object of a cold class is on its way, and whether it is there."""
-    status = entry.get("RestoreStatus")
-    if status is not None:
-        expires = status.get("RestoreExpiryDate")
-        return bool(status.get("IsRestoreInProgress")), expires is not None and expires > datetime.now(UTC)
-    # not every server lists it
-    said = client.head_object(Bucket=bucket, Key=entry["Key"]).get("Restore", "")
-    readable = _RESTORED.search(said) is not None
-    return bool(said) and not readable, readable

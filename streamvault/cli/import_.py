@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparkrun.progress import Progress
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
+    Again,
     ArchiveArgument,
     At,
     DryRun,
@@ -49,6 +50,7 @@ def import_(
     window: Window = "64MiB",  # type: ignore[assignment]
     read_back: ReadBack = False,
     wait_for_warm: WaitForWarm = False,
+    again: Again = False,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -74,6 +76,7 @@ def import_(
             window=window,
             read_back=read_back,
             wait_for_warm=wait_for_warm,
+            again=again,
             master=master,
             dry_run=dry_run,
             progress=progress,
@@ -93,6 +96,8 @@ def import_(
 def _show(results: Results, report: ImportReport) -> None:
     if report.dry_run:
         results.line(f"would restore {report.archive} into {report.stream}")
+    elif report.unchanged:
+        results.line(f"{report.stream} is what {report.archive} says: read back and verified")
     else:
         resumed = " (went on with an unfinished import)" if report.resumed else ""
         results.line(f"restored {report.archive} into {report.stream}{resumed}")

@@ -13,6 +13,7 @@ from problems import Usage
 from streamvault.sizes import parse_percent, parse_size
 
 __all__ = [
+    "Again",
     "ArchiveArgument",
     "At",
     "Compress",
@@ -213,6 +214,12 @@ TargetSize = Annotated[
 ]
 ReadBack = Annotated[
     bool, typer.Option("--read-back", help="Read back and compare also what this run itself has appended.")
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="A stream that was restored from this archive already is read back and verified, not refused."
+    ),
 ]
 WaitForWarm = Annotated[
     bool, typer.Option("--wait-for-warm", help="Wait for objects that S3 is bringing back from an archive class.")

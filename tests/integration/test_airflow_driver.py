@@ -106,7 +106,7 @@ def test_a_command(export: list[str], conn_id: str) -> None:
 @pytest.mark.spark
 def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None:
     hook = StreamvaultSubmitHook(variables={}, conn_id="spark")
-    hook.master = Master.parse("local[1]")
+    hook.master = Master.parse("yarn")
     ended = hook.run(export)
     assert ended.code == 1
     assert ended.document is not None

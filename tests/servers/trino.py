@@ -149,6 +149,8 @@ class TrinoServer:
             "hive.partition-projection-enabled": "true",
             "hive.non-managed-table-writes-enabled": "true",
             "hive.allow-register-partition-procedure": "true",
+            # moto's Glue has none, and fails so that each query tries again for seconds
+            "hive.table-statistics-enabled": "false",
         }
         iceberg = {"connector.name": "iceberg", "iceberg.register-table-procedure.enabled": "true"}
         bucket = self._objects.make_bucket(f"trino-{self._port}")

@@ -20,6 +20,9 @@ IMPORT_FIELDS = (
     "filler_limit",
     "window",
     "read_back",
+    "layout",
+    "table",
+    "wait_for_warm",
 )
 
 
@@ -37,6 +40,9 @@ class ImportStreamOperator(CommandOperator):
         filler_limit: as on the command line, ``1GiB``.
         window: likewise.
         read_back: whether to read back and compare also what the run itself has appended.
+        layout: ``table`` restores from a table of the archive.
+        table: its name.
+        wait_for_warm: whether the task waits for what S3 is bringing back; see `WarmArchiveOperator`.
         others: see `CommandOperator`.
     """
 
@@ -56,6 +62,9 @@ class ImportStreamOperator(CommandOperator):
         filler_limit: str | None = None,
         window: str | None = None,
         read_back: bool | str = False,
+        layout: str | None = None,
+        table: str | None = None,
+        wait_for_warm: bool | str = False,
         **others: Any,
     ) -> None:
         super().__init__(**others)
@@ -69,6 +78,9 @@ class ImportStreamOperator(CommandOperator):
         self.filler_limit = filler_limit
         self.window = window
         self.read_back = read_back
+        self.layout = layout
+        self.table = table
+        self.wait_for_warm = wait_for_warm
 
     def places(self) -> tuple[str, str | None]:
         """See the base class."""
@@ -86,6 +98,11 @@ class ImportStreamOperator(CommandOperator):
                 "--filler-limit": self.filler_limit,
                 "--window": self.window,
                 "--read-back": flag(self.read_back),
+                "--layout": self.layout,
+                "--table": self.table,
+                "--wait-for-warm": flag(self.wait_for_warm),
+                # a task may be killed between the import's end and its report
+                "--again": True,
             }
         )
         return ["import", self.archive, self.stream_uri(self.stream), *chosen]

@@ -22,11 +22,12 @@ class RotateArchiveOperator(ArchivingOperator):
         until: generations that were taken by this time expire, RFC 3339.
         truncate_source: whether the stream is truncated up to what is archived and was read back.
         hold: the name of a hold to put on the newest generation.
+        deletions: the queue to leave the deleting to (``--queue``; Airflow has a `queue` of its own); as `stream`.
         archiving: the arguments of `ArchivingOperator`.
     """
 
     template_fields: Sequence[str] = (
-        *("keep", "keep_for", "until", "truncate_source", "hold"),
+        *("keep", "keep_for", "until", "truncate_source", "hold", "deletions"),
         *ArchivingOperator.template_fields,
     )
 
@@ -38,6 +39,7 @@ class RotateArchiveOperator(ArchivingOperator):
         until: str | None = None,
         truncate_source: bool | str = False,
         hold: str | None = None,
+        deletions: str | None = None,
         **archiving: Any,
     ) -> None:
         super().__init__(**archiving)
@@ -46,6 +48,7 @@ class RotateArchiveOperator(ArchivingOperator):
         self.until = until
         self.truncate_source = truncate_source
         self.hold = hold
+        self.deletions = deletions
 
     def command(self) -> list[str]:
         """See the base class."""
@@ -56,6 +59,7 @@ class RotateArchiveOperator(ArchivingOperator):
                 "--until": self.until,
                 "--truncate-source": flag(self.truncate_source),
                 "--hold": self.hold,
+                "--queue": self.deletions and self.stream_uri(self.deletions),
             }
         )
         return [*self.archiving("rotate"), *rotation]

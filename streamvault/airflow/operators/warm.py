@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -60,6 +60,7 @@ class WarmArchiveOperator(BaseOperator):
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
         from streamvault.airflow.warmth import ask_back, next_cold  # noqa: PLC0415
 
+        tier = _tier(self.tier)
         client = s3_client(self.aws_conn_id)
         cold = next_cold(client, self.archive)
         if cold is None:
@@ -67,7 +68,7 @@ class WarmArchiveOperator(BaseOperator):
             return
         if not flag(self.wait):
             raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and is not waited for")
-        asked = ask_back(client, self.archive, days=int(self.days), tier=self.tier)
+        asked = ask_back(client, self.archive, days=int(self.days), tier=tier)
         self.log.info("asked S3 to bring back %s objects of %s", asked, self.archive)
         self.defer(
             trigger=ArchiveReadableTrigger(
@@ -82,3 +83,11 @@ class WarmArchiveOperator(BaseOperator):
         if event["error"]:
             raise AirflowException(f"cannot look at {self.archive}: {event['error']}")
         self.log.info("every object of %s can be read", self.archive)
+
+
+def _tier(text: str) -> Any:
+    from objectstore.cold import Tier  # noqa: PLC0415  (it imports boto3's core)
+
+    if text not in get_args(Tier):
+        raise AirflowFailException(f"no such tier: {text!r}. There are {', '.join(get_args(Tier))}.")
+    return text

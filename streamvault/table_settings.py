@@ -1,0 +1,191 @@
+"""Which table a handoff works on: what the caller says, what the table was begun with, what the payloads show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from lake.avro_types import avro_columns
+from lake.column_types import arrow_type
+from lake.decoding import parser_of, time_field
+from lake.inference import infer_columns, sample
+from lake.options import (
+    Decode,
+    TableColumn,
+    TableFormat,
+    TableOptions,
+    TimeUnit,
+    check_same,
+    find_options,
+    fresh_names,
+    plain_name,
+)
+from lake.place import TablePlace
+from manifests.archive import Archive, History
+from objectstore.keys import table_folder
+from objectstore.uri import RootAddress
+from problems import Usage
+from streamstore.model import StreamName
+from streamvault.in_force import unless_changed
+
+__all__ = ["TARGET_SIZE", "TableSetting", "WantedTable", "settle_table"]
+
+TARGET_SIZE = 256 * 1024 * 1024
+"""The default (bytes of the segments): between the 128 and 512 MB that query engines like a file to have."""
+
+LEAST_TARGET = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What the caller asks of a table; None where nothing was said."""
+
+    table: str | None
+    format: TableFormat | None
+    decode: Decode | None
+    schema: str | None
+    event_time: str | None
+    target_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSetting:
+    """What a handoff works on.
+
+    Attributes:
+        source: the archive's root. target: the table's. archive, history: the archive.
+        place: the table. begun: whether there is one already. warnings: for the user.
+    """
+
+    source: RootAddress
+    target: RootAddress
+    archive: Archive
+    history: History
+    place: TablePlace
+    begun: bool
+    warnings: tuple[str, ...]
+
+
+def settle_table(archive: str, root: str | None, wanted: WantedTable) -> TableSetting:
+    """Find out which table is meant, and whether it can be. Nothing is written.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        root: of the table; None for the archive's.
+        wanted: what the caller asks.
+
+    Raises:
+        NoSuchArchive, Damaged: the archive is not there, or not whole.
+        Usage: the options cannot be meant. Conflict: the table was begun with others.
+    """
+    source, scope, stream = RootAddress.parse(archive).resolve().split()
+    name = StreamName(scope, stream)
+    held = Archive(source.open(), name)
+    history = held.history()
+    target = source if root is None else RootAddress.parse(root).resolve()
+    database, dot, table = (wanted.table or "").rpartition(".")
+    table = table or plain_name(stream)
+    database = database if dot else plain_name(scope)
+    table_folder(table)  # says what is wrong with it
+    if not database or plain_name(database) != database:
+        raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
+    found = find_options(target.open(), held.prefix, table)
+    with unless_changed(held, history, history.first):
+        options, warnings = _options(held, history, found, table, wanted)
+    place = TablePlace(database, options, Archive(target.open(), name, table), target.access)
+    if found is not None:
+        check_same(found, options, place.location)
+    return TableSetting(source, target, held, history, place, found is not None, warnings)
+
+
+def _options(
+    archive: Archive, history: History, found: TableOptions | None, table: str, wanted: WantedTable
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """What the table is: what was said, or else what it was begun with, or else the defaults."""
+    kind = wanted.format or (found.kind if found else "iceberg")
+    decode = wanted.decode or (found.decode if found else "none")
+    target_size = wanted.target_size or (found.target_size if found else TARGET_SIZE)
+    for value, kinds, what in ((kind, TableFormat, "format"), (decode, Decode, "way to decode")):
+        if value not in get_args(kinds):
+            raise Usage(f"no such {what}", where=repr(value), todo=f"Use {', '.join(get_args(kinds))}.")
+    if target_size < LEAST_TARGET:
+        raise Usage(f"a file is {LEAST_TARGET} bytes at least", where=f"--target-size {target_size}")
+    if decode == "none" and (wanted.schema is not None or wanted.event_time):
+        raise Usage("a schema or an event time needs to know what payloads are", todo="Add --decode.")
+    warnings: list[str] = []
+    if wanted.schema is None and found is not None and decode == found.decode:
+        columns, avro = found.columns, found.avro
+    else:
+        columns, avro = _columns(archive, history, decode, wanted.schema, warnings)
+    if wanted.event_time is None:
+        field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
+    else:
+        field, unit = _event_time(wanted.event_time, columns)
+    options = TableOptions(
+        scope=history.stream.scope,
+        stream=history.stream.stream,
+        table=table,
+        kind=kind,
+        decode=decode,
+        columns=columns,
+        avro=avro,
+        event_time=field,
+        event_time_unit=unit,
+        target_size=target_size,
+    )
+    parser_of(options)  # says what is wrong with it before a task does
+    return options, tuple(warnings)
+
+
+def _columns(
+    archive: Archive, history: History, decode: Decode, schema: str | None, warnings: list[str]
+) -> tuple[tuple[TableColumn, ...], str]:
+    if decode == "none":
+        return (), ""
+    if decode == "avro":
+        if schema is None:
+            raise Usage("payloads in Avro need a schema", todo="Give it with --schema FILE.")
+        return avro_columns(schema), json.dumps(_json(schema))
+    if schema is not None:
+        return _declared(schema), ""
+    inferred = infer_columns(decode, sample(archive.store, archive.prefix, history))
+    if inferred.left_out:
+        few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
+        warnings.append(f"no columns for fields of several types, which stay in the payload: {few}")
+    return inferred.columns, ""
+
+
+def _declared(schema: str) -> tuple[TableColumn, ...]:
+    found = _json(schema)
+    if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
+        raise Usage('a schema is a JSON object {"field": "type", …}', where=schema[:80])
+    for kind in found.values():
+        arrow_type(kind)
+    names = fresh_names(list(found))
+    return tuple(
+        TableColumn(field=field, column=column, type="".join(kind.split()))
+        for (field, kind), column in zip(found.items(), names, strict=True)
+    )
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Usage("the schema is not JSON", where=str(error)) from None
+
+
+def _event_time(text: str, columns: Sequence[TableColumn]) -> tuple[str, TimeUnit]:
+    field, colon, unit = text.rpartition(":")
+    if not colon:
+        field, unit = text, "ms"
+    if unit not in get_args(TimeUnit):
+        raise Usage("no such unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
+    try:
+        time_field(tuple(columns), field)
+    except KeyError:
+        known = ", ".join(column.field for column in columns)
+        raise Usage("no such field for the event time", where=repr(field), todo=f"There are: {known[:200]}.") from None
+    return field, unit  # type: ignore[return-value]  # it is one of them
