@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importer.fill import Filled, FillTask, fill_segment
 from importer.lease import lease_stream, take_lease
 from importer.plan import Part, RestorePlan
+from importer.replay import ScaleStep
 from importer.target import Target
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
@@ -28,6 +29,9 @@ from streamstore.uri import StoreAddress
 __all__ = ["ImportRun", "Restored"]
 
 POLL_SECONDS = 1.0
+STOP_SECONDS = 5.0
+"""How long what still appends may take to end once the import has failed."""
+
 JOBS_AT_ONCE = 4
 """Batches of segments that are filled at the same time; each is one job of the runner."""
 
@@ -138,6 +142,22 @@ class ImportRun:
         born = list(epochs[target.epoch].segments)
         progress.begin("importing", sum(plan.end for plan in self._plan.segments.values()), self._held(full, born))
         jobs = _Jobs(runner)
+        try:
+            self._fill_all(jobs, target, lease, progress, steps=steps, full=full, born=born)
+        finally:
+            jobs.stop()
+
+    def _fill_all(
+        self,
+        jobs: _Jobs,
+        target: Target,
+        lease: Lease,
+        progress: Progress,
+        *,
+        steps: list[ScaleStep],
+        full: set[SegmentId],
+        born: list[SegmentId],
+    ) -> None:
         while True:
             full |= {segment for segment in born if not self._plan.segments[segment].end}
             jobs.add(self._fill_task(segment) for segment in born if self._plan.segments[segment].end)
@@ -220,6 +240,8 @@ class _Jobs:
         self._runner = runner
         self._waiting: list[FillTask] = []
         self._running = 0
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._said: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
 
     @property
@@ -233,7 +255,17 @@ class _Jobs:
         if self._waiting and self._running < JOBS_AT_ONCE:
             batch, self._waiting = self._waiting, []
             self._running += 1
-            threading.Thread(target=self._run, args=(batch,), name="fill job", daemon=True).start()
+            thread = threading.Thread(target=self._run, args=(batch,), name="fill job", daemon=True)
+            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            thread.start()
+
+    def stop(self) -> None:
+        """Start nothing more, and give what runs some seconds to end: it would be in the way of a run right after."""
+        self._stopped.set()
+        self._waiting = []
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def next_result(self, seconds: float) -> Filled | None:
         """The next segment that is full; None if none is within the time. Raises what a task raised."""
@@ -252,6 +284,8 @@ class _Jobs:
         try:
             for _, filled in self._runner.run(fill_segment, batch):
                 self._said.put(filled)
+                if self._stopped.is_set():
+                    break
         except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
             self._said.put(error)
         self._said.put(None)

@@ -36,7 +36,6 @@ class ServerCheck:
                 self.create_only
             ),
             "the server does not list keys in the order of their bytes: it cannot hold an archive": self.ordered,
-            "deleting is not allowed there: unfinished work stays under _work/": self.deletes,
         }
         return tuple(text for text, fine in said.items() if not fine)
 

@@ -29,7 +29,7 @@ from tests.streams import append_events, digest_of, payloads, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
-KILLS = 4
+KILLS = 2
 GENERATIONS = 6
 SEGMENTS = 24
 RANGE_BYTES = 64 * 1024

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
-KILLS = 4
+KILLS = 2
 OLD = 3
 EVENTS = 50
 """Of each old generation and segment."""
