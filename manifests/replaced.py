@@ -8,7 +8,7 @@ that it was made of, and later ones are longer still. The manifest goes last, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from manifests.archive import Archive, NoSuchArchive
@@ -23,6 +23,7 @@ from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
 from objectstore.keys import WORK, checked_key, chunk_key, manifest_key, parse_merged_work, ranges_key, work_folder
+from objectstore.locks import open_locks
 from objectstore.metered import MeteredStore
 from objectstore.uri import RootAddress
 from problems import Damaged
@@ -41,15 +42,18 @@ class Replacement:
         name: of the merged generation.
         old: names of the others: of manifests, and of plans that were given up since they came too late.
         merged: when it was published.
+        retained: until when S3 locks an object of what it replaced, as far as was looked.
     """
 
     name: Name
     old: tuple[Name, ...]
     merged: datetime
+    retained: datetime | None = None
 
     def due(self, grace: float) -> datetime:
         """When what it replaced may go, after a grace (seconds)."""
-        return self.merged + timedelta(seconds=max(grace, LEAST_GRACE))
+        after = self.merged + timedelta(seconds=max(grace, LEAST_GRACE))
+        return after if self.retained is None else max(after, self.retained)
 
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
@@ -77,7 +81,7 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
 def delete_replaced(
     archive: Archive, root: RootAddress, grace: float, *, now: datetime | None = None
 ) -> tuple[DeletedData, tuple[Replacement, ...]]:
-    """Delete what was replaced longer ago than the grace.
+    """Delete what was replaced longer ago than the grace, unless S3 locks an object of it.
 
     May be killed at any moment, called again, and run twice at once. Memory grows with the number of a merged
     generation's ranges, not with that of its events.
@@ -92,13 +96,26 @@ def delete_replaced(
         What was deleted, and what has to wait.
     """
     moment = now or now_utc()
-    done, waiting = DeletedData(), []
+    done = DeletedData()
+    waiting: list[Replacement] = []
+    due: list[Replacement] = []
     for one in archive.stable(lambda listing: replacements(archive, listing)):
-        if moment < one.due(grace):
-            waiting.append(one)
-        else:
+        (waiting if moment < one.due(grace) else due).append(one)
+    locks = open_locks(root) if due else None
+    for one in due:
+        lock = locks.first_lock(_keys(archive, one)) if locks else None
+        if lock is None:
             done += _delete(archive, root, one)
+        else:
+            waiting.append(replace(one, retained=lock.until))
     return done, tuple(waiting)
+
+
+def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
+    """What may go, manifests first: they were written last, so they are locked longest."""
+    for key in (manifest_key, ranges_key):
+        yield from (archive.prefix + key(*old) for old in one.old)
+    yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
 
 
 def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedData:

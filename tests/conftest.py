@@ -54,7 +54,7 @@ NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--lake-events", type=int, default=20_000, metavar="N", help="how many events the tables of tests have"
+        "--lake-events", type=int, default=50_000, metavar="N", help="how many events the tables of tests have"
     )
     parser.addoption(
         "--lake-kills", type=int, default=1, metavar="N", help="kill a handoff at N random moments, for each format"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from manifests.replaced import delete_replaced
 from objectstore.errors import AccessDenied, ObjectStoreError
 from objectstore.locks import open_locks
 from objectstore.uri import RootAddress
 from problems import Usage
-from streamvault import check_archive, export_stream, rotate_stream
+from streamvault import check_archive, compact_archive, export_stream, rotate_stream
 from streamvault.reports import RotateReport
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
@@ -79,6 +80,32 @@ def test_a_legal_hold_on_one_object_keeps_its_generation(minio: S3Server, locked
     assert (report.expired, report.stopped) == ((2,), None)
     assert check_archive(vault.archive, read_data=True, master="inline").ok
     assert key in hidden(client, locked_bucket), "old versions are a lifecycle rule's"
+
+
+def test_what_was_merged_is_not_hidden_while_it_is_locked(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
+    client, vault = minio.client(), Vault(tmp_path, f"s3://{locked_bucket}/prefix")
+    vault.make(events=9, largest=200)
+    for number in range(3):
+        vault.add(b"event %d" % number)
+        vault.export("chunks")
+    key = key_of(vault, 2)
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    client.put_object_retention(
+        Bucket=locked_bucket, Key=key, Retention={"Mode": "GOVERNANCE", "RetainUntilDate": until}
+    )
+    compact_archive(vault.archive, master="inline")
+    archive, root = archive_of(vault.root), RootAddress.parse(vault.root).resolve()
+    later = datetime.now(UTC) + timedelta(hours=2)
+    before = hidden(client, locked_bucket)
+    deleted, waiting = delete_replaced(archive, root, 60.0, now=later)
+    assert (deleted.objects, [one.retained for one in waiting]) == (0, [until])
+    assert hidden(client, locked_bucket) == before
+    client.put_object_retention(Bucket=locked_bucket, Key=key, Retention={}, BypassGovernanceRetention=True)
+    deleted, waiting = delete_replaced(archive, root, 60.0, now=later)
+    assert deleted.objects
+    assert not waiting
+    assert key in hidden(client, locked_bucket)
+    assert check_archive(vault.archive, read_data=True, master="inline").ok
 
 
 @pytest.mark.parametrize("name", ["0000000001.json", "data"])
