@@ -67,6 +67,10 @@ class TestMoto(S3Contract):
     def server(self, moto_s3: S3Server) -> S3Server:
         return moto_s3
 
+    @pytest.mark.long
+    def test_thousands_of_keys(self, store: ObjectStore) -> None:
+        super().test_thousands_of_keys(store)
+
 
 @pytest.mark.minio
 class TestMinio(S3Contract):

@@ -33,9 +33,9 @@ class Stop:
 
 
 STOPS = [
-    pytest.param(Stop(signal.SIGINT, everywhere=True, master="inline"), id="ctrl-c-inline"),
+    pytest.param(Stop(signal.SIGINT, everywhere=True, master="inline"), id="ctrl-c-inline", marks=pytest.mark.long),
     pytest.param(Stop(signal.SIGINT, everywhere=True, master="local[2]"), id="ctrl-c-spark", marks=pytest.mark.spark),
-    pytest.param(Stop(signal.SIGTERM, everywhere=False, master="inline"), id="sigterm-inline"),
+    pytest.param(Stop(signal.SIGTERM, everywhere=False, master="inline"), id="sigterm-inline", marks=pytest.mark.long),
 ]
 
 

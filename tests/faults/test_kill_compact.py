@@ -27,7 +27,7 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, payloads, shape_of
 
-pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 KILLS = 2
 GENERATIONS = 6

@@ -83,6 +83,7 @@ def test_some_kills_hit_unfinished_work() -> None:
     assert sum(unfinished) >= len(unfinished) / 2
 
 
+@pytest.mark.long
 def test_killed_again_and_again(ground: Ground) -> None:
     """The same run, killed after every few ranges that it has finished, until it is through."""
     prefix = f"often-{uuid.uuid4().hex[:10]}"

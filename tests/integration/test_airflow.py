@@ -24,7 +24,14 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of, make_stream, payloads, shape_of
 
-pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.late, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.pravega,
+    pytest.mark.minio,
+    pytest.mark.spark,
+    pytest.mark.late,
+    pytest.mark.timeout(1800),
+]
 
 BUCKET = "airflow-vault"
 SCOPE = "airflow"

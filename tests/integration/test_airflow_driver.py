@@ -90,7 +90,7 @@ def test_dags_are_parsed_without_anything_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
-@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
 def test_a_command(export: list[str], conn_id: str) -> None:
     ended = StreamvaultSubmitHook(variables={}, conn_id=conn_id).run(export)
     assert ended.code == 0, ended
@@ -114,7 +114,7 @@ def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None
     assert ended.document["error"]["todo"] == "Give --master local[2]."
 
 
-@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
 def test_a_task_that_is_stopped_stops_its_driver(export: list[str], conn_id: str) -> None:
     hook = StreamvaultSubmitHook(variables={}, conn_id=conn_id)
     codes = []
@@ -128,7 +128,7 @@ def test_a_task_that_is_stopped_stops_its_driver(export: list[str], conn_id: str
     assert drivers(export) == []
 
 
-@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
 def test_a_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
     """Whose process is killed alone; the same command then goes on."""
     task = subprocess.Popen([sys.executable, "-c", EXPORTING, conn_id, *export], cwd=ROOT, stderr=subprocess.DEVNULL)

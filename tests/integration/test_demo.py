@@ -14,7 +14,7 @@ from streamvault.cli import main
 EVENTS = 1_500
 """Fewer than a user sees, and without Spark: bin/demo runs in CI too."""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(

@@ -50,6 +50,7 @@ def test_every_package_is_sent_to_the_build(tmp_path: Path) -> None:
     assert not sent & {".git", ".venv", "tests", "benchmarks"}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_image_works_with_nothing_else_on_the_machine(tmp_path: Path) -> None:

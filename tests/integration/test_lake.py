@@ -280,6 +280,7 @@ def test_raw_events_are_found_by_their_path(lake: Lake, moto_s3: S3Server) -> No
     assert parts == [[str(pointer.offset)]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])
 def test_killed_and_run_again(
     request: pytest.FixtureRequest, lake: Lake, moto_s3: S3Server, minio: S3Server, kind: str

@@ -268,7 +268,7 @@ def test_generations_hold_exactly_what_came_between(pravega: PravegaServer, buck
 
 
 @pytest.mark.versitygw
-@pytest.mark.parametrize("server", ["minio", "versitygw"])
+@pytest.mark.parametrize("server", [pytest.param("minio", marks=pytest.mark.long), "versitygw"])
 def test_generations_of_several_layouts_are_one_stream(
     pravega: PravegaServer,
     server: str,

@@ -169,6 +169,7 @@ def test_s3_server_keeps_its_data_over_a_crash(
     assert not data.exists()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_spark_workers_have_the_dependencies_but_not_the_project(spark_cluster: SparkCluster) -> None:
