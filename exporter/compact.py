@@ -7,49 +7,25 @@ runs make the same manifest.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from exporter.joining import JoinTask, join_ranges
 from exporter.planned import plan_of
-from exporter.proving import proved_blocks
 from exporter.tidy import tidy_up
 from manifests.agreement import by_segment
 from manifests.archive import Archive, Generation, NoSuchArchive
 from manifests.merging import Join, Merger
-from manifests.model import Compression, Manifest
+from manifests.model import Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
-from manifests.rows import FinishedRange, Piece, find_rows, leave_row
-from objectstore.layouts import open_layout
+from manifests.rows import Piece, find_rows
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.splitting import EventBlock
 
-__all__ = ["Compacted", "JoinTask", "compact_generations", "join_ranges"]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinTask:
-    """All that a task needs to make one chunk of several.
-
-    Attributes:
-        root: the archive's. prefix: the archive below it. storage_class: of the new object; empty for the bucket's own.
-        join: the ranges. compression: of old and new chunks.
-        generation, first: the merged generation.
-        window: bytes to hold in memory at most, of what is read.
-    """
-
-    root: RootAddress
-    prefix: str
-    storage_class: str
-    join: Join
-    compression: Compression
-    generation: int
-    first: int
-    window: int
+__all__ = ["Compacted", "compact_generations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,30 +140,6 @@ def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
     if not numbers:
         raise _gone(archive)
     return [archive.load_name(number, listing.first_of(number)) for number in numbers]
-
-
-def join_ranges(task: JoinTask) -> Piece:
-    """Make one chunk of several. Doing it twice, or in two places at once, writes the same object.
-
-    Raises:
-        Damaged: the bytes of one are not what its manifest says; nothing is written.
-    """
-    join, store = task.join, task.root.open()
-    digest = hashlib.sha256()
-
-    def blocks() -> Iterator[EventBlock]:
-        for row in join.rows:
-            for block in proved_blocks(store, task.prefix, "chunks", row, task.window):
-                digest.update(block.data)
-                yield block
-
-    data = replace(task.root, storage_class=task.storage_class).open()
-    place = (join.segment.epoch, join.segment.number)
-    written = open_layout("chunks", task.compression).write_run(data, task.prefix, *place, blocks(), task.window)
-    piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
-    row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
-    left = leave_row(store, task.prefix, task.generation, join.segment, row, first=task.first)
-    return left.pieces[0]
 
 
 def _planned(merger: Merger, joins: list[Join]) -> Manifest:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from manifests.history import History
-from objectstore.cold import ColdStorage, StoredObject
 from objectstore.layouts import open_layout
 from streamstore.model import SegmentId
+
+if TYPE_CHECKING:
+    from objectstore.cold import ColdStorage, StoredObject  # which import botocore
 
 __all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges"]
 

@@ -23,7 +23,6 @@ from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
 from objectstore.keys import WORK, checked_key, chunk_key, manifest_key, parse_merged_work, ranges_key, work_folder
-from objectstore.locks import open_locks
 from objectstore.metered import MeteredStore
 from objectstore.uri import RootAddress
 from problems import Damaged
@@ -101,7 +100,11 @@ def delete_replaced(
     due: list[Replacement] = []
     for one in archive.stable(lambda listing: replacements(archive, listing)):
         (waiting if moment < one.due(grace) else due).append(one)
-    locks = open_locks(root) if due else None
+    if not due:
+        return done, tuple(waiting)
+    from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
+
+    locks = open_locks(root)
     for one in due:
         lock = locks.first_lock(_keys(archive, one)) if locks else None
         if lock is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from manifests.archive import Archive
 from manifests.listing import Listing
@@ -14,10 +15,12 @@ from manifests.model import Manifest, now_utc, segment_key
 from objectstore.errors import AlreadyExists
 from objectstore.keys import checked_key, dropped_key, manifest_key, ranges_key
 from objectstore.layouts import open_layout
-from objectstore.locks import Lock, ObjectLocks
 from problems import Usage
 from streamvault.times import moment_text, parse_moment
 from streamvault.version import TOOL
+
+if TYPE_CHECKING:
+    from objectstore.locks import Lock, ObjectLocks  # which import botocore
 
 __all__ = ["Expiry", "Policy", "StoppedAt", "drop", "plan_expiry"]
 

@@ -29,7 +29,6 @@ from streamvault.preload import TASK_MODULES
 from streamvault.reports import GapReport, ImportReport, MovedBoundary
 from streamvault.requests import cost_of_import
 from streamvault.times import age_text, moment_text, parse_moment
-from streamvault.warming import refuse_cold
 from streamvault.windows import WINDOW, check_window
 
 __all__ = ["import_stream"]
@@ -132,7 +131,9 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
-        if not (restored_before or source.table):
+        if address.scheme == "s3" and not (restored_before or source.table):
+            from streamvault.warming import refuse_cold  # noqa: PLC0415  (it imports botocore)
+
             needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
             refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["TABLE_MODULES", "TASK_MODULES"]
 
 TASK_MODULES = (
-    "exporter.compact",
+    "exporter.joining",
     "exporter.task",
     "importer.fill",
     "importer.verify",

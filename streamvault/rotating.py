@@ -8,13 +8,13 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from manifests.archive import Archive
 from manifests.deleting import DeletedData, delete_dropped, resume_deletions, unfinished_marks
 from manifests.model import Compression, Layout
 from manifests.replaced import delete_replaced
 from objectstore.keys import hold_key
-from objectstore.locks import ObjectLocks, open_locks
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.cuts import later_of
@@ -31,6 +31,9 @@ from streamvault.tasks import Tasks
 from streamvault.windows import WINDOW
 from streamvault.work.deletions import request_deletions
 from streamvault.work.place import check_queue
+
+if TYPE_CHECKING:
+    from objectstore.locks import ObjectLocks  # which imports botocore
 
 __all__ = ["Rotation", "rotate_stream"]
 
@@ -242,6 +245,8 @@ class Rotation:
         return request_deletions(self.queue, self.order.root.uri, archive.stream, [mark.generation for mark in marks])
 
     def _locks(self) -> ObjectLocks | None:
+        from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+
         return open_locks(self.order.root)
 
     def _truncate(self, cut: StreamCut) -> bool:

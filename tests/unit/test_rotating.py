@@ -310,7 +310,7 @@ def test_a_hold_that_comes_while_locks_are_looked_at_is_honoured(vault: Vault, m
     def slow(_address: RootAddress) -> None:
         hold_archive(vault.archive, "late", generation=2)
 
-    monkeypatch.setattr("streamvault.rotating.open_locks", slow)
+    monkeypatch.setattr("objectstore.locks.open_locks", slow)
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -356,7 +356,7 @@ def test_a_locked_object_keeps_its_generation_whole(vault: Vault, monkeypatch: p
         segment = mark.stretches[-1]
         locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
         locked = locked.removeprefix(PREFIX)
-    monkeypatch.setattr("streamvault.rotating.open_locks", lambda _: Locked(PREFIX + locked))
+    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked(PREFIX + locked))
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -364,7 +364,7 @@ def test_a_locked_object_keeps_its_generation_whole(vault: Vault, monkeypatch: p
     assert report.stopped.until == "2030-01-01T00:00:00Z"
     assert locked in report.stopped.reason
     assert is_sound(vault.root)
-    monkeypatch.setattr("streamvault.rotating.open_locks", lambda _: Locked("nothing"))
+    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked("nothing"))
     assert rotate(vault, keep=1).expired == (2, 3)
 
 
