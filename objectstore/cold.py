@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -113,10 +113,10 @@ class ColdStorage:
         archived = head.get("StorageClass", "STANDARD") in ARCHIVE_CLASSES or head.get("ArchiveStatus")
         return "cold" if archived and not asked else "readable"
 
-    def ask(self, objects: Sequence[StoredObject], days: int, tier: Tier) -> int:
+    def ask(self, objects: Iterable[StoredObject], days: int, tier: Tier) -> int:
         """Ask S3 to bring objects back for some days, several requests at a time; returns how many were asked for.
 
-        Asking again is harmless: what is under way stays under way.
+        Asking again is harmless: what is under way stays under way. A page of objects is held at a time.
         """
         with ThreadPoolExecutor(WINDOW, thread_name_prefix="restore") as threads:
             waiting = iter(objects)

@@ -178,7 +178,9 @@ def export_next(
             check_window(window, planned.plan.range_size)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
+        opening = time.monotonic()
         with runner_of() as runner:
+            start_seconds = time.monotonic() - opening  # of this call: who follows a stream has opened it before
             run = ExportRun(
                 archive,
                 address,
@@ -189,7 +191,7 @@ def export_next(
                 storage_class=order.storage_class,
             )
             published = run.run(runner, progress)
-            seconds = published.committed - plan_began - runner.start_seconds
+            seconds = published.committed - plan_began - start_seconds
     manifest = published.manifest
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
     for gap in gaps:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -113,6 +114,14 @@ def absent(name: str, reason: str) -> NoReturn:
     if is_required(name, os.environ):
         pytest.fail(f"{name} is required and can't be had: {reason}", pytrace=False)
     pytest.skip(f"{name} can't be had: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def logs_of_a_command_end_with_its_test() -> Iterator[None]:
+    """A command run in this process sends what is logged to the standard error of its test, which closes with it."""
+    yield
+    if (structlog := sys.modules.get("structlog")) is not None:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from objectstore.bulk import delete_all
 from objectstore.uri import RootAddress
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
@@ -14,7 +14,6 @@ from streamvault.airflow.environment import environment
 __all__ = ["copy_root", "remove_copy"]
 
 _OURS = "copy-"
-_BATCH = 1000
 
 
 def copy_root(via: str, run_id: str) -> str:
@@ -38,7 +37,5 @@ def remove_copy(root: str, aws_conn_id: str | None) -> int:
         # a reader takes an archive without its manifests for none
         for manifests in (True, False):
             keys = (entry.key for entry in store.list("") if not manifests or "/_manifest/" in entry.key)
-            while batch := list(itertools.islice(keys, _BATCH)):
-                store.delete(batch)
-                removed += len(batch)
+            removed += delete_all(store, keys)
     return removed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any, NamedTuple
 
 from objectstore.cold import ColdStorage, Tier
@@ -10,7 +9,6 @@ from objectstore.uri import RootAddress
 
 __all__ = ["NextCold", "ask_back", "next_cold"]
 
-AT_ONCE = 1000
 _LAST = "\x7f"
 """Sorts behind every key: keys are plain ASCII."""
 
@@ -54,8 +52,4 @@ def ask_back(client: Any, archive: str, *, days: int, tier: Tier) -> int:
         ObjectStoreError: the bucket cannot be looked at, or asking is not allowed.
     """
     storage = ColdStorage(RootAddress.parse(archive), client)
-    cold = (one for one in storage.objects("", "", _LAST) if one.warmth == "cold")
-    asked = 0
-    while some := list(islice(cold, AT_ONCE)):
-        asked += storage.ask(some, days, tier)
-    return asked
+    return storage.ask((one for one in storage.objects("", "", _LAST) if one.warmth == "cold"), days, tier)

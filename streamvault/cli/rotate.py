@@ -84,7 +84,7 @@ def rotate(
     times = {"--idle": idle, "--for": lasting, "--every": every}
 
     def work_on(progress: Progress) -> FollowReport:
-        check_follow(True, times, {"--until": until, "--hold": hold, "--dry-run": dry_run})
+        check_follow(True, times, {"--until": until, "--hold": hold, "--queue": queue, "--dry-run": dry_run})
         from streamvault.following import EVERY, follow_stream
 
         return follow_stream(

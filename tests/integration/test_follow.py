@@ -142,8 +142,8 @@ def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], 
     environment = minio.environment()
     with started(*command, environment=environment) as running:
         assert wait_until(lambda: archive.generations() == [1], running)
-        for segment in store.describe(name).epochs[-1].segments:
-            append_events(store, name, segment, [b"more"])
+        # one append: of several, the follower might archive some and be interrupted before the rest
+        append_events(store, name, store.describe(name).epochs[-1].segments[0], [b"more"])
         assert wait_until(lambda: archive.generations() == [1, 2], running)
         running.send(signal.SIGTERM)
         ended = running.ended(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from manifests.model import Manifest
 from problems import Usage
 from sparkrun.progress import Progress
+from sparkrun.runner import open_runner
 from streamstore.model import StreamName
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.cli import main
@@ -133,6 +135,24 @@ def test_what_cannot_be_meant(vault: Vault, options: dict[str, Any]) -> None:
     assert archive_of(vault.root).generations() == []
 
 
+def test_the_start_of_the_place_for_tasks_counts_for_nobody(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened once; no later round may have its time taken off."""
+    with open_runner("inline[2]") as runner:
+        runner.start_seconds = 1000.0
+        monkeypatch.setattr("streamvault.tasks.open_runner", lambda *_: nullcontext(runner))
+        adding = iter([b"first", b"second"])
+
+        class Adding(Notes):
+            def note(self, text: str) -> None:
+                super().note(text)
+                if (more := next(adding, None)) is not None:
+                    vault.add(more)
+
+        report = follow(vault, idle=0.5, progress=Adding())
+    assert report.made == 3
+    assert all(one.seconds >= 0 for one in report.newest)
+
+
 def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     where = [vault.uri(), vault.root, "--master", "inline"]
     assert main(["export", *where, "--follow", "--idle", "1s", "--every", "1s", "--json"]) == 0
@@ -147,6 +167,7 @@ def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
         ("rotate", ["--every", "1s"]),
         ("export", ["--follow", "--dry-run"]),
         ("rotate", ["--follow", "--hold", "a"]),
+        ("rotate", ["--follow", "--queue", "local:///q/a/b"]),
     ]:
         assert main([command, *where, *option]) == 2
         assert "--follow" in capfd.readouterr().err
