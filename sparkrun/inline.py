@@ -5,14 +5,17 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from contextlib import suppress
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from problems import Problem
 from sparkrun.failures import task_failed
 from sparkrun.runner import Runner
 
-__all__ = ["InlineRunner"]
+__all__ = ["InlineRunner", "ThreadTasks"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -31,76 +34,94 @@ class InlineRunner(Runner):
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
-    @property
-    def parallelism(self) -> int:
-        """How many threads there are."""
-        return self._threads
-
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
-        tasks = _Tasks(function, specs)
-        tasks.start(min(self._threads, len(specs)))
-        try:
+        with ThreadTasks(function, specs, self._threads) as tasks:
             for _ in specs:
                 yield tasks.next_result()
-        except (Exception, GeneratorExit):
-            tasks.cancel()
-            tasks.wait(WIND_UP_SECONDS)
-            raise
-        finally:
-            tasks.cancel()
 
 
-class _Tasks(Generic[S, R]):
-    """The tasks of one run: what is left to do, and what is done and not yet taken (a small row each)."""
+class ThreadTasks(Generic[S, R]):
+    """The tasks of one run: what is left to do, and what is done and not yet taken (a small row each).
 
-    def __init__(self, function: Callable[[S], R], specs: Sequence[S]) -> None:
+    A context manager: at its end no more tasks start, and those at work are waited for a while if it ends by an error.
+
+    Args:
+        function, specs: as of `Runner.run`.
+        threads: how many tasks run at the same time.
+    """
+
+    def __init__(self, function: Callable[[S], R], specs: Sequence[S], threads: int) -> None:
         self._function = function
-        self._todo = iter(enumerate(specs))
-        self._lock = threading.Lock()
+        self._most = min(threads, len(specs))
+        self._todo = deque(enumerate(specs))
         self._done: queue.SimpleQueue[tuple[int, R] | BaseException] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def start(self, threads: int) -> None:
-        for number in range(threads):
+    def __enter__(self) -> Self:
+        for number in range(self._most):
             # A daemon: Ctrl-C ends the process without waiting for the tasks.
             thread = threading.Thread(target=self._work, name=f"task {number}", daemon=True)
             self._threads.append(thread)
             thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._cancelled.set()
+        if isinstance(error, (Exception, GeneratorExit)):
+            deadline = time.monotonic() + WIND_UP_SECONDS
+            for thread in self._threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         while not self._cancelled.is_set():
-            with self._lock:
-                task = next(self._todo, None)
-            if task is None:
+            try:
+                index, spec = self._todo.popleft()
+            except IndexError:
                 return
-            index, spec = task
             try:
                 self._done.put((index, self._function(spec)))
             except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
-                self._cancelled.set()
-                self._done.put(error)
+                self.fail(error)
 
-    def next_result(self) -> tuple[int, R]:
+    @property
+    def unbegun(self) -> int:
+        """How many tasks have not begun."""
+        return len(self._todo)
+
+    def take_unbegun(self) -> list[tuple[int, S]]:
+        """The tasks that have not begun, with their indices: from now on they are the caller's, who `add`s results."""
+        taken = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._todo.popleft())
+        return taken
+
+    def add(self, index: int, result: R) -> None:
+        """A result that came from elsewhere."""
+        self._done.put((index, result))
+
+    def fail(self, error: BaseException) -> None:
+        """Start no more tasks; the error is raised where results are taken."""
+        self._cancelled.set()
+        self._done.put(error)
+
+    def next_result(self, seconds: float | None = None) -> tuple[int, R]:
         """The next that is done.
 
+        Args:
+            seconds: how long to wait for it; None: until it comes.
+
         Raises:
-            Problem: the task did. TaskFailed: it raised something else.
+            TimeoutError: none came. Problem: the task did. TaskFailed: it raised something else.
         """
-        done = self._done.get()
+        try:
+            done = self._done.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
         if isinstance(done, Problem):
             raise done
         if isinstance(done, BaseException):
             raise task_failed(done) from done
         return done
-
-    def cancel(self) -> None:
-        """Start no more tasks."""
-        self._cancelled.set()
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the tasks that are at work."""
-        deadline = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import struct
 import subprocess
 import tempfile
@@ -100,7 +101,7 @@ class Jvm:
             # the file appears whole, by a rename
             while not address.exists():
                 if self._ended:
-                    self._process.kill()
+                    os.killpg(self._process.pid, signal.SIGKILL)
                 if self._process.poll() is not None:
                     raise OSError(f"it ended with {self._process.returncode}")
                 time.sleep(POLL_SECONDS)
@@ -140,7 +141,9 @@ class Jvm:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(EXIT_SECONDS)
         finally:
-            process.kill()
+            # all of its session: while it starts, the process is a shell that waits for Java
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self._said.close()
 

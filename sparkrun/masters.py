@@ -17,7 +17,7 @@ CONNECT_SECONDS = 5.0
 """How long to wait for a standalone master to take a connection; Spark itself would try for a minute."""
 
 _INLINE = re.compile(r"inline(?:\[([1-9][0-9]{0,3}|\*)\])?")
-_LOCAL = re.compile(r"local(?:\[(?:[1-9][0-9]{0,3}|\*)(?:, ?[1-9][0-9]{0,3})?\])?")
+_LOCAL = re.compile(r"local(?:\[([1-9][0-9]{0,3}|\*)(?:, ?[1-9][0-9]{0,3})?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ ?[0-9]+ ?, ?[0-9]+ ?, ?[0-9]+ ?\]")
 _STANDALONE = re.compile(r"spark://([^/,\s]+(?:,[^/,\s]+)*)")
 _ELSEWHERE = re.compile(r"yarn|k8s://\S+")
@@ -30,7 +30,7 @@ class Master:
     Attributes:
         url: as it was given.
         kind: ``inline`` (threads of this process), ``local`` (Spark inside this machine), or ``cluster``.
-        threads: of an inline master.
+        threads: how many tasks run at the same time on this machine; 0 for a cluster's, which are elsewhere.
         addresses: host and port of each standalone master.
     """
 
@@ -47,10 +47,9 @@ class Master:
             InvalidMaster: it is none of them.
         """
         if inline := _INLINE.fullmatch(url):
-            every = os.cpu_count() or 1
-            return cls(url, "inline", threads=int(inline[1]) if inline[1] not in {None, "*"} else every)
-        if _LOCAL.fullmatch(url):
-            return cls(url, "local")
+            return cls(url, "inline", threads=_threads(inline[1], os.cpu_count() or 1))
+        if local := _LOCAL.fullmatch(url):
+            return cls(url, "local", threads=_threads(local[1], (os.cpu_count() or 1) if "*" in url else 1))
         if standalone := _STANDALONE.fullmatch(url):
             return cls(url, "cluster", addresses=tuple(_address(text, url) for text in standalone[1].split(",")))
         if _ELSEWHERE.fullmatch(url) or _LOCAL_CLUSTER.fullmatch(url):
@@ -80,6 +79,10 @@ class Master:
                 where=self.url,
                 todo="Start it or give another --master.",
             )
+
+
+def _threads(said: str | None, every: int) -> int:
+    return every if said in {None, "*"} else int(said or 0)
 
 
 def _address(text: str, url: str) -> tuple[str, int]:

@@ -6,6 +6,8 @@ is small and can be pickled: a specification, and a result of one row.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +30,6 @@ class Runner(ABC):
     """
 
     start_seconds: float = 0.0
-
-    @property
-    @abstractmethod
-    def parallelism(self) -> int:
-        """About how many tasks run at the same time."""
 
     @abstractmethod
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
@@ -60,6 +57,9 @@ class Runner(ABC):
 def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterator[Runner]:
     """A runner for a ``--master``, stopped at the end of the block.
 
+    For Spark on this machine the tasks begin in threads of this process, and Spark is started when they last for more
+    than ``STREAMVAULT_HEAD_START`` seconds (8; 0 starts it at once). A Spark that is there already is used at once.
+
     One Spark runs in a process: blocks inside of each other, or in several threads, share it. A Spark context that the
     program has started itself is used as it is, and left running.
 
@@ -71,12 +71,20 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
         InvalidMaster: no such kind of master.
         NoJava: Spark needs Java and there is none.
         SparkFailed: Spark did not start, or runs here already with another master.
+        Usage: ``STREAMVAULT_HEAD_START`` is no number of seconds.
     """
     where = Master.parse(master)
     if where.kind == "inline":
         from sparkrun.inline import InlineRunner  # noqa: PLC0415  (it builds on this module)
 
         yield InlineRunner(where.threads)
+        return
+    from sparkrun.head_start import HeadStartRunner, head_start_seconds  # noqa: PLC0415  (likewise)
+
+    seconds = head_start_seconds()
+    if where.kind == "local" and seconds and not _is_spark_here():
+        with HeadStartRunner(where, preload, seconds) as beginning:
+            yield beginning
         return
     began = time.monotonic()
     from sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
@@ -86,3 +94,11 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
         if runner.start_seconds:
             runner.start_seconds += loading
         yield runner
+
+
+def _is_spark_here() -> bool:
+    """Whether a Spark runs in this process, or has started it."""
+    loaded = sys.modules.get("pyspark.core.context")
+    return "PYSPARK_GATEWAY_PORT" in os.environ or (
+        loaded is not None and loaded.SparkContext._active_spark_context is not None  # noqa: SLF001
+    )

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Session:
-    """A running Spark context.
+    """A Spark context, to be started.
 
     Args:
         master: where tasks run.
@@ -53,35 +53,41 @@ class Session:
     Attributes:
         context: Spark's.
         start_seconds: how long it took to start; 0 if the program had started it before.
-
-    Raises:
-        NoJava, SparkFailed: as named.
     """
 
     def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
-        began = time.monotonic()
         self.master = master
+        self.start_seconds = 0.0
         self._preload = preload
         self.context: Any = SparkContext._active_spark_context  # noqa: SLF001  (there is no other way to ask)
         self._is_guest = self.context is not None
         self._jvm: Jvm | None = None
         self._stopped = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="streamvault-spark-"))
+
+    def start(self) -> None:
+        """Start it; another thread may `stop` it meanwhile.
+
+        Raises:
+            NoJava, SparkFailed: as named; it is stopped.
+        """
+        began = time.monotonic()
         try:
             if not self._is_guest:
-                master.check_reachable()
+                self.master.check_reachable()
                 _silence_py4j()
             self.call(self._start, START_SECONDS)
         except BaseException as error:
             said = self._reason(error)
             self.stop()
             if isinstance(error, TimeoutError):
-                raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=master.url) from None
+                raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=self.master.url) from None
             if isinstance(error, (Py4JError, OSError, EOFError)):
                 _log.debug("Spark did not start", exc_info=error)
-                raise SparkFailed("Spark did not start", where=f"{master.url}: {said}") from None
+                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {said}") from None
             raise
-        self.start_seconds = 0.0 if self._is_guest else time.monotonic() - began
+        if not self._is_guest:
+            self.start_seconds = time.monotonic() - began
 
     def call(self, call: Callable[[], T], seconds: float) -> T:
         """Make a call to Spark in a thread of its own.
@@ -132,14 +138,19 @@ class Session:
         settings = settings_for(self.master, self._folder, self._preload)
         if SparkContext._gateway is None:  # noqa: SLF001
             self._jvm = Jvm()
+            self._check_not_stopped()
             self._jvm.start(settings, environment_for(self.master, java_home()))
-            if self._stopped.is_set():
-                self._jvm.end()
-                raise SparkFailed("interrupted while Spark was starting")
+            self._check_not_stopped()
             return SparkContext(gateway=self._jvm.gateway, conf=self._submitted(self._jvm.gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings.items()))
         return SparkContext(conf=conf)
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped.is_set():
+            if self._jvm is not None:
+                self._jvm.end()
+            raise SparkFailed("interrupted while Spark was starting")
 
     def _submitted(self, gateway: Any, settings: Mapping[str, str]) -> SparkConf:
         """What Spark was submitted with, and our settings for the rest: under ``spark-submit`` it has none of them."""
@@ -213,8 +224,13 @@ _shared: list[Session] = []
 _users = 0
 
 
-def acquire(master: Master, preload: Sequence[str] = ()) -> tuple[Session, bool]:
+def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
     """The process's session, started if there is none; and whether it was started now.
+
+    Args:
+        master: as of `Session`.
+        preload: likewise.
+        starting: told of a session that is about to be started.
 
     Raises:
         SparkFailed: it runs with another master, or can't be started. NoJava: as named.
@@ -223,7 +239,10 @@ def acquire(master: Master, preload: Sequence[str] = ()) -> tuple[Session, bool]
     with _lock:
         fresh = not _shared
         if fresh:
-            _shared.append(Session(master, preload))
+            session = Session(master, preload)
+            starting(session)
+            session.start()
+            _shared.append(session)
         session = _shared[0]
         if session.master != master:
             raise SparkFailed(

@@ -23,7 +23,7 @@ from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.session import Session, acquire, release
 
-__all__ = ["SparkRunner"]
+__all__ = ["SparkJob", "SparkRunner"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -53,9 +53,11 @@ class SparkRunner(Runner):
         self._master = master
         self._preload = preload
         self._session: Session | None = None
+        self._starting: Session | None = None
+        self._given_up = False
 
     def __enter__(self) -> Self:
-        self._session, fresh = acquire(self._master, self._preload)
+        self._session, fresh = acquire(self._master, self._preload, self._note)
         self.start_seconds = self._session.start_seconds if fresh else 0.0
         return self
 
@@ -64,43 +66,42 @@ class SparkRunner(Runner):
         if session is not None:
             release(session)
 
-    @property
-    def parallelism(self) -> int:
-        """How many tasks Spark runs at the same time with the executors it knows now."""
-        session = self._open_session()
-        return int(session.call(lambda: session.context.defaultParallelism, CANCEL_SECONDS))
+    def _note(self, session: Session) -> None:
+        self._starting = session
+        if self._given_up:
+            raise SparkFailed("given up while Spark was starting")
+
+    def give_up(self) -> None:
+        """End a start that another thread waits for in ``with``: there it fails with `SparkFailed`."""
+        self._given_up = True
+        if self._starting is not None:
+            self._starting.stop()
 
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         if not specs:
             return
-        job = _Job(self._open_session(), function, specs)
-        seen: set[int] = set()
+        job = self.job(function, specs)
         try:
-            for index, outcome in job.outcomes():
-                if index in seen:
-                    continue
-                seen.add(index)
-                result, problem = cloudpickle.loads(outcome)
-                if problem is not None:
-                    raise problem
-                yield index, result
+            yield from job.results()
         finally:
             job.cancel()
-        if len(seen) < len(specs):
-            raise SparkFailed(f"Spark ended a job after {len(seen)} of {len(specs)} results")
 
-    def _open_session(self) -> Session:
+    def job(self, function: Callable[[S], R], specs: Sequence[S]) -> SparkJob:
+        """A run whose results one thread may take while another ends it; it has begun."""
         if self._session is None:
             raise RuntimeError("the runner is closed")
-        return self._session
+        return SparkJob(self._session, function, specs)
 
 
-class _Job:
+class SparkJob:
     """One job of Spark, submitted by a thread of its own, which waits for its end.
 
     Results come through an accumulator: Spark hands a task's part of it to the driver when the task has finished, and
     only for the first attempt of a task that does.
+
+    Args:
+        session: where. function, specs: as of `Runner.run`; one specification at least.
     """
 
     def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
@@ -139,7 +140,21 @@ class _Job:
             return SparkFailed("Spark's process ended in the middle of the work", where=self._session.last_words)
         return task_failed(error)
 
-    def outcomes(self) -> Iterator[tuple[int, bytes]]:
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """As of `Runner.run`; once."""
+        seen: set[int] = set()
+        for index, outcome in self._outcomes():
+            if index in seen:
+                continue
+            seen.add(index)
+            result, problem = cloudpickle.loads(outcome)
+            if problem is not None:
+                raise problem
+            yield index, result
+        if len(seen) < len(self._specs):
+            raise SparkFailed(f"Spark ended a job after {len(seen)} of {len(self._specs)} results")
+
+    def _outcomes(self) -> Iterator[tuple[int, bytes]]:
         """What tasks leave, as they finish.
 
         Raises:

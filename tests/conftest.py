@@ -63,11 +63,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Whoever imports Airflow makes its home, so it has one that goes."""
+    """Set what this process and those that tests start find in their environment.
+
+    Whoever imports Airflow makes its home, so it has one that goes.
+    """
     home = tempfile.TemporaryDirectory(prefix="streamvault-airflow-home-")
     config.add_cleanup(home.cleanup)
     os.environ["AIRFLOW_HOME"] = home.name
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
+    # A test that asks for Spark means it.
+    os.environ.setdefault("STREAMVAULT_HEAD_START", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

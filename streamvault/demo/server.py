@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from problems import Failed
+from sparkrun.head_start import VARIABLE as HEAD_START
 
 __all__ = ["environment", "s3_server"]
 
@@ -53,7 +54,10 @@ def s3_server() -> Iterator[str]:
 
 @contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Lead every S3 client of this process and of those it starts to ``endpoint``; undone at the end."""
+    """Lead every S3 client of this process and of those it starts to ``endpoint``; undone at the end.
+
+    So small a stream would be moved before Spark is there; the demo is to show that all of it works, so it waits.
+    """
     settings = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "demo",
@@ -64,6 +68,7 @@ def environment(endpoint: str) -> Iterator[None]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "NO_PROXY": HOST,
         "no_proxy": HOST,
+        HEAD_START: os.environ.get(HEAD_START, "0"),
     }
     before = {name: os.environ.get(name) for name in (*settings, *_FOREIGN)}
     _set({**settings, **dict.fromkeys(_FOREIGN)})

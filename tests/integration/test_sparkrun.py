@@ -101,7 +101,6 @@ def test_waiting_for_a_master_goes_on_beside_other_work(silent_master: tuple[str
 
 def test_every_result_comes_once(runner: Runner) -> None:
     assert sorted(runner.run(square, range(60))) == [(n, n * n) for n in range(60)]
-    assert runner.parallelism == 2
     assert runner.start_seconds > 0
     assert list(runner.run(square, [])) == []
 
@@ -318,6 +317,54 @@ if __name__ == "__main__":
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("SparkFailed Spark's process ended in the middle of the work")
     assert done.stdout.count("\n") == 1
+
+
+# Tasks that begin before Spark is there.
+BEGINNING = """
+import json, logging, os, sys, time
+from sparkrun.runner import open_runner
+
+logging.basicConfig(level=logging.WARNING)
+
+def work(wanted):
+    own, sign, until_spark = wanted
+    if os.getpid() != own:
+        open(sign, "w").close()
+    deadline = time.monotonic() + (120 if until_spark else 1.5)
+    while time.monotonic() < deadline and not os.path.exists(sign):
+        time.sleep(0.1)
+    return os.getpid()
+
+if __name__ == "__main__":
+    with open_runner("local[2]") as runner:
+        wanted = (os.getpid(), sys.argv[1], sys.argv[2] == "until Spark is there")
+        pids = [pid for _, pid in runner.run(work, [wanted] * 3)]
+    print(json.dumps({"own": os.getpid(), "pids": pids, "began": "pyspark" in sys.modules}))
+"""
+
+
+@pytest.mark.parametrize("lasting", ["until Spark is there", "not so long"])
+def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
+    """Spark takes over, or is given up in the middle of its start; nothing of it is left."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING, str(tmp_path / "sign"), lasting],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"TMPDIR": str(temporary), "STREAMVAULT_HEAD_START": "0.3"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert report["began"]
+    here = [pid == report["own"] for pid in report["pids"]]
+    assert sorted(here) == ([False, True, True] if lasting == "until Spark is there" else [True, True, True])
+    assert list(temporary.iterdir()) == []
+    every = psutil.process_iter(["environ"])
+    left = [one for one in every if (one.info["environ"] or {}).get("TMPDIR") == str(temporary)]
+    assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
 # On a cluster. What runs there must not need this module, so it is part of a program of its own.

@@ -1,0 +1,183 @@
+"""Tasks begin at once, in threads of this process; Spark takes what is left once the work has lasted for a while.
+
+Spark on this machine costs some seconds of both a core and a person, and moves nothing meanwhile. Work that is done by
+then never needs it. Whoever waits to start it until the work has lasted about as long as the start takes loses at most
+as much as the start, and mostly gains it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from problems import Problem, Usage
+from sparkrun.inline import ThreadTasks
+from sparkrun.masters import Master
+from sparkrun.runner import Runner
+
+if TYPE_CHECKING:
+    from sparkrun.spark import SparkJob, SparkRunner
+
+__all__ = ["VARIABLE", "HeadStartRunner", "head_start_seconds"]
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+VARIABLE = "STREAMVAULT_HEAD_START"
+"""The environment variable that says for how many seconds Spark is waited with; 0 starts it before anything else."""
+
+SECONDS = 8.0
+"""About what a start of Spark takes on two cores."""
+
+MOST_THREADS = 4
+"""More of them would wait for Python's lock: a task's process of Spark's has one of its own."""
+
+POLL_SECONDS = 0.1
+"""How often to look whether it is time for Spark, or whether it is there."""
+
+_log = logging.getLogger(__name__)
+
+
+def head_start_seconds() -> float:
+    """How long tasks run here before Spark is started.
+
+    Raises:
+        Usage: the variable holds no number of seconds.
+    """
+    said = os.environ.get(VARIABLE, "").strip()
+    if not said:
+        return SECONDS
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise Usage(f"{VARIABLE} is not a number of seconds", where=repr(said), todo="Unset it, or set 0 or more.")
+    return seconds
+
+
+class HeadStartRunner(Runner):
+    """Runs tasks in threads, and on Spark when they last; a context manager.
+
+    If Spark cannot be started then, a warning says so, and threads do it all.
+
+    Args:
+        master: Spark on this machine.
+        preload: modules that tasks import.
+        seconds: how long a run goes on before Spark is started.
+    """
+
+    def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
+        self._threads = min(master.threads, MOST_THREADS)
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._spark = _Spark(master, preload)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._spark.stop()
+
+    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+        """As `Runner.run`."""
+        if self._spark.runner is not None:
+            yield from self._spark.runner.run(function, specs)
+            return
+        deadline = time.monotonic() + self._seconds
+        job: SparkJob | None = None
+        try:
+            with ThreadTasks(function, specs, self._threads) as tasks:
+                for _ in specs:
+                    result = None
+                    while result is None:
+                        if job is None and tasks.unbegun and time.monotonic() >= deadline:
+                            job = self._hand_over(function, tasks)
+                        try:
+                            result = tasks.next_result(POLL_SECONDS)
+                        except TimeoutError:
+                            continue
+                    yield result
+        finally:
+            if job is not None:
+                job.cancel()
+
+    def _hand_over(self, function: Callable[[S], R], tasks: ThreadTasks[S, R]) -> SparkJob | None:
+        """Have Spark do what has not begun; None as long as it is not there."""
+        spark = self._spark.wanted()
+        rest = tasks.take_unbegun() if spark is not None else []
+        if spark is None or not rest:
+            return None
+        job = spark.job(function, [spec for _, spec in rest])
+        indices = [index for index, _ in rest]
+        threading.Thread(target=_pass_on, args=(job, indices, tasks), name="results of Spark", daemon=True).start()
+        return job
+
+
+def _pass_on(job: SparkJob, indices: Sequence[int], tasks: ThreadTasks[Any, Any]) -> None:
+    try:
+        for index, result in job.results():
+            tasks.add(indices[index], result)
+    except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+        tasks.fail(error)
+
+
+class _Spark:
+    """Spark, started beside other work when it is first wanted.
+
+    Attributes:
+        runner: None as long as it is not there.
+    """
+
+    def __init__(self, master: Master, preload: Sequence[str]) -> None:
+        self._master = master
+        self._preload = preload
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._starting: SparkRunner | None = None
+        self._stopped = False
+        self.runner: SparkRunner | None = None
+
+    def wanted(self) -> SparkRunner | None:
+        """Have it started if it is not; the runner once it is there."""
+        with self._lock:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._start, name="start of Spark", daemon=True)
+                self._thread.start()
+        return self.runner
+
+    def _start(self) -> None:
+        try:
+            from sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
+
+            starting = SparkRunner(self._master, self._preload)
+            with self._lock:
+                if self._stopped:
+                    return
+                self._starting = starting
+            runner = starting.__enter__()
+        except Problem as problem:
+            if not self._stopped:
+                _log.warning("%s; the work goes on without Spark", problem)
+            return
+        with self._lock:
+            if not self._stopped:
+                self.runner = runner
+                return
+        runner.__exit__(None, None, None)
+
+    def stop(self) -> None:
+        """Stop it, also in the middle of its start."""
+        with self._lock:
+            self._stopped = True
+            runner, self.runner = self.runner, None
+            starting = self._starting
+        if runner is not None:
+            runner.__exit__(None, None, None)
+        elif starting is not None and self._thread is not None and self._thread.is_alive():
+            starting.give_up()
