@@ -135,7 +135,8 @@ class Target:
             )
         if described.sealed:
             return
-        self._store.truncate(replace(self._plan.head, stream=self._name))
+        if described.head.offsets != self._plan.head.offsets:
+            self._store.truncate(replace(self._plan.head, stream=self._name))
         if described.configuration != self._plan.configuration:
             self._store.update_stream(self._name, self._plan.configuration)
         if self._plan.sealed:
