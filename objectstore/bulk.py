@@ -62,7 +62,9 @@ def _holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
         return store.get(key) == data
     view = memoryview(data)
     parts = ((low, min(low + PART_BYTES, len(view))) for low in range(0, len(view), PART_BYTES))
-    return store.size(key) == len(view) and all(store.get(key, low, high) == view[low:high] for low, high in parts)
+    return store.size(key) == len(view) and all(
+        store.get_range(key, low, high) == view[low:high] for low, high in parts
+    )
 
 
 def put_all(
@@ -173,7 +175,7 @@ def get_parts(
     *,
     window: int = WINDOW,
     window_bytes: int = WINDOW_BYTES,
-) -> Iterator[bytes]:
+) -> Iterator[memoryview]:
     """Get parts of one object, in the order given; else as `get_all`.
 
     Args:
@@ -188,8 +190,8 @@ def get_parts(
         Problem: the first one met; what comes before it in order may be missing.
     """
 
-    def get(part: tuple[int, int]) -> bytes:
-        return store.get(key, *part)
+    def get(part: tuple[int, int]) -> memoryview:
+        return store.get_range(key, *part)
 
     return _in_order(parts, get, lambda part: part[1] - part[0], window, window_bytes)
 

@@ -93,8 +93,15 @@ class FolderStore(ObjectStore):
             else:
                 return
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str) -> bytes:
         """See `ObjectStore.get`."""
+        return self._get(key, 0, None)
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return memoryview(self._get(key, start, end))
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes:
         check_key(key)
         try:
             descriptor = os.open(f"{self._root}/{key}", os.O_RDONLY)

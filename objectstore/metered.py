@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import TypeVar
 
 from objectstore.obstore_store import PAGE
 from objectstore.store import ObjectInfo, ObjectStore
 
 __all__ = ["Meter", "MeteredStore"]
+
+D = TypeVar("D", bytes, memoryview)
 
 
 @dataclass(slots=True)
@@ -57,11 +60,18 @@ class MeteredStore(ObjectStore):
         with self._lock:
             self._meter.bytes_put += len(data)
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str) -> bytes:
         """See `ObjectStore.get`."""
+        return self._got(self._store.get, key)
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return self._got(self._store.get_range, key, start, end)
+
+    def _got(self, get: Callable[..., D], *what: str | int) -> D:
         with self._lock:
             self._meter.gets += 1
-        data = self._store.get(key, start, end)
+        data = get(*what)
         with self._lock:
             self._meter.bytes_got += len(data)
         return data

@@ -71,24 +71,23 @@ class ObstoreStore(ObjectStore):
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str) -> bytes:
         """See `ObjectStore.get`."""
         check_key(key)
         try:
-            if start == 0 and end is None:
-                return bytes(self._backend.get(self._base + key).bytes())
+            return bytes(self._backend.get(self._base + key).bytes())
         except BACKEND_ERRORS as error:
             self._raise(error, "get", key)
-        if end is None or end <= start:
-            # An empty range is an error to the server, and an open one would not say that it starts behind the end.
-            length = self.size(key)
-            end = length if end is None else start
-            if start > length:
-                raise _wrong_size(self.uri, key, start, end)
-            if start == end:
-                return b""
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        check_key(key)
+        if end <= start:  # an empty range is an error to the server
+            if start > self.size(key):
+                raise _wrong_size(self.uri, key, start, start)
+            return memoryview(b"")
         try:
-            data = bytes(self._backend.get_range(self._base + key, start=start, end=end))
+            data = memoryview(self._backend.get_range(self._base + key, start=start, end=end))
         except BACKEND_ERRORS as error:
             if beyond_the_end(error):
                 raise _wrong_size(self.uri, key, start, end) from None

@@ -46,9 +46,13 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded: an equal object is a success."""
         self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str) -> bytes:
         """See `ObjectStore.get`."""
-        return self._call(partial(self._store.get, key, start, end))
+        return self._call(partial(self._store.get, key))
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return self._call(partial(self._store.get_range, key, start, end))
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""

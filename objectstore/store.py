@@ -43,10 +43,19 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        """An object's bytes ``[start, end)``; ``None`` is its end. A short answer is an error, never a short result.
+    def get(self, key: str) -> bytes:
+        """All of an object.
 
         Raises:
+            NoSuchObject: no object has the key.
+        """
+
+    @abstractmethod
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """An object's bytes ``[start, end)``, read-only, and not copied on their way.
+
+        Raises:
+            WrongSize: the object does not reach so far; a short answer is an error, never a short result.
             NoSuchObject: no object has the key.
         """
 

@@ -85,7 +85,7 @@ class ChunksLayout(SegmentFolders):
                     span = at - extent.start, min(at + PART_BYTES, end) - extent.start
                     raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
                 else:
-                    raw = memoryview(data)
+                    raw = data
                 low, high = max(start - at, 0), min(end - at, len(raw))
                 yield raw[low:high]
                 at += len(raw)
@@ -97,15 +97,15 @@ class ChunksLayout(SegmentFolders):
         key, low = _key(prefix, extent), offset - extent.start
         begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
         try:
-            data = store.get(key, begin, end)
+            data = store.get_range(key, begin, end)
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
         if extent.frames:
-            raw = decompressed(data, extent, (low, low + length), f"{store.uri}/{key}")
+            raw = memoryview(decompressed(data, extent, (low, low + length), f"{store.uri}/{key}"))
             data = raw[low - first : low - first + length]
         if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
-        return data
+        return bytes(data)
 
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Reads the range up to the event."""

@@ -57,7 +57,7 @@ def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
     return edges[first], edges[last + 1], first * FRAME_BYTES
 
 
-def decompressed(data: bytes, extent: Extent, span: tuple[int, int], where: str) -> bytes:
+def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where: str) -> bytes:
     """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
     low, high = span
     edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)

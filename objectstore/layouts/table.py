@@ -208,6 +208,6 @@ class ObjectFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
-        data = self._store.get(self._key, self._at, end) if self._at < end else b""
+        data = bytes(self._store.get_range(self._key, self._at, end)) if self._at < end else b""
         self._at += len(data)
         return data

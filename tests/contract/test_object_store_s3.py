@@ -34,7 +34,7 @@ PROGRAMS: dict[str, type[S3Program]] = {"minio": MinioServer, "versitygw": Versi
 ASKS: dict[str, Callable[[ObjectStore], object]] = {
     "put": lambda store: store.put("a/new", b"x"),
     "get": lambda store: store.get("a/b"),
-    "part": lambda store: store.get("a/b", 1, 2),
+    "part": lambda store: store.get_range("a/b", 1, 2),
     "size": lambda store: store.size("a/b"),
     "list": lambda store: list(store.list("a/")),
     "folders": lambda store: store.folders(""),
@@ -170,7 +170,7 @@ def test_a_body_that_breaks_off_is_read_again(
     body = bytes(range(256)) * 4096
     server.client().put_object(Bucket=bucket, Key="long", Body=body)
     store = open_at(through(server, proxy.port), bucket)
-    for ask in (lambda: store.get("long"), lambda: store.get("long", 0, len(body))):
+    for ask in (lambda: store.get("long"), lambda: store.get_range("long", 0, len(body))):
         proxy.cut_after(len(body) // 2, times=3)
         assert ask() == body
     impatient = open_at(through(server, proxy.port), bucket, retry_seconds=0)

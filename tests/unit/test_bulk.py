@@ -55,8 +55,8 @@ class Watched(ObstoreStore):
         super().delete(keys)
         self._end(len(keys))
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        data = super().get(key, start, end)
+    def get(self, key: str) -> bytes:
+        data = super().get(key)
         self._begin(len(data))
         self._end(len(data))
         return data

@@ -147,7 +147,7 @@ ETAG = ('ETag: "e"', "Last-Modified: Sat, 21 Nov 2026 08:16:42 GMT")
 )
 def test_what_a_ranged_read_may_meet(says: Says, said: bytes, kind: type[Problem], text: str) -> None:
     with pytest.raises(Problem) as caught:
-        says(said).get("a/b", 2, 5)
+        says(said).get_range("a/b", 2, 5)
     assert type(caught.value) is kind
     assert text in str(caught.value)
 
