@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.exceptions import BotoCoreError
+from botocore.loaders import Loader, create_loader
 from obstore.auth.boto3 import Boto3CredentialProvider
 
 from objectstore.errors import AccessDenied, ObjectStoreError
@@ -38,7 +40,7 @@ def resolve_access(bucket: str) -> S3Access:
         ObjectStoreError: the AWS configuration cannot be used.
     """
     try:
-        session = botocore.session.get_session()
+        session = _session(None)
         credentials = _credentials(session)
         region = session.get_config_variable("region") or DEFAULT_REGION
         # The client is made only to learn its endpoint: environment, profile and services sections, FIPS and so on.
@@ -70,7 +72,7 @@ def open_client(address: RootAddress) -> Any:
     if access is None:
         raise ValueError("an address is resolved before it is opened")
     try:
-        session = botocore.session.Session(profile=access.profile)
+        session = _session(access.profile)
         if access.keys is None:
             _credentials(session)  # says what is wrong before botocore does
         else:
@@ -95,9 +97,21 @@ def renewed_credentials(profile: str | None) -> Callable[[], S3Credential]:
     Raises:
         AccessDenied: they cannot be had.
     """
-    session = botocore.session.Session(profile=profile)
+    session = _session(profile)
     _credentials(session)  # says what is wrong before obstore does
     return Boto3CredentialProvider(session, ttl=CREDENTIALS_LIFE)
+
+
+def _session(profile: str | None) -> botocore.session.Session:
+    """A session that has S3's model from one that was there before: reading it takes a tenth of a second or two."""
+    session = botocore.session.Session(profile=profile)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(path: str | None) -> Loader:
+    return create_loader(path)
 
 
 def _credentials(session: botocore.session.Session) -> Credentials:
