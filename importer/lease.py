@@ -1,15 +1,19 @@
-"""Who restores into a target right now.
+"""Whose unfinished import a target is, and who restores into it right now.
 
-A stream tag says whose unfinished import a target is, but not whether that import still runs; a lease beside it does.
+A stream tag says whose it is, but not whether that import still runs; a lease beside it does.
 """
 
 from __future__ import annotations
 
-from streamstore.lease import Lease, LeaseHeld, stream_beside
+from streamstore.errors import NoSuchScope, NoSuchStream
+from streamstore.lease import Lease, LeaseHeld, last_record, stream_beside
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["TargetBusy", "lease_stream", "take_lease"]
+__all__ = ["MARK", "TargetBusy", "lease_stream", "take_lease", "unfinished_work"]
+
+MARK = "streamvault-import:"
+"""What the tag on an unfinished target begins with; the import's name follows."""
 
 
 class TargetBusy(LeaseHeld):
@@ -31,3 +35,21 @@ def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
         "another import is restoring into this stream", where=str(target), todo="Wait for it, or choose another name."
     )
     return Lease.take(store, lease_stream(target), work, held=held)
+
+
+def unfinished_work(store: StreamStore, target: StreamName) -> str:
+    """The name of the import (`RestorePlan.work`) that a target was begun with and that has not ended.
+
+    Returns:
+        The name, whether or not that import still runs; empty if the target is nobody's unfinished one, or not there.
+    """
+    try:
+        tags = store.describe(target).configuration.tags
+    except (NoSuchScope, NoSuchStream):
+        return ""
+    for tag in tags:
+        if tag.startswith(MARK):
+            return tag.removeprefix(MARK)
+    # The last steps of an import take the tag away; until the lease is gone it is not through.
+    record = last_record(store, lease_stream(target))
+    return record.work if record is not None and record.finishing else ""

@@ -17,7 +17,7 @@ from problems import Damaged, Usage
 from streamstore.cuts import segments_between
 from streamstore.model import ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 
-__all__ = ["Offsets", "Part", "RestorePlan", "SegmentPlan", "plan_restore"]
+__all__ = ["Offsets", "Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
 
 Offsets = Literal["keep", "shift"]
 
@@ -70,7 +70,8 @@ class RestorePlan:
         configuration: policies and tags to set at the end; a fixed number of segments is that of the open ones.
         sealed: whether to seal at the end.
         offsets: whether offsets are kept or segments start at 0.
-        work: names this import: the same for the same archive, cuts and options, whatever the target is called.
+        work: names this import: the same for the same archive, cuts and options, whatever the target is called. It
+            tells the generation, see `generation_of`.
     """
 
     source: StreamName
@@ -149,6 +150,12 @@ def plan_restore(
     )
 
 
+def generation_of(work: str) -> int | None:
+    """The generation that an import restores up to, by its name (`RestorePlan.work`); None if it is no such name."""
+    number = work.partition(".")[0]
+    return int(number) if number.isdecimal() else None
+
+
 def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
     """The source's configuration, its fixed number of segments set to how many are open.
 
@@ -217,4 +224,4 @@ def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan],
 
 def _work_name(history: History, head: StreamCut, tail: StreamCut, offsets: Offsets) -> str:
     content = [str(history.stream), history.generation, history.fingerprint, head.to_json(), tail.to_json(), offsets]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+    return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from importer.fill import Filled, FillTask, fill_segment
-from importer.lease import lease_stream, take_lease
+from importer.lease import lease_stream, take_lease, unfinished_work
 from importer.plan import Part, RestorePlan
 from importer.replay import ScaleStep
-from importer.target import Target
+from importer.target import Target, taken
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
@@ -89,8 +89,10 @@ class ImportRun:
 
     def check_free(self) -> None:
         """Raise `TargetTaken` if the target is somebody else's. Changes nothing."""
-        if not self._store.exists(lease_stream(self._name)):
-            Target.check_free(self._store, self._name, self._plan)
+        exists = self._store.exists(self._name)
+        begun = unfinished_work(self._store, self._name)
+        if begun != self._plan.work and (begun or exists):
+            raise taken(self._name, begun, self._plan)
 
     def is_finished(self) -> bool:
         """Whether the target looks restored already; `verify` proves it."""

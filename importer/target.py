@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from importer.plan import RestorePlan
+from importer.lease import MARK
+from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from problems import Conflict, Failed
 from streamstore.errors import NoSuchScope
 from streamstore.model import Epoch, ScaleKind, Scaling, StreamConfiguration, StreamDescription, StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["Target", "TargetTaken"]
-
-MARK = "streamvault-import:"
+__all__ = ["Target", "TargetTaken", "taken"]
 
 ANY_NUMBER = Scaling(kind=ScaleKind.BY_EVENTS, target=2**31 - 1, factor=2, min_segments=1)
 """A policy under which a stream may have any number of segments, and no rate is ever too high."""
@@ -39,14 +38,6 @@ class Target:
         self._plan = plan
         self.resumed = resumed
         self.epoch = 0
-
-    @classmethod
-    def check_free(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> None:
-        """Raise `TargetTaken` if the target exists and does not carry this import's mark. Changes nothing."""
-        if store.exists(name):
-            described = store.describe(name)
-            if mark(plan) not in described.configuration.tags:
-                raise _taken(name, described)
 
     @classmethod
     def is_finished(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> bool:
@@ -85,10 +76,10 @@ class Target:
             return cls(store, name, plan, resumed=False)
         described = store.describe(name)
         if mark(plan) not in described.configuration.tags and not verified:
-            raise _taken(name, described)
+            raise taken(name, _begun_with(described), plan)
         if not _begun_right(described, plan):
             if verified or _has_data(described):
-                raise _taken(name, described)
+                raise taken(name, _begun_with(described), plan)
             store.delete(name)
             _create(store, name, plan)
             described = store.describe(name)
@@ -188,10 +179,25 @@ def _has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
-def _taken(name: StreamName, described: StreamDescription) -> TargetTaken:
-    unfinished = any(tag.startswith(MARK) for tag in described.configuration.tags)
-    what = "another import's unfinished stream" if unfinished else "the stream exists"
-    return TargetTaken(what, where=str(name), todo="Choose another name, or delete it first.")
+def _begun_with(described: StreamDescription) -> str:
+    return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
+
+
+def taken(name: StreamName, begun: str, plan: RestorePlan) -> TargetTaken:
+    """What to say of a target that is not this import's.
+
+    Args:
+        name: of the target.
+        begun: the unfinished import that it belongs to (`unfinished_work`); empty if it is none's.
+        plan: what was to be restored.
+    """
+    what, todo = "the stream exists", "Choose another name, or delete it first."
+    if begun:
+        what, generation = "another import's unfinished stream", generation_of(begun)
+        if generation is not None and generation != plan.generation:
+            what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
+            todo = f"Try --generation {generation}, choose another name, or delete it first."
+    return TargetTaken(what, where=str(name), todo=todo)
 
 
 def _text(epoch: Epoch) -> str:

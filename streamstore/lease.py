@@ -21,6 +21,7 @@ from pathlib import Path
 
 from problems import Conflict
 from streamstore.errors import (
+    NoSuchScope,
     NoSuchSegment,
     NoSuchStream,
     OffsetConflict,
@@ -32,7 +33,7 @@ from streamstore.errors import (
 from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import SegmentAppender, StreamStore
 
-__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "stream_beside"]
+__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
 
 BEAT_SECONDS = 2.0
 """How often a holder says that it is alive."""
@@ -60,7 +61,7 @@ class Record:
     Attributes:
         work: what the holder does under the lease; the same for one that goes on with it.
         run: this process's run of it.
-        finishing: whether `Lease.finishing` was called.
+        finishing: whether `Lease.finishing` was called, by this run or one before it of the same work.
         host: the machine and its boot. pid: of the holder. started: the process's start time in clock ticks.
     """
 
@@ -88,6 +89,24 @@ class Record:
 def stream_beside(target: StreamName, prefix: str) -> StreamName:
     """A stream for the lease on another one: in its scope, with a name of its own."""
     return StreamName(target.scope, prefix + hashlib.sha256(str(target).encode()).hexdigest()[:20])
+
+
+def last_record(store: StreamStore, name: StreamName) -> Record | None:
+    """The last record of who holds a lease, or held it and died; None if nobody does. Says nothing of who is alive.
+
+    Args:
+        store: where its stream is.
+        name: of the lease's stream.
+    """
+    while True:
+        try:
+            segment = next(iter(store.describe(name).tail.offsets))
+            end = store.segment_info(name, [segment])[0].write_offset
+            return _record_before(store, name, segment, end) if end else None
+        except SegmentTruncated:
+            continue  # its holder has gone on meanwhile
+        except (NoSuchScope, NoSuchStream, NoSuchSegment):
+            return None
 
 
 class Lease:
@@ -161,6 +180,9 @@ class Lease:
                 if appender.offset != offset:
                     appender.close()
                     raise held
+                if former is not None and former.work == work:
+                    # a run that dies in its turn must not take this knowledge with it
+                    mine = replace(mine, finishing=former.finishing)
                 appender.append(mine.encode())
                 appender.flush()
             except (NoSuchStream, NoSuchSegment):
@@ -182,7 +204,7 @@ class Lease:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether `finishing` was called."""
+        """Whether `finishing` was called, by this run or the one that it goes on with."""
         return self._mine.finishing
 
     @property
@@ -236,7 +258,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
         # just created, by us or by somebody who has not written yet; the append decides between the two
         return None, 0
     try:
-        record = _last_record(store, name, segment, offset)
+        record = _record_before(store, name, segment, offset)
     except SegmentTruncated:
         raise held from None
     deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
@@ -247,7 +269,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
     return record, offset
 
 
-def _last_record(store: StreamStore, name: StreamName, segment: SegmentId, end: int) -> Record | None:
+def _record_before(store: StreamStore, name: StreamName, segment: SegmentId, end: int) -> Record | None:
     return Record.decode(b"".join(bytes(block) for block in store.read(name, segment, max(0, end - RECORD_BYTES), end)))
 
 

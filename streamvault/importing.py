@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from importer.plan import Offsets, RestorePlan, plan_restore
+from importer.lease import unfinished_work
+from importer.plan import Offsets, RestorePlan, generation_of, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import Stored
@@ -23,6 +24,7 @@ from problems import Damaged, Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
+from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault.in_force import check_in_force
 from streamvault.preload import TASK_MODULES
@@ -58,8 +60,10 @@ def import_stream(
 ) -> ImportReport:
     """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
 
-    After a kill the same call goes on where it stopped. Every range is verified before this returns: the digest of what
-    was appended is the archive's, and what an earlier run had appended is read back and compared.
+    After a kill the same call goes on where it stopped, up to the generation with which it was begun: also if neither
+    `generation` nor `at` is given and the archive has a newer one by now, which a warning tells. Every range is
+    verified before this returns: the digest of what was appended is the archive's, and what an earlier run had appended
+    is read back and compared.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
@@ -67,7 +71,7 @@ def import_stream(
             is made if need be.
         from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
         to_cut: restore only what lies before this cut.
-        generation: restore up to this generation; None for the newest.
+        generation: restore up to this generation; None for the newest, or that of the target's unfinished import.
         at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
         layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
         table: its name; None if there is only one.
@@ -100,21 +104,21 @@ def import_stream(
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
-    history = source.history(generation)
-    plan = plan_restore(
-        history,
-        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, history.stream),
-        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
-        offsets=offsets,
-        filler_limit=filler_limit,
-    )
-    check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
-    gaps = _gaps(history, plan)
-    warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
-    for warning in warnings:
-        progress.warn(warning)
-    say = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
+    make_plan = partial(_plan, source, from_cut=from_cut, to_cut=to_cut, offsets=offsets, filler_limit=filler_limit)
     with target.open() as store:
+        begun = None if generation is not None else _begun(store, target_name, make_plan)
+        history, plan = begun or make_plan(generation)
+        check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
+        gaps = _gaps(history, plan)
+        warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
+        if begun and (newest := source.generations()[-1]) > plan.generation:
+            warnings.append(
+                f"generation {newest} is newer, but the unfinished import goes on up to generation {plan.generation}, "
+                "with which it was begun"
+            )
+        for warning in warnings:
+            progress.warn(warning)
+        say = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
         run = ImportRun(
             store,
             target,
@@ -171,6 +175,42 @@ def generation_at(archive: Archive, moment: datetime) -> int:
         )
 
     return archive.stable(find)
+
+
+def _plan(
+    source: Archive,
+    generation: int | None,
+    *,
+    from_cut: Cut | None,
+    to_cut: Cut | None,
+    offsets: Offsets,
+    filler_limit: int,
+) -> tuple[History, RestorePlan]:
+    """What is restored if it is up to this generation; None for the newest."""
+    history = source.history(generation)
+    plan = plan_restore(
+        history,
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, history.stream),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
+        offsets=offsets,
+        filler_limit=filler_limit,
+    )
+    return history, plan
+
+
+def _begun(
+    store: StreamStore, target: StreamName, make_plan: Callable[[int], tuple[History, RestorePlan]]
+) -> tuple[History, RestorePlan] | None:
+    """What the target's unfinished import restores; None if there is none, or it is not of this archive and options."""
+    work = unfinished_work(store, target)
+    generation = generation_of(work)
+    if generation is None:
+        return None
+    try:
+        history, plan = make_plan(generation)
+    except (NoSuchArchive, Usage):
+        return None  # this archive never had it, or has it no more; or the cuts lie beyond it
+    return (history, plan) if plan.work == work else None
 
 
 def _distance(history: History, moment: datetime | None) -> list[str]:

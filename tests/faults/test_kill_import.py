@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from importer.target import MARK
+from importer.lease import MARK
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamstore.model import StreamName
 from tests.faults.commands import run, started, wait_until
