@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004  (as botocore has it)
 
-from objectstore.errors import AccessDenied, NoSuchBucket, NoSuchObject, ObjectStoreError, ObjectStoreUnavailable
+from objectstore.errors import (
+    AccessDenied,
+    NoSuchBucket,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    ServerBusy,
+)
+from objectstore.s3_errors import TRANSIENT_CODES, TRANSIENT_STATUS
 
-__all__ = ["named_errors"]
+__all__ = ["named_errors", "unavailable"]
 
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
@@ -24,12 +32,16 @@ def named_errors(action: str, where: str) -> Iterator[None]:
         where: the object's or the bucket's URI.
 
     Raises:
-        AccessDenied, NoSuchBucket, NoSuchObject, ObjectStoreUnavailable: as named.
+        AccessDenied, NoSuchBucket, NoSuchObject, ObjectStoreUnavailable, ServerBusy: as named.
         ObjectStoreError: anything else.
     """
     try:
         yield
-    except ClientError as error:
+    except (ClientError, BotoCoreError) as error:
+        if (away := unavailable(error, action, where)) is not None:
+            raise away from None
+        if not isinstance(error, ClientError):
+            raise ObjectStoreError(f"cannot {action}: {error}", where=where) from None
         code = str(error.response.get("Error", {}).get("Code", ""))
         if code in _DENIED:
             raise AccessDenied(f"no permission to {action} ({code})", where=where) from None
@@ -38,5 +50,22 @@ def named_errors(action: str, where: str) -> Iterator[None]:
         if code in _MISSING:
             raise NoSuchObject("no such object", where=where) from None
         raise ObjectStoreError(f"the server refuses to {action} ({code})", where=where) from None
-    except BotoCoreError as error:
-        raise ObjectStoreUnavailable(f"cannot {action}: {error}", where=where, todo="Try again later.") from None
+
+
+def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> ObjectStoreUnavailable | None:
+    """The problem if trying again may help: no answer came, or the server throttles or fails; else None.
+
+    Args:
+        error: what boto3 raised, after its own retries.
+        action: as for `named_errors`.
+        where: as for `named_errors`.
+    """
+    if isinstance(error, ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in TRANSIENT_CODES or status in TRANSIENT_STATUS:
+            what = f"cannot {action}: the server is busy or failing ({code})"
+            return ServerBusy(what, where=where, todo="Try again later.")
+    elif isinstance(error, ConnectionError | HTTPClientError) and not isinstance(error, SSLError):
+        return ObjectStoreUnavailable(f"cannot {action}: {error}", where=where, todo="Try again later.")
+    return None

@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from objectstore.aws import open_client
+from objectstore.boto_errors import unavailable
 from objectstore.errors import AccessDenied, ObjectStoreError
 from objectstore.uri import RootAddress
 
@@ -100,13 +101,10 @@ class ObjectLocks:
     def _ask(self, operation: str, permission: str, key: str) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
-        except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            if code in _NOT_LOCKED:
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code", "") in _NOT_LOCKED:
                 return {}
             raise _problem(error, f"{self._uri}/{key}", permission) from None
-        except BotoCoreError as error:
-            raise ObjectStoreError(f"the object's lock cannot be read: {error}", where=f"{self._uri}/{key}") from None
         return answer
 
 
@@ -124,12 +122,10 @@ def open_locks(address: RootAddress) -> ObjectLocks | None:
     client = open_client(address)
     try:
         answer = client.get_object_lock_configuration(Bucket=address.place)
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code", "") in _NO_LOCKS_HERE:
+    except (ClientError, BotoCoreError) as error:
+        if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code", "") in _NO_LOCKS_HERE:
             return None
         raise _problem(error, f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration") from None
-    except BotoCoreError as error:
-        raise ObjectStoreError(f"the bucket's locks cannot be read: {error}", where=address.uri) from None
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
     return ObjectLocks(address, client) if enabled else None
 
@@ -144,7 +140,11 @@ def _results(done: Iterable[Future[Lock | None]]) -> Iterator[Lock]:
     return (found for future in done if (found := future.result()) is not None)
 
 
-def _problem(error: ClientError, where: str, permission: str) -> ObjectStoreError:
+def _problem(error: ClientError | BotoCoreError, where: str, permission: str) -> ObjectStoreError:
+    if (away := unavailable(error, "read locks", where)) is not None:
+        return away
+    if not isinstance(error, ClientError):
+        return ObjectStoreError(f"locks cannot be read: {error}", where=where)
     said = error.response.get("Error", {})
     code = said.get("Code", "")
     if code in _DENIED:

@@ -25,7 +25,7 @@ from objectstore.errors import (
 )
 from problems import Problem
 
-__all__ = ["BACKEND_ERRORS", "beyond_the_end", "translate"]
+__all__ = ["BACKEND_ERRORS", "TRANSIENT_CODES", "TRANSIENT_STATUS", "beyond_the_end", "translate"]
 
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
 """What obstore raises."""
@@ -48,7 +48,7 @@ _DENIED = {
     "AccountProblem": ("the server refuses the account", ""),
     "AllAccessDisabled": ("the server refuses the account", ""),
 }
-_TRANSIENT = {
+TRANSIENT_CODES = {
     "ConditionalRequestConflict",
     "InternalError",
     "OperationAborted",
@@ -61,7 +61,7 @@ _TRANSIENT = {
     "ThrottlingException",
     "XMinioServerNotInitialized",
 }
-_TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
+TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _WRONG_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 _IN_THE_WAY = {
@@ -160,7 +160,7 @@ def beyond_the_end(error: BaseException) -> bool:
 
 def _busy(report: _Report) -> Problem | None:
     """The server could do it, but not now."""
-    if report.code in _TRANSIENT or report.status in _TRANSIENT_STATUS:
+    if report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
         what = f"the server is busy or failing ({report.said})"
         return ServerBusy(what, where=report.at, todo="Try again later.")
     if report.code in _FULL or report.status == 507:

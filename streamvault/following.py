@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from sparkrun.progress import Progress
 from streamvault.compacting import GRACE, TARGET, Compaction
 from streamvault.expiring import Policy
 from streamvault.exporting import ExportOrder, export_next
+from streamvault.passing import Endurance
 from streamvault.reports import ExportReport, FollowedGeneration, FollowReport
 from streamvault.rotating import Rotation
 from streamvault.runs import choose_tiers
@@ -27,10 +29,13 @@ from streamvault.storage_classes import check_readable
 from streamvault.tasks import Tasks
 from streamvault.windows import WINDOW
 
-__all__ = ["EVERY", "follow_stream"]
+__all__ = ["EVERY", "RETRY_FOR", "follow_stream"]
 
 EVERY = 10.0
 """Seconds from one look at the stream to the next."""
+
+RETRY_FOR = 600.0
+"""Seconds for which a server that went away is tried again."""
 
 REMEMBERED = 100
 """Generations and warnings of which a report tells."""
@@ -44,6 +49,7 @@ def follow_stream(
     idle: float | None = None,
     lasting: float | None = None,
     every: float = EVERY,
+    retry_for: float = RETRY_FOR,
     keep: int | None = None,
     keep_for: float | None = None,
     truncate_source: bool = False,
@@ -64,6 +70,9 @@ def follow_stream(
     Ends when nothing new came for `idle`, after `lasting`, or when the stream is sealed and archived whole; it may be
     interrupted or killed at any moment and called again.
 
+    What fails because a server does not answer, throttles or fails is tried again, with growing pauses, once stream and
+    archive have been looked at. Time in which nothing could be looked at does not count as `idle`.
+
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
@@ -71,6 +80,8 @@ def follow_stream(
         idle: seconds without anything new after which it ends; None: it does not end for that.
         lasting: seconds after which it ends; None: it does not end for that.
         every: seconds from one look at the stream to the next.
+        retry_for: seconds for which that goes on (anew whenever something was moved in between), and at most until
+            `lasting` is over; then the last error is raised. 0: errors end it at once.
         keep: as for `rotate_stream`; counts original generations.
         keep_for: as for `rotate_stream`.
         truncate_source: as for `rotate_stream`.
@@ -93,6 +104,8 @@ def follow_stream(
     for name, seconds in (("--idle", idle), ("--for", lasting), ("--every", every)):
         if seconds is not None and seconds <= 0:
             raise Usage("a time has to be more than nothing", where=f"{name} {seconds:g} s")
+    if retry_for < 0:
+        raise Usage("a time cannot be less than nothing", where=f"--retry-for {retry_for:g} s")
     if rotate:
         check_readable(storage_class)
     elif keep is not None or keep_for is not None or truncate_source:
@@ -109,19 +122,31 @@ def follow_stream(
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         archive = order.archive()
+        endure = Endurance(retry_for, progress, until=math.inf if lasting is None else began + lasting)
+        watched = endure.watched
         compaction = Compaction(
-            archive, order.root, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+            archive, order.root, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
         )
         tally = _Tally(progress)
         look: Callable[[], ExportReport]
         if rotate:
             policy = partial(Policy.of, keep, keep_for, None)
             policy()
-            look = partial(_rotate, order, policy, tasks, tally, truncate=truncate_source)
+            look = partial(_rotate, order, policy, tasks, tally, endure, truncate=truncate_source)
         else:
-            look = partial(_export, order, tasks, progress)
+            look = partial(endure, partial(_export, order, tasks, watched))
+        _look_once(order, archive)
         ended = _follow(
-            look, archive, compaction, tally, target=target, idle=idle, lasting=lasting, every=every, began=began
+            look,
+            archive,
+            compaction,
+            tally,
+            endure,
+            target=target,
+            idle=idle,
+            lasting=lasting,
+            every=every,
+            began=began,
         )
         progress.end()
         total = time.monotonic() - began
@@ -131,13 +156,14 @@ def follow_stream(
             generation=tally.generation,
             ended=ended,
             rounds=tally.rounds,
+            retries=endure.retries,
             made=tally.made,
             events=tally.events,
             bytes=tally.bytes,
             newest=tuple(tally.newest),
             merges=tally.merges,
             moved_bytes=done.moved_bytes,
-            pieces=len(archive.generations()),
+            pieces=len(endure(archive.generations)),
             expired=tally.expired,
             objects_deleted=tally.deleted + done.deleted.objects,
             cut=tally.cut,
@@ -147,11 +173,19 @@ def follow_stream(
         )
 
 
+def _look_once(order: ExportOrder, archive: Archive) -> None:
+    """Raise if stream or archive cannot be reached: what has never answered is not away, but the wrong one."""
+    archive.listing()
+    with order.source.open() as store:
+        store.describe(order.name)
+
+
 def _follow(
     look: Callable[[], ExportReport],
     archive: Archive,
     compaction: Compaction,
     tally: _Tally,
+    endure: Endurance,
     *,
     target: int,
     idle: float | None,
@@ -163,15 +197,16 @@ def _follow(
     active = began
     choose = partial(_choose, target=target)
     while True:
-        looked = time.monotonic()
+        looked, retries = time.monotonic(), endure.retries
         report = look()
         tally.add(report)
         if not report.unchanged:
-            active = time.monotonic()
-            tally.merge(compaction, choose)
-        compaction.clear()
-        if report.unchanged and _is_sealed(archive):
+            endure(partial(tally.merge, compaction, choose))
+        endure(compaction.clear)
+        if report.unchanged and endure(partial(_is_sealed, archive)):
             return "sealed"
+        if not report.unchanged or endure.retries > retries:
+            active = time.monotonic()
         now = time.monotonic()
         if lasting is not None and now - began >= lasting:
             return "time"
@@ -230,13 +265,16 @@ class _Tally:
     def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
         """Merge until no size has too many neighbours."""
         while True:
-            compaction.done.runs.clear()
-            compaction.run(choose)
-            if not compaction.done.runs:
+            runs = compaction.done.runs
+            runs.clear()
+            try:
+                compaction.run(choose)
+            finally:
+                self.merges += len(runs)
+                for run in runs:
+                    self.progress.say(f"merged generations {run.first} to {run.generation}")
+            if not runs:
                 return
-            self.merges += len(compaction.done.runs)
-            for run in compaction.done.runs:
-                self.progress.say(f"merged generations {run.first} to {run.generation}")
 
 
 def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportReport:
@@ -245,9 +283,18 @@ def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportRepor
 
 
 def _rotate(
-    order: ExportOrder, policy: Callable[[], Policy], tasks: Tasks, tally: _Tally, *, truncate: bool
+    order: ExportOrder,
+    policy: Callable[[], Policy],
+    tasks: Tasks,
+    tally: _Tally,
+    endure: Endurance,
+    *,
+    truncate: bool,
 ) -> ExportReport:
-    report = Rotation(order, policy(), tasks, tally.progress).run("", truncate=truncate, began=time.monotonic())
+    began = time.monotonic()
+    rotation = Rotation(order, policy(), tasks, endure.watched)
+    exported = endure(partial(rotation.export, began))
+    report = endure(partial(rotation.go_on, exported, "", truncate=truncate, began=began))
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
     if report.truncated:

@@ -442,6 +442,7 @@ class FollowReport(Report):
         archive: URI. generation: the newest.
         ended: why: ``"idle"``, ``"time"`` or ``"sealed"``.
         rounds: how often the stream was looked at. made: how many generations that made. events, bytes: of all these.
+        retries: how often something was tried again because a server was away.
         newest: the last of them, a hundred at most.
         merges: how often neighbours were merged. moved_bytes: segment bytes that were read and written again for it.
         pieces: generations in force now, merged ones as one.
@@ -455,6 +456,7 @@ class FollowReport(Report):
     generation: int
     ended: str
     rounds: int = 0
+    retries: int = 0
     made: int = 0
     events: int = 0
     bytes: int = 0

@@ -130,7 +130,14 @@ class Rotation:
 
     def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
         """Do them all; `hold`, `truncate` as for `rotate_stream`, `began` on the monotonic clock (seconds)."""
-        exported = self._export(began, dry_run=False)
+        return self.go_on(self.export(began), hold, truncate=truncate, began=began)
+
+    def export(self, began: float) -> ExportReport:
+        """The first step."""
+        return self._export(began, dry_run=False)
+
+    def go_on(self, exported: ExportReport, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        """All steps but the first; may be called again after it has failed."""
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)

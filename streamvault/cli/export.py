@@ -24,6 +24,7 @@ from streamvault.cli.options import (
     LogLevelOption,
     Master,
     RangeSize,
+    RetryFor,
     RootArgument,
     StorageClass,
     StreamArgument,
@@ -57,6 +58,7 @@ def export(
     idle: Idle = None,
     lasting: Lasting = None,
     every: Every = None,
+    retry_for: RetryFor = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -64,11 +66,11 @@ def export(
 ) -> int:
     """Archive a stream. If it was archived before, what came since is added as the next generation."""
     compression: Compression = "zstd" if compress is Compress.ZSTD else ""
-    times = {"--idle": idle, "--for": lasting, "--every": every}
+    times = {"--idle": idle, "--for": lasting, "--every": every, "--retry-for": retry_for}
 
     def work_on(progress: Progress) -> FollowReport:
         check_follow(True, times, {"--from": from_cut, "--to": to_cut, "--dry-run": dry_run})
-        from streamvault.following import EVERY, follow_stream
+        from streamvault.following import EVERY, RETRY_FOR, follow_stream
 
         return follow_stream(
             stream,
@@ -76,6 +78,7 @@ def export(
             idle=idle,
             lasting=lasting,
             every=EVERY if every is None else every,
+            retry_for=RETRY_FOR if retry_for is None else retry_for,
             layout=layout.value,
             compress=compression,
             range_size=range_size,

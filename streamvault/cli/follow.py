@@ -28,11 +28,15 @@ def check_follow(follow: bool, times: dict[str, float | None], others: dict[str,
     Raises:
         Usage: one was given.
     """
-    given = [name for name, value in (others if follow else times).items() if value]
+    given = [name for name, value in (others if follow else times).items() if _is_given(value)]
     if given and follow:
         raise Usage(f"{given[0]} does not go with --follow", todo="Leave one of them out.")
     if given:
         raise Usage(f"{given[0]} goes with --follow only", todo="Add --follow, or leave it out.")
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False and value != ""
 
 
 def follow(work: Callable[[Progress], FollowReport], *, as_json: bool, log_level: LogLevel) -> int:
@@ -54,6 +58,7 @@ def _show(results: Results, report: FollowReport) -> None:
             "generations": f"{report.made:,} made, in {count_text(report.rounds, 'round')}",
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "tried again": count_text(report.retries, "time") if report.retries else "",
             "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} written again"
             if report.merges
             else "",

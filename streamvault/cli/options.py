@@ -44,6 +44,7 @@ __all__ = [
     "QueueArgument",
     "RangeSize",
     "ReadBack",
+    "RetryFor",
     "RootArgument",
     "Share",
     "StorageClass",
@@ -300,6 +301,16 @@ Every = Annotated[
         metavar="TIME",
         parser=parse_span,
         help="With --follow: from one look at the stream to the next (10s).",
+        show_default=False,
+    ),
+]
+RetryFor = Annotated[
+    float | None,
+    typer.Option(
+        "--retry-for",
+        metavar="TIME",
+        parser=parse_span,
+        help="With --follow: how long a server that went away is tried again (10m).",
         show_default=False,
     ),
 ]

@@ -28,6 +28,7 @@ from streamvault.cli.options import (
     LogLevelOption,
     Master,
     RangeSize,
+    RetryFor,
     RootArgument,
     StorageClass,
     StreamArgument,
@@ -74,6 +75,7 @@ def rotate(
     idle: Idle = None,
     lasting: Lasting = None,
     every: Every = None,
+    retry_for: RetryFor = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -81,11 +83,11 @@ def rotate(
 ) -> int:
     """Archive what is new, read it back, let old generations expire, and truncate the stream if asked to."""
     compression: Compression = "zstd" if compress is Compress.ZSTD else ""
-    times = {"--idle": idle, "--for": lasting, "--every": every}
+    times = {"--idle": idle, "--for": lasting, "--every": every, "--retry-for": retry_for}
 
     def work_on(progress: Progress) -> FollowReport:
         check_follow(True, times, {"--until": until, "--hold": hold, "--queue": queue, "--dry-run": dry_run})
-        from streamvault.following import EVERY, follow_stream
+        from streamvault.following import EVERY, RETRY_FOR, follow_stream
 
         return follow_stream(
             stream,
@@ -94,6 +96,7 @@ def rotate(
             idle=idle,
             lasting=lasting,
             every=EVERY if every is None else every,
+            retry_for=RETRY_FOR if retry_for is None else retry_for,
             keep=keep,
             keep_for=keep_for,
             truncate_source=truncate_source,

@@ -7,19 +7,14 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from objectstore.errors import ObjectStoreUnavailable
 from problems import Conflict, Damaged, Failed, Problem, Usage
-from streamstore.errors import StoreBusy, StreamStoreUnavailable
 from streamstore.fifo import Entry, Producer, QueueSegment
-from streamstore.lease import LeaseHeld
+from streamvault.passing import PASSING
 from streamvault.work.handlers import HANDLERS, Workshop
 from streamvault.work.model import FailedRequest, decode_request, encode
 from streamvault.work.reports import FinishedRequest
 
 __all__ = ["Attempts"]
-
-PASSING = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
-"""What goes away by itself: tried again as long as the consumer is told to."""
 
 FINAL = (Usage, Conflict, Damaged)
 """What trying again does not mend."""

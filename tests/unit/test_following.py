@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests.model import Manifest
-from problems import Usage
+from objectstore import retrying
+from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
+from objectstore.obstore_store import ObstoreStore
+from problems import Damaged, Problem, Usage
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
+from streamstore.errors import NoSuchStream, StreamStoreUnavailable
+from streamstore.local import LocalStore
 from streamstore.model import StreamName
-from streamvault import check_archive, follow_stream, import_stream
+from streamvault import check_archive, follow_stream, import_stream, passing
 from streamvault.cli import main
+from streamvault.passing import Endurance
 from streamvault.runs import FACTOR, choose_runs, choose_tiers
 from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
@@ -127,7 +137,15 @@ def test_it_truncates_and_expires_on_the_way(vault: Vault) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"idle": 0.0}, {"lasting": -1.0}, {"every": 0.0}, {"keep": 3}, {"truncate_source": True}, {"layout": "pages"}],
+    [
+        {"idle": 0.0},
+        {"lasting": -1.0},
+        {"every": 0.0},
+        {"retry_for": -1.0},
+        {"keep": 3},
+        {"truncate_source": True},
+        {"layout": "pages"},
+    ],
 )
 def test_what_cannot_be_meant(vault: Vault, options: dict[str, Any]) -> None:
     with pytest.raises(Usage):
@@ -164,6 +182,7 @@ def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert "the time was over" in capfd.readouterr().out
     for command, option in [
         ("export", ["--idle", "1s"]),
+        ("export", ["--retry-for", "0s"]),
         ("rotate", ["--every", "1s"]),
         ("export", ["--follow", "--dry-run"]),
         ("rotate", ["--follow", "--hold", "a"]),
@@ -171,6 +190,165 @@ def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     ]:
         assert main([command, *where, *option]) == 2
         assert "--follow" in capfd.readouterr().err
+
+
+class Away:
+    """A store's method that fails some times: every `at`-th call, or from that one on."""
+
+    def __init__(
+        self, real: Callable[..., Any], times: float, error: Problem, *, at: int = 1, from_then_on: bool = True
+    ) -> None:
+        self._real, self._times, self._error, self._at, self._stays = real, times, error, at, from_then_on
+        self._calls = 0
+        self.failed = 0
+
+    def __get__(self, store: object, _: type) -> Callable[..., Any]:
+        return partial(self, store)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._calls += 1
+        if self._calls >= self._at and self.failed < self._times:
+            self.failed += 1
+            self._calls = self._at if self._stays else 0
+            raise self._error
+        return self._real(*arguments)
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
+    """Makes a store's method fail; pauses between tries are short."""
+    monkeypatch.setattr(passing, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
+
+    def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
+        made = Away(getattr(store, method), times, error, **when)
+        monkeypatch.setattr(store, method, made)
+        return made
+
+    return make
+
+
+UNREACHABLE = ObjectStoreUnavailable("nobody answers", where="there")
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize(
+    ("store", "method", "error"),
+    [
+        (ObstoreStore, "put", UNREACHABLE),
+        (ObstoreStore, "get", ServerBusy("the server is busy")),
+        (ObstoreStore, "list", UNREACHABLE),
+        (LocalStore, "read", StreamStoreUnavailable("nobody answers")),
+    ],
+    ids=["put", "get", "list", "read"],
+)
+def test_a_server_that_is_away_for_a_while_is_waited_for(
+    vault: Vault, away: Callable[..., Away], *, rotate: bool, store: type, method: str, error: Problem
+) -> None:
+    """Wherever in a round that is: each generation is counted and told once."""
+    notes = Notes()
+
+    class Adding(Notes):
+        def note(self, text: str) -> None:
+            notes.note(text)
+            if text.startswith("generation ") and len(generations(notes)) < 9:
+                vault.add(b"more")
+
+    failing = away(store, method, 6, error, at=5, from_then_on=False)
+    report = follow(vault, rotate=rotate, idle=0.3, progress=Adding())
+    assert failing.failed == 6
+    assert 0 < report.retries <= 6
+    assert (report.ended, report.made, report.generation) == ("idle", 9, 9)
+    assert generations(notes) == [f"generation {number}" for number in range(1, 10)]
+    history = archive_of(vault.root).history()
+    assert (report.events, report.bytes) == (history.events, history.bytes)
+    assert report.merges >= 1
+    told = [line for line in notes.lines if line.startswith("trying again in ")]
+    assert told
+    assert all(str(error) in line for line in told)
+    assert len([line for line in notes.lines if line.startswith("it works again")]) == len(told)
+
+
+def generations(notes: Notes) -> list[str]:
+    return [line.partition(":")[0] for line in notes.lines if line.startswith("generation ")]
+
+
+def test_an_outage_is_told_once_a_minute(vault: Vault, away: Callable[..., Away]) -> None:
+    notes = Notes()
+    away(LocalStore, "describe", 30, StreamStoreUnavailable("nobody answers"), at=2)
+    follow(vault, idle=0.01, progress=notes)
+    (line,) = [line for line in notes.lines if "nobody answers" in line]
+    assert "for 10 min 00 s at most" in line or "for 9 min" in line
+
+
+def test_it_ends_when_the_server_stays_away(vault: Vault, away: Callable[..., Away]) -> None:
+    follow(vault, idle=0.01)
+    failing = away(ObstoreStore, "list", math.inf, UNREACHABLE, at=3)
+    began = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable, match="nobody answers"):
+        follow(vault, retry_for=0.5)
+    assert failing.failed > 2
+    assert 0.5 <= time.monotonic() - began < 30
+    failing.failed = 0
+    with pytest.raises(ObjectStoreUnavailable):
+        follow(vault, lasting=0.3)
+
+
+def test_without_patience_it_ends_at_once(vault: Vault, away: Callable[..., Away]) -> None:
+    failing = away(LocalStore, "describe", 1, StreamStoreUnavailable("nobody answers"), at=2)
+    with pytest.raises(StreamStoreUnavailable):
+        follow(vault, retry_for=0.0, idle=1.0)
+    assert failing.failed == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "at"),
+    [
+        (AccessDenied("the credentials have expired"), 2),
+        (NoSuchStream("no such stream"), 2),
+        (Damaged("the archive is damaged"), 2),
+        (StreamStoreUnavailable("nobody has ever answered"), 1),
+    ],
+    ids=["denied", "deleted", "damaged", "never there"],
+)
+def test_what_does_not_pass_ends_it_at_once(vault: Vault, away: Callable[..., Away], error: Problem, at: int) -> None:
+    failing = away(LocalStore, "describe", 1, error, at=at)
+    notes = Notes()
+    with pytest.raises(type(error)):
+        follow(vault, idle=1.0, progress=notes)
+    assert failing.failed == 1
+    assert notes.lines == []
+
+
+def test_an_interrupt_ends_the_wait(
+    vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
+    monkeypatch.setattr(passing, "wait_random_exponential", lambda **_: lambda _: 100.0)
+    main_thread = threading.main_thread().ident
+    threading.Timer(2.0, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+    began = time.monotonic()
+    assert main(["export", vault.uri(), vault.root, "--follow", "--master", "inline"]) == 130
+    assert time.monotonic() - began < 20
+    told = capfd.readouterr().err.splitlines()
+    assert told[0].startswith("trying again in 1 min 40 s, for ")
+    assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+
+
+def test_the_time_counts_anew_when_something_was_moved() -> None:
+    endure = Endurance(0.2, Progress())
+    tries = iter(range(4))
+
+    def work() -> int:
+        number = next(tries)
+        time.sleep(0.15)
+        if number < 3:
+            endure.watched.advance(1, 1)
+            raise StreamStoreUnavailable("away")
+        return number
+
+    assert endure(work) == 3
+    assert endure.retries == 3
 
 
 def piece(first: int, generation: int, size: int) -> Manifest:
