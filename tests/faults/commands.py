@@ -88,6 +88,10 @@ class Command:
         code = self._process.wait(limit)
         return Ended(code, (self._folder / "out").read_text(), (self._folder / "err").read_text())
 
+    def has_said(self, text: str, times: int = 1) -> bool:
+        """Whether it has written a text to standard error, so often at least."""
+        return (self._folder / "err").read_text().count(text) >= times
+
     def left(self) -> list[psutil.Process]:
         """The processes of its session that still run, without the command itself."""
         found = []

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
 
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
@@ -19,9 +23,11 @@ from streamvault import check_archive, follow_stream, import_stream
 from streamvault.reports import FollowReport
 from streamvault.runs import FACTOR
 from tests.faults.commands import run, started, wait_until
+from tests.servers.minio import MinioServer
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, payloads, shape_of
+from tests.unit.small_archives import NAME, Vault
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 
@@ -153,3 +159,62 @@ def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], 
     assert ended.error["exit_code"] == 130
     report = run(*command, "--idle", "1s", environment=environment).report
     assert (report["ended"], report["made"], report["generation"]) == ("idle", 0, 2)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("minio")  # only to be skipped where it can't be had
+def test_a_server_is_stopped_and_started_again(tmp_path: Path) -> None:
+    """Twice; the second time the follower is terminated while it waits."""
+    vault = Vault(tmp_path)
+    vault.make(events=40, largest=2000)
+    stopping = MinioServer()
+    with stopping as server:
+        root = f"s3://{server.make_bucket('away')}/vault"
+        seen = [0]
+
+        def reached(number: int) -> bool:
+            """Whether that generation is there; looked for without the server's own patience."""
+            with suppress(BotoCoreError, ClientError):
+                found = server.client().list_objects_v2(
+                    Bucket="away", Prefix=f"vault/{NAME}/_manifest/{number:010}.json"
+                )
+                seen[0] = max(seen[0], number if found["KeyCount"] else 0)
+            return seen[0] == number
+
+        command = (
+            "rotate",
+            vault.uri(),
+            root,
+            "--follow",
+            "--keep",
+            "5",
+            "--every",
+            "1s",
+            "--master",
+            "inline",
+            "--json",
+        )
+        with started(*command, environment=server.environment()) as running:
+            assert wait_until(lambda: reached(1), running), running.ended()
+            stopping.kill()
+            vault.add(b"while it is away")
+            assert wait_until(lambda: running.has_said("trying again in "), running), running.ended()
+            stopping.restart()
+            assert wait_until(lambda: reached(2), running), running.ended()
+            assert wait_until(lambda: running.has_said("it works again, after "), running), running.ended()
+            stopping.kill()
+            assert wait_until(lambda: running.has_said("trying again in ", 2), running), running.ended()
+            running.send(signal.SIGTERM)
+            began = time.monotonic()
+            ended = running.ended(60)
+        assert ended.code == 130
+        assert time.monotonic() - began < 10
+        assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+        stopping.restart()
+        report = run(*command, "--idle", "1s", environment=server.environment()).report
+        assert (report["ended"], report["made"]) == ("idle", 0)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in server.environment().items():
+                patch.setenv(name, value)
+            whole = check_archive(f"{root}/{NAME}", read_data=True, master="inline[2]")
+        assert whole.ok, whole.findings
