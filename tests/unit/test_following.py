@@ -325,10 +325,14 @@ def test_an_interrupt_ends_the_wait(
 ) -> None:
     away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
     monkeypatch.setattr(passing, "wait_random_exponential", lambda **_: lambda _: 100.0)
-    main_thread = threading.main_thread().ident
-    threading.Timer(2.0, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+    interrupt = threading.Timer(2.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    interrupt.start()
     began = time.monotonic()
-    assert main(["export", vault.uri(), vault.root, "--follow", "--master", "inline"]) == 130
+    try:
+        code = main(["export", vault.uri(), vault.root, "--follow", "--master", "inline"])
+    finally:
+        interrupt.cancel()
+    assert code == 130
     assert time.monotonic() - began < 20
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith("trying again in 1 min 40 s, for ")
