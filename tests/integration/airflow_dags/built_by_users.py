@@ -1,10 +1,10 @@
-"""DAGs as users build them from the operators: they follow an archive, export a stream, check an archive."""
+"""DAGs as users build them from the operators: they follow an archive, export a stream, check or warm an archive."""
 
 from __future__ import annotations
 
 from airflow.sdk import Asset, Param, dag
 
-from streamvault.airflow.operators import CheckArchiveOperator, ExportStreamOperator
+from streamvault.airflow.operators import CheckArchiveOperator, ExportStreamOperator, WarmArchiveOperator
 
 ORDERS = Asset("s3://airflow-vault/backups/airflow/orders")
 
@@ -26,6 +26,12 @@ def check_once() -> None:
     CheckArchiveOperator(task_id="check", archive="{{ params.archive }}", read_data=True, conn_id="inline")
 
 
+@dag(schedule=None, params={"archive": Param(type="string")})
+def warm_once() -> None:
+    WarmArchiveOperator(task_id="warm", archive="{{ params.archive }}", days=2, poll_seconds=8, aws_conn_id="cold")
+
+
 follow_orders()
 export_once()
 check_once()
+warm_once()
