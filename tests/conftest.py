@@ -1,7 +1,7 @@
 """Real servers as fixtures, one of each per test session, started by the first test that asks for it.
 
 A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
-names there are airflow, pravega, minio, versitygw, moto, spark and trino.
+names there are airflow, iceberg-rest, pravega, minio, versitygw, moto, spark and trino.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
+from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
 from tests.servers.java import find_java
 from tests.servers.minio import MinioServer
 from tests.servers.moto import moto_server
@@ -47,6 +48,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "versitygw": (VersityServer().program,),
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
+    "iceberg_rest": (find_java, iceberg_rest_jars),
     "airflow": (find_java,),
 }
 ROOT = Path(__file__).parents[1]
@@ -168,6 +170,13 @@ def moto_s3(request: pytest.FixtureRequest) -> Iterator[S3Server]:
 def trino(request: pytest.FixtureRequest, minio: S3Server, moto_s3: S3Server) -> Iterator[TrinoServer]:
     """A Trino that all tests share, over MinIO's objects and moto's Glue; use a database of your own."""
     with started(request, "trino", lambda: TrinoServer(minio, moto_s3)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(request: pytest.FixtureRequest, minio: S3Server) -> Iterator[IcebergRestServer]:
+    """A REST catalog that all tests share, over MinIO's objects; use a database of your own."""
+    with started(request, "iceberg-rest", lambda: IcebergRestServer(minio)) as server:
         yield server
 
 

@@ -105,8 +105,8 @@ class IcebergTables:
                 change.update_spec() as partitions,
             ):
                 partitions.add_identity(GENERATION)
-        except TableAlreadyExistsError:
-            pass  # another run was first
+        except (TableAlreadyExistsError, CommitFailedException):
+            pass  # another run was first; a REST catalog may say so at either of its two steps
         return catalog.load_table(name)
 
     def _catalog(self, place: TablePlace) -> Catalog:
@@ -115,7 +115,10 @@ class IcebergTables:
             reach = _file_properties(place.access)
             if self._text == "glue":
                 self._opened = load_catalog("streamvault", type="glue", **_glue_properties(place.access), **reach)
-            elif colon and kind in {"rest", "sql"}:
+            elif colon and kind == "rest":
+                # a warehouse is a name that such a server knows; whoever needs one has it in PyIceberg's settings
+                self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
+            elif colon and kind == "sql":
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
             else:
                 self._opened = load_catalog(self._text, **reach)

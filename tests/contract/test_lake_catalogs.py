@@ -10,6 +10,7 @@ from typing import Any, cast
 import boto3
 import pytest
 from pyiceberg.catalog import Catalog as IcebergCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table, Transaction
 
@@ -27,6 +28,7 @@ from tests.unit.small_archives import NAME, Vault
 KINDS: dict[str, tuple[TableFormat, str, bool]] = {
     "iceberg-glue": ("iceberg", "glue", False),
     "iceberg-sql": ("iceberg", "sql", False),
+    "iceberg-rest": ("iceberg", "rest", False),
     "parquet-glue": ("parquet", "glue", False),
     "parquet-projection": ("parquet", "glue", True),
 }
@@ -37,7 +39,7 @@ class Ground:
 
     def __init__(self, vault: Vault, kind: str, catalog: str) -> None:
         self.format, name, self.projection = KINDS[kind]
-        self.catalog_text = catalog if name == "sql" else name
+        self.catalog_text = name if name == "glue" else catalog
         self.vault = vault
         self.database = f"db_{uuid.uuid4().hex[:8]}"
         vault.make(events=100, largest=1000)
@@ -78,20 +80,24 @@ class Ground:
         return cast("IcebergCatalog", catalog).load_table((self.database, "stream"))
 
 
-@pytest.fixture(params=KINDS)
+REST = pytest.param("iceberg-rest", marks=pytest.mark.minio)
+
+
+@pytest.fixture(params=[*sorted(KINDS.keys() - {"iceberg-rest"}), REST])
 def ground(
-    request: pytest.FixtureRequest,
-    moto_s3: S3Server,
-    use_s3: Callable[[S3Server], None],
-    tmp_path: Path,
-    bucket_name: str,
+    request: pytest.FixtureRequest, use_s3: Callable[[S3Server], None], tmp_path: Path, bucket_name: str
 ) -> Ground:
-    use_s3(moto_s3)
-    moto_s3.make_bucket(bucket_name)
-    on_disk = request.param == "iceberg-sql"
     (tmp_path / "objects").mkdir()
-    root = f"file://{tmp_path}/objects" if on_disk else f"s3://{bucket_name}/lake"
-    return Ground(Vault(tmp_path, root), request.param, f"sql:sqlite:///{tmp_path}/catalog.db")
+    if request.param == "iceberg-sql":
+        catalog = f"sql:sqlite:///{tmp_path}/catalog.db"
+        return Ground(Vault(tmp_path, f"file://{tmp_path}/objects"), request.param, catalog)
+    catalog, objects = "glue", "moto_s3"
+    if request.param == "iceberg-rest":
+        catalog, objects = f"rest:{request.getfixturevalue('iceberg_rest').uri}", "minio"
+    server: S3Server = request.getfixturevalue(objects)
+    use_s3(server)
+    server.make_bucket(bucket_name)
+    return Ground(Vault(tmp_path, f"s3://{bucket_name}/lake"), request.param, catalog)
 
 
 def test_generations_are_registered_one_after_the_other(ground: Ground) -> None:
@@ -192,6 +198,28 @@ def test_a_commit_that_nobody_knows_the_end_of(ground: Ground, monkeypatch: pyte
     assert catalog.publish(ground.place, ground.generations[0])
     assert ground.registered() == ground.expected(1)
     assert len(ground.iceberg().history()) == 1
+
+
+@pytest.mark.parametrize("ground", [REST], indirect=True)
+def test_another_run_makes_the_table_at_the_same_time(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, others = RestCatalog.create_table_transaction, [ground.open()]
+
+    def overtaken(catalog: RestCatalog, *arguments: Any, **options: Any) -> Transaction:
+        begun: Transaction = begin(catalog, *arguments, **options)
+        while others:
+            assert others.pop().publish(ground.place, ground.generations[0])
+        return begun
+
+    monkeypatch.setattr(RestCatalog, "create_table_transaction", overtaken)
+    assert not ground.open().publish(ground.place, ground.generations[0])
+    assert ground.open().publish(ground.place, ground.generations[1])
+    assert ground.registered() == ground.expected(1, 2)
+
+
+@pytest.mark.parametrize("ground", [REST], indirect=True)
+def test_a_rest_catalog_is_not_told_a_place_for_a_warehouse(ground: Ground) -> None:
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    assert "warehouse" not in catalog.properties
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from objectstore.uri import RootAddress
 from streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -21,6 +22,7 @@ from streamstore.uri import parse_stream
 from streamvault import export_stream, handoff_archive, import_stream, print_table_ddl
 from streamvault.reports import HandoffReport
 from tests.faults.commands import run, started, wait_until
+from tests.servers.iceberg_rest import IcebergRestServer
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.trino import TrinoServer
@@ -207,6 +209,41 @@ def test_a_second_generation_appears_and_the_first_is_not_touched(lake: Lake) ->
         )
         assert newest == 3000
     assert all(lake.hand_off(kind).unchanged for kind in ("iceberg", "parquet"))
+
+
+@pytest.mark.long
+def test_a_rest_catalog_has_every_generation(lake: Lake, iceberg_rest: IcebergRestServer, minio: S3Server) -> None:
+    """Named by its address, or as a catalog of PyIceberg's settings; read back by PyIceberg and by Trino."""
+    table = f"{lake.database}.by_rest"
+    settings = {"PYICEBERG_CATALOG__HOUSE__TYPE": "rest", "PYICEBERG_CATALOG__HOUSE__URI": iceberg_rest.uri}
+    options = ("--table", table, "--master", "inline[2]", "--json")
+    new = ("--decode", "json", "--event-time", "at", "--target-size", "4MB")
+
+    def hand_off(catalog: str, *more: str) -> dict[str, Any]:
+        command = ("handoff", lake.archive, "--catalog", catalog, *options, *more)
+        return run(*command, environment={**minio.environment(), **settings}).report
+
+    first = hand_off(f"rest:{iceberg_rest.uri}", *new)
+    assert first["registered"] == first["generations"] == first["added"]
+    lake.add(2000)
+    lake.export()
+    second = hand_off("house")
+    assert second["registered"] == second["added"] == [first["generations"][-1] + 1]
+    assert hand_off("house")["unchanged"]
+
+    found = load_catalog("test", type="rest", uri=iceberg_rest.uri, **pyiceberg_settings(minio)).load_table(table)
+    assert len(found.history()) == len(second["generations"])
+    rows = found.scan(selected_fields=("generation", "pointer", "payload")).to_arrow()
+    wanted = [(str(pointer), payload) for pointer, payload in events_of(lake.store, lake.name)]
+    assert sorted(zip(rows["pointer"].to_pylist(), rows["payload"].to_pylist(), strict=True)) == sorted(wanted)
+    assert Counter(rows["generation"].to_pylist())[second["added"][0]] == 2000
+    lake.trino.add_rest_catalog("rest", iceberg_rest.uri)
+    lake.check(f"rest.{table}", lake.answers())
+
+
+def pyiceberg_settings(server: S3Server) -> dict[str, str]:
+    keys = {"s3.access-key-id": server.access_key, "s3.secret-access-key": server.secret_key}
+    return {"s3.endpoint": server.endpoint, "s3.region": server.region, **keys}
 
 
 def test_one_event_by_its_pointer(lake: Lake) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import sys
 from pathlib import Path
 
-from tests.servers.availability import Unavailable
 from tests.servers.cache import cached
+from tests.servers.listed_jars import FETCH_TIMEOUT, check_listed, fetch_listed
 from tests.servers.process import run_tool
 
 __all__ = ["pravega_jars"]
@@ -17,7 +15,6 @@ VERSION = "0.13.0"
 HERE = Path(__file__).parent
 POM = HERE / "pravega-pom.xml"
 JARS = HERE / "pravega-jars.txt"
-FETCH_TIMEOUT = 900.0
 
 
 def pravega_jars() -> Path:
@@ -30,44 +27,19 @@ def pravega_jars() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    if shutil.which("mvn"):
-        run_tool(
-            [
-                "mvn",
-                "--batch-mode",
-                "--quiet",
-                f"--file={POM}",
-                "dependency:copy-dependencies",
-                "-DincludeScope=runtime",
-                f"-DoutputDirectory={folder}",
-            ],
-            timeout=FETCH_TIMEOUT,
-        )
-    else:
-        run_tool(
-            [
-                *("uv", "run", "--quiet", "--python", sys.executable, "--script", str(HERE / "fetch_jars.py")),
-                *(str(JARS), str(folder)),
-            ],
-            timeout=FETCH_TIMEOUT,
-        )
-    _check(folder)
-
-
-def _check(folder: Path) -> None:
-    wanted = dict(_listed())
-    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
-    if found != wanted:
-        wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-        raise Unavailable(f"Pravega's jars are not those of {JARS.name}: {', '.join(wrong[:5])} ({len(wrong)} in all)")
-
-
-def _listed() -> list[tuple[str, str]]:
-    """File name and SHA-256 of every jar of the list."""
-    jars = []
-    for line in JARS.read_text().splitlines():
-        if not line.startswith("#"):
-            digest, coordinates = line.split()
-            # artifact-version.jar, or artifact-version-classifier.jar
-            jars.append(("-".join(coordinates.split(":")[1:]) + ".jar", digest))
-    return jars
+    if not shutil.which("mvn"):
+        fetch_listed(JARS, folder)
+        return
+    run_tool(
+        [
+            "mvn",
+            "--batch-mode",
+            "--quiet",
+            f"--file={POM}",
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={folder}",
+        ],
+        timeout=FETCH_TIMEOUT,
+    )
+    check_listed(JARS, folder)

@@ -18,6 +18,8 @@ __all__ = ["TrinoFailed", "TrinoServer"]
 
 START_TIMEOUT = 180.0
 QUERY_TIMEOUT = 240.0
+CONNECTOR = "connector.name"
+ICEBERG = {CONNECTOR: "iceberg", "iceberg.register-table-procedure.enabled": "true"}
 
 
 class TrinoFailed(RuntimeError):
@@ -98,6 +100,13 @@ class TrinoServer:
                 raise TrinoFailed(f"no answer within {QUERY_TIMEOUT:.0f} s")
             answer = self._ask(urllib.request.Request(answer["nextUri"], headers=headers))
 
+    def add_rest_catalog(self, name: str, uri: str) -> None:
+        """Know the Iceberg tables of a REST catalog, as those of the catalog `name`."""
+        rest = {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": uri}
+        setting = {**ICEBERG, **rest, **self._object_settings()}
+        said = ", ".join(f""""{key}" = '{value}'""" for key, value in setting.items() if key != CONNECTOR)
+        self.query(f"CREATE CATALOG {name} USING iceberg WITH ({said})")
+
     def _ask(self, request: urllib.request.Request) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())  # type: ignore[no-any-return]
@@ -122,21 +131,14 @@ class TrinoServer:
                 "node.bind-ip": HOST,
                 "node.internal-address": HOST,
                 "coordinator": "true",
+                "catalog.management": "dynamic",
                 "node-scheduler.include-coordinator": "true",
                 "http-server.http.port": str(self._port),
                 "discovery.uri": self.uri,
                 "plugin.dir": str(files / "plugin"),
-                "catalog.config-dir": str(catalogs),
             },
         )
-        objects = {
-            "fs.native-s3.enabled": "true",
-            "s3.endpoint": self._objects.endpoint,
-            "s3.region": self._objects.region,
-            "s3.path-style-access": "true",
-            "s3.aws-access-key": self._objects.access_key,
-            "s3.aws-secret-key": self._objects.secret_key,
-        }
+        objects = self._object_settings()
         glue = {
             **objects,
             "hive.metastore.glue.region": self._glue.region,
@@ -145,19 +147,29 @@ class TrinoServer:
             "hive.metastore.glue.aws-secret-key": self._glue.secret_key,
         }
         hive = {
-            "connector.name": "hive",
+            CONNECTOR: "hive",
             "hive.partition-projection-enabled": "true",
             "hive.non-managed-table-writes-enabled": "true",
             "hive.allow-register-partition-procedure": "true",
             # moto's Glue has none, and fails so that each query tries again for seconds
             "hive.table-statistics-enabled": "false",
         }
-        iceberg = {"connector.name": "iceberg", "iceberg.register-table-procedure.enabled": "true"}
         bucket = self._objects.make_bucket(f"trino-{self._port}")
         own = {"hive.metastore": "file", "hive.metastore.catalog.dir": f"s3://{bucket}/metastore"}
         _write(catalogs / "hive.properties", {**hive, "hive.metastore": "glue", **glue})
-        _write(catalogs / "iceberg.properties", {**iceberg, "iceberg.catalog.type": "glue", **glue})
+        _write(catalogs / "iceberg.properties", {**ICEBERG, "iceberg.catalog.type": "glue", **glue})
         _write(catalogs / "own.properties", {**hive, **own, **objects})
+
+    def _object_settings(self) -> dict[str, str]:
+        """How every catalog reaches the tables' files."""
+        return {
+            "fs.native-s3.enabled": "true",
+            "s3.endpoint": self._objects.endpoint,
+            "s3.region": self._objects.region,
+            "s3.path-style-access": "true",
+            "s3.aws-access-key": self._objects.access_key,
+            "s3.aws-secret-key": self._objects.secret_key,
+        }
 
 
 def _write(path: Path, properties: dict[str, str]) -> None:

@@ -1,0 +1,74 @@
+"""A real REST catalog: the one that Iceberg's project tests its clients with, in a Jetty, over a catalog in SQLite."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+from tests.servers.cache import cached
+from tests.servers.java import find_java
+from tests.servers.listed_jars import fetch_listed
+from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.s3 import HOST, S3Server
+
+__all__ = ["IcebergRestServer", "iceberg_rest_jars"]
+
+VERSION = "1.9.1"
+HERE = Path(__file__).parent
+JARS = HERE / "iceberg-rest-jars.txt"
+SETTING = HERE / "iceberg-rest.xml"
+START_TIMEOUT = 60.0
+
+
+def iceberg_rest_jars() -> Path:
+    """The folder with the server's jars (27 files, 88 MB).
+
+    Raises:
+        Unavailable: they can't be fetched, or are not the ones of the list.
+    """
+    return cached(f"iceberg-rest-{VERSION}", lambda folder: fetch_listed(JARS, folder))
+
+
+class IcebergRestServer:
+    """A catalog that is empty at first. A context manager: started on entry, stopped on exit.
+
+    Args:
+        objects: the S3 server with the tables' files; the catalog writes each table's metadata there.
+    """
+
+    def __init__(self, objects: S3Server) -> None:
+        self._objects = objects
+        self._port = 0
+        self._process: ServerProcess | None = None
+
+    def __enter__(self) -> Self:
+        java, jars = find_java(), iceberg_rest_jars()
+        self._port = free_ports(1)[0]
+        command = [
+            *(str(java), "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+            *("-Duser.timezone=UTC", "-cp", str(jars / "*"), "org.eclipse.jetty.xml.XmlConfiguration"),
+            *(f"host={HOST}", f"port={self._port}", f"endpoint={self._objects.endpoint}", str(SETTING)),
+        ]
+        environment = {"PATH": "/usr/bin:/bin", **self._objects.environment()}
+        self._process = ServerProcess("iceberg-rest", command, folder=temporary_folder("rest"), env=environment)
+        self._process.wait_until(self._is_ready, timeout=START_TIMEOUT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    @property
+    def uri(self) -> str:
+        """The catalog's URL."""
+        return f"http://{HOST}:{self._port}"
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
