@@ -1,9 +1,10 @@
-"""A program that a test starts and kills: follows one stream into another (and into files) with Spark, once each.
+"""A program that a test starts and kills: follows a stream into another one, or into files, with Spark.
 
     python -m tests.faults.spark_copy SOURCE TARGET CHECKPOINT KIND
 
-KIND: ``stream`` writes by the streaming sink, ``batches`` by a named write in foreachBatch, ``parquet`` to files below
-TARGET. Ends when all that was there at its start is copied; says a line for every batch that it has finished.
+KIND: ``stream`` writes by the streaming sink, ``batches`` by a named write in foreachBatch, ``parquet`` by Spark's sink
+of files below TARGET, ``folders`` by replacing the folder of each batch there, in foreachBatch. Ends when all that was
+there at its start is copied; says a line for every batch that it has finished, and how many rows Spark finds in files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from streamvault.spark import register
+
+FILES = ("parquet", "folders")
 
 
 def main(source: str, target: str, checkpoint: str, kind: str) -> None:
@@ -29,12 +32,18 @@ def main(source: str, target: str, checkpoint: str, kind: str) -> None:
     rows = (
         spark.readStream.format("pravega")
         .option("startingOffsets", "earliest")
-        .option("maxBytesPerTrigger", "40KiB")
+        .option("maxBytesPerTrigger", "10KiB" if kind in FILES else "40KiB")
         .load(source)
     )
     events = rows.selectExpr("payload AS event", "pointer AS routing_key")
-    writing: Any = (rows if kind == "parquet" else events).writeStream.option("checkpointLocation", checkpoint)
-    if kind == "batches":
+    writing: Any = (rows if kind in FILES else events).writeStream.option("checkpointLocation", checkpoint)
+    if kind == "folders":
+
+        def replace(batch: DataFrame, number: int) -> None:
+            batch.write.mode("overwrite").parquet(f"{target}/batch={number}")
+
+        writing = writing.foreachBatch(replace)
+    elif kind == "batches":
 
         def write(batch: DataFrame, number: int) -> None:
             named = batch.write.format("pravega").mode("append").option("txnAppId", checkpoint)
@@ -50,6 +59,8 @@ def main(source: str, target: str, checkpoint: str, kind: str) -> None:
             if progress.batchId > done:
                 done = progress.batchId
                 print("batch", done, flush=True)
+    if kind in FILES:
+        print("rows", spark.read.parquet(target).count())
     print("done", flush=True)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ import pytest
 
 from sparkrun.java import java_home
 from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from tests.faults.conftest import KILLS as DEFAULT_KILLS
 from tests.servers.pravega import PravegaServer
@@ -26,10 +26,12 @@ pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.spark, pytest.m
 KILLS = 3
 """Of each kind of copy; each costs a start of Spark, so one kind is killed once unless more is asked for."""
 
+WRITTEN = {"parquet": "files/_spark_metadata/{}", "folders": "files/batch={}/_SUCCESS"}
+"""What says that all files of a batch are there."""
+BEGUN = "begun"
 
-@pytest.mark.parametrize(
-    "kind", ["stream", pytest.param("batches", marks=pytest.mark.late), pytest.param("parquet", marks=pytest.mark.late)]
-)
+
+@pytest.mark.parametrize("kind", ["stream", pytest.param("batches", marks=pytest.mark.late)])
 def test_a_copy_that_is_killed_is_whole(
     request: pytest.FixtureRequest, pravega: PravegaServer, tmp_path: Path, kind: str
 ) -> None:
@@ -41,28 +43,75 @@ def test_a_copy_that_is_killed_is_whole(
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
         make_stream(store, source, events=1500, largest=100_000)
         store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=3)))
-        files = tmp_path / "files"
-        where = str(files) if kind == "parquet" else f"{pravega.uri}/{target}"
-        arguments = [f"{pravega.uri}/{source}", where, str(tmp_path / "checkpoint"), kind]
+        arguments = [f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", str(tmp_path / "checkpoint"), kind]
         # in the middle of the batch after the first one that it has done, a little later each time
         kills = KILLS if every else 1
         ended = [copy(arguments, kill_after=0.2 * run) for run in range(kills)]
-        assert not ended[0]
-        assert copy(arguments)
-        check_whole(store, source, target, files if kind == "parquet" else None)
-
-
-def check_whole(store: StreamStore, source: StreamName, target: StreamName, files: Path | None) -> None:
-    if files is None:
+        assert not whole(ended[0])
+        assert whole(copy(arguments))
         found = sorted(payload for _, payload in events_of(store, target))
         assert found == sorted(payload for _, payload in events_of(store, source))
-        return
-    rows = [
-        (row["pointer"], row["payload"])
-        for path in committed(files)
-        for row in pq.read_table(path, columns=["pointer", "payload"]).to_pylist()
-    ]
-    assert sorted(rows) == sorted((str(pointer), payload) for pointer, payload in events_of(store, source))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "folders"])
+def test_files_of_a_query_that_is_killed_are_whole(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
+    """Killed when a batch is planned, when its first file is there, when all are, and when the query has noted it."""
+    source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
+    with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
+        make_stream(store, source, events=1500, largest=100_000)
+        arguments = [f"{pravega.uri}/{source}", str(tmp_path / "files"), str(tmp_path / "checkpoint"), kind]
+        hit = set()
+        for number, moment in enumerate(("planned", "writing", "written", "noted")):
+            # a batch that the kill before has left half done comes first
+            batch = 2 * number + 1
+            assert not whole(copy(arguments, kill_at=reaching(moment, batch, kind, tmp_path)))
+            if reached(batch, kind, tmp_path) in {moment, BEGUN}:
+                hit.add(moment)
+        output = copy(arguments)
+        wanted = sorted((str(pointer), payload) for pointer, payload in events_of(store, source))
+    print("killed at:", *sorted(hit))
+    assert len(hit) >= KILLS, "kills came too late"
+    assert output.endswith(f"rows {len(wanted)}\ndone\n")
+    files = tmp_path / "files"
+    chosen = committed(files) if kind == "parquet" else sorted(files.glob("batch=*/*.parquet"))
+    rows = [row for path in chosen for row in pq.read_table(path, columns=["pointer", "payload"]).to_pylist()]
+    assert sorted((row["pointer"], row["payload"]) for row in rows) == wanted
+
+
+def reaching(moment: str, batch: int, kind: str, folder: Path) -> Callable[[], bool]:
+    """A function that says whether a batch has come to that moment."""
+    before: set[Path] = set()
+
+    def there() -> bool:
+        if moment != "writing":
+            return (folder / place(moment, kind).format(batch)).exists()
+        found = set((folder / "files").rglob("part-*"))
+        if not (folder / place("planned", kind).format(batch)).exists():
+            before.update(found)
+        return bool(found - before)
+
+    return there
+
+
+def reached(batch: int, kind: str, folder: Path) -> str:
+    """How far a batch has come; `BEGUN` while its files are not all there."""
+    if (folder / place("planned", kind).format(batch + 1)).exists():
+        return "the next one is planned"
+    for moment in ("noted", "written"):
+        if (folder / place(moment, kind).format(batch)).exists():
+            return moment
+    return BEGUN
+
+
+def place(moment: str, kind: str) -> str:
+    """What is there from that moment on."""
+    checkpoint = {"planned": "checkpoint/offsets/{}", "noted": "checkpoint/commits/{}"}
+    return checkpoint.get(moment) or WRITTEN[kind]
+
+
+def whole(output: str) -> bool:
+    """Whether the program came to its end."""
+    return output.endswith("done\n")
 
 
 def committed(files: Path) -> list[Path]:
@@ -74,8 +123,8 @@ def committed(files: Path) -> list[Path]:
     return [files / name for name in sorted(names)]
 
 
-def copy(arguments: list[str], kill_after: float | None = None) -> bool:
-    """Run the program; whether it came to its end. It is killed so many seconds after its first batch."""
+def copy(arguments: list[str], kill_after: float | None = None, kill_at: Callable[[], bool] | None = None) -> str:
+    """Run the program; what it said. It is killed so many seconds after its first batch, or when it is time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.spark_copy", *arguments],
         stdout=subprocess.PIPE,
@@ -96,11 +145,15 @@ def copy(arguments: list[str], kill_after: float | None = None) -> bool:
                 if line.startswith("batch"):
                     break
             time.sleep(kill_after)
+        while kill_at is not None and not kill_at() and process.poll() is None:
+            time.sleep(0.002)
+        killed = kill_after is not None or (kill_at is not None and process.poll() is None)
+        if killed:
             os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert kill_after is not None or process.returncode == 0, errors
-    return output.endswith("done\n")
+    assert killed or process.returncode == 0, errors
+    return output
