@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 from benchmarks.measuring import say
 from benchmarks.results import Results
 from benchmarks.tables import table
-from exporter.chain import SegmentChain
-from exporter.planning import Wanted, make_plan
+from cutting.chain import SegmentChain
+from cutting.planning import Wanted, make_plan
 from importer.plan import plan_restore
 from manifests.archive import Archive
 from manifests.model import Manifest, SegmentEntry, segment_key

@@ -26,8 +26,8 @@ from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
-from exporter.reading import RangeReader
-from exporter.spans import Span, spans_of
+from cutting.reading import RangeReader
+from cutting.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
 from manifests.range_row import RangeRow

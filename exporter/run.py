@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from exporter.chain import SegmentChain
-from exporter.spans import Span
+from cutting.chain import SegmentChain, prove_all
+from cutting.ranges import NotEvents
+from cutting.spans import Span
 from exporter.sweep import SweepTask, sweep, sweep_tasks
-from exporter.task import ExportTask, NotEvents, export_range
+from exporter.task import ExportTask, export_range
 from exporter.tidy import tidy_up
 from manifests.archive import Archive
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan, PlannedSegment, remove_work
 from manifests.range_row import RangeRow, segment_digest
-from manifests.rows import Piece, find_rows
+from manifests.rows import FinishedRange, Piece, find_rows
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
@@ -119,14 +120,15 @@ class ExportRun:
         done = self._take_up()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        tasks = list(self._first_tasks())
-        while tasks:
-            for _, result in runner.run(export_range, tasks):
+
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+            for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
                 if result.row is not None:
-                    self._chains[result.segment].add(result.row)
                     self._moved += result.row.bytes
                     progress.advance(result.row.events, result.row.bytes)
-            tasks = [self._task(segment, span) for segment, span in self._unproved()]
+                yield result.segment, result.row
+
+        prove_all(self._chains, run)
 
     def _take_up(self) -> int:
         """Read the rows that earlier runs left; returns how many bytes they stand for."""
@@ -136,19 +138,6 @@ class ExportRun:
                 self._chains[segment].add(row)
                 done += row.bytes
         return done
-
-    def _first_tasks(self) -> Iterator[ExportTask]:
-        for segment, chain in self._chains.items():
-            proved = chain.prove()
-            for span in chain.open_spans():
-                known = proved is not None and span.low <= proved.low < span.high
-                yield self._task(segment, proved if known and proved is not None else span)
-
-    def _unproved(self) -> Iterator[tuple[SegmentId, Span]]:
-        for segment, chain in self._chains.items():
-            span = chain.prove()
-            if span is not None:
-                yield segment, span
 
     def _task(self, segment: SegmentId, span: Span) -> ExportTask:
         return ExportTask(

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.reading import TRUNCATED, PieceReader, RangeReader
-from exporter.spans import Span
+from cutting.ranges import read_range
+from cutting.reading import PieceReader
+from cutting.spans import Span
 from manifests.model import Compression, Layout
-from manifests.rows import FinishedRange, Gap, Piece, leave_row
+from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Failed, Problem
-from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
-from streamstore.framing import NotAnEvent
 from streamstore.model import SegmentId, StreamName
-from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
-from streamstore.walking import find_start
 
-__all__ = ["ExportTask", "Exported", "NotEvents", "export_range"]
-
-
-class NotEvents(Failed):
-    """A segment's bytes are not events, or the range was begun inside of one."""
+__all__ = ["ExportTask", "Exported", "export_range"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +63,20 @@ def export_range(task: ExportTask) -> Exported:
         NotEvents: a range that begins at a known boundary is not made of events.
         InvalidCut: the segment's end for this generation lies inside an event.
     """
+    data = replace(task.root, storage_class=task.storage_class).open()
     with task.source.lend() as source:
-        objects = task.root.open()
-        found = _start(source, task)
-        if found is None or found.start >= task.span.high:
-            return Exported(task.segment, None)
-        reader = RangeReader(
+        row = read_range(
             source,
             task.stream,
             task.segment,
-            start=found.start,
-            high=task.span.high,
+            span=task.span,
             segment_end=task.segment_end,
+            take=lambda piece: _write(data, task, piece),
         )
-        try:
-            data = replace(task.root, storage_class=task.storage_class).open()
-            pieces = tuple(_write(data, task, piece) for piece in reader.pieces())
-        except NotAnEvent as error:
-            if not task.span.known:
-                return Exported(task.segment, None)  # a wrong guess; the driver comes back with a proved boundary
-            raise _not_events(task, error) from None
-        row = FinishedRange(
-            start=found.start,
-            end=reader.end,
-            pieces=tuple(piece for piece in pieces if piece.events),
-            gaps=(*found.gaps, *reader.gaps),
-        )
-        return Exported(task.segment, _leave(objects, task, row))
+    if row is None:
+        return Exported(task.segment, None)
+    left = leave_row(task.root.open(), task.prefix, task.generation, task.segment, row)
+    return Exported(task.segment, left)
 
 
 def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader) -> Piece:
@@ -105,29 +84,3 @@ def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader) -> Piece:
         objects, task.prefix, task.segment.epoch, task.segment.number, piece.blocks(), task.window
     )
     return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)
-
-
-def _start(source: StreamStore, task: ExportTask) -> FinishedRange | None:
-    """Where the range begins, as a row without content yet; None if that cannot be said."""
-    if task.span.known:
-        return FinishedRange(start=task.span.low, end=task.span.low, pieces=())
-    try:
-        start = find_start(source, task.stream, task.segment, task.span.low, task.segment_end)
-    except SegmentTruncated as truncated:
-        start = truncated.start_offset
-        gap = Gap(start=task.span.low, end=start, reason=TRUNCATED)
-        return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
-    except NoSuchSegment:
-        return None  # the task that comes from the known boundary says what is gone
-    return None if start is None else FinishedRange(start=start, end=start, pieces=())
-
-
-def _leave(objects: ObjectStore, task: ExportTask, row: FinishedRange) -> FinishedRange:
-    return leave_row(objects, task.prefix, task.generation, task.segment, row)
-
-
-def _not_events(task: ExportTask, error: NotAnEvent) -> Problem:
-    where = task.segment.in_stream(task.stream)
-    if "cut" in error.what:
-        return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
-    return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")

@@ -15,6 +15,7 @@ PACKAGES = (
     "objectstore",
     "manifests",
     "sparkrun",
+    "cutting",
     "exporter",
     "importer",
     "lake",

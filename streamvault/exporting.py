@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Self
 
-from exporter.estimate import count_ranges, estimate_events
-from exporter.planning import Planned, Wanted, make_plan, settle_plan
+from cutting.estimate import count_ranges, estimate_events
+from cutting.planning import Wanted, make_plan
+from exporter.planning import Planned, settle_plan
 from exporter.run import ExportRun
 from exporter.tidy import tidy_up
 from manifests.archive import Archive

@@ -14,7 +14,7 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from exporter.spans import spans_of
+from cutting.spans import spans_of
 from lake.batches import batch_of
 from problems import Failed
 from streamstore.errors import NoSuchSegment, SegmentTruncated

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.planning import TRUNCATED_BEFORE
-from exporter.reading import TRUNCATED
+from cutting.planning import TRUNCATED_BEFORE
+from cutting.reading import TRUNCATED
 from importer.lease import TargetBusy, lease_stream, take_lease
 from sparkrun.progress import Progress
 from streamstore import lease

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.chain import SegmentChain
+from cutting.chain import SegmentChain
 from manifests.rows import FinishedRange, Gap, Piece
 from problems import Failed
 

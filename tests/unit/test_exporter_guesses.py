@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.planning import Wanted, settle_plan
-from exporter.spans import Span, spans_of
+from cutting.planning import Wanted
+from cutting.spans import Span, spans_of
+from exporter.planning import settle_plan
 from exporter.task import ExportTask, export_range
 from manifests.archive import Archive
 from manifests.model import Compression, Layout

@@ -8,13 +8,44 @@ aside, and the stretch is done again from the proved boundary. What the chain ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from exporter.spans import Span, span_of, spans_of
+from cutting.spans import Span, span_of, spans_of
 from manifests.rows import FinishedRange, Gap, Piece
 from problems import Failed
+from streamstore.model import SegmentId
 
-__all__ = ["SegmentChain"]
+__all__ = ["SegmentChain", "prove_all"]
+
+Found = Iterable[tuple[SegmentId, FinishedRange | None]]
+
+
+def prove_all(
+    chains: Mapping[SegmentId, SegmentChain], run: Callable[[Sequence[tuple[SegmentId, Span]]], Found]
+) -> None:
+    """Have ranges done until they are proved to lead from each segment's start to its end.
+
+    Args:
+        chains: with what was finished before.
+        run: does the ranges of some spans; what comes of each, in any order.
+
+    Raises:
+        Failed: as `SegmentChain.prove`.
+    """
+    spans = list(_first_spans(chains))
+    while spans:
+        for segment, row in run(spans):
+            if row is not None:
+                chains[segment].add(row)
+        spans = [(segment, span) for segment, chain in chains.items() if (span := chain.prove()) is not None]
+
+
+def _first_spans(chains: Mapping[SegmentId, SegmentChain]) -> Iterator[tuple[SegmentId, Span]]:
+    for segment, chain in chains.items():
+        proved = chain.prove()
+        for span in chain.open_spans():
+            known = proved is not None and span.low <= proved.low < span.high
+            yield segment, proved if known and proved is not None else span
 
 
 class SegmentChain:

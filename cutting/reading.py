@@ -14,7 +14,7 @@ from streamstore.walking import EventWalk
 
 __all__ = ["TRUNCATED", "PieceReader", "RangeReader"]
 
-TRUNCATED = "truncated at the source while the export ran"
+TRUNCATED = "truncated at the source while the run went on"
 
 
 class RangeReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.spans import spans_of
+from cutting.spans import spans_of
 from manifests.model import segment_key
 from manifests.plan import Plan
 from streamstore.splitting import EventSplitter

@@ -1,0 +1,116 @@
+"""Reading the one range whose events begin in a span, wherever what is read goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutting.reading import TRUNCATED, PieceReader, RangeReader
+from cutting.spans import Span
+from manifests.rows import FinishedRange, Gap, Piece
+from problems import Failed, Problem
+from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamstore.framing import NotAnEvent
+from streamstore.model import SegmentId, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress
+from streamstore.walking import find_start
+
+__all__ = ["FindTask", "NotEvents", "find_range", "not_events", "read_range"]
+
+
+class NotEvents(Failed):
+    """A segment's bytes are not events, or the range was begun inside of one."""
+
+
+def read_range(
+    store: StreamStore,
+    stream: StreamName,
+    segment: SegmentId,
+    *,
+    span: Span,
+    segment_end: int,
+    take: Callable[[PieceReader], Piece],
+) -> FinishedRange | None:
+    """Find where the range of a span begins, and hand on its pieces.
+
+    Args:
+        store: what has the stream.
+        stream: which.
+        segment: which segment of it.
+        span: where the range's events begin; if its low end is not known to be a boundary, the start is a guess.
+        segment_end: where the segment ends for this run (bytes).
+        take: uses a piece's blocks up, and says what it was.
+
+    Returns:
+        What became of it; None if no event begins in the span, or the guess led nowhere.
+
+    Raises:
+        NotEvents: a range that begins at a known boundary is not made of events.
+        InvalidCut: the segment's end for this run lies inside an event.
+    """
+    found = _start(store, stream, segment, span, segment_end)
+    if found is None or found.start >= span.high:
+        return None
+    reader = RangeReader(store, stream, segment, start=found.start, high=span.high, segment_end=segment_end)
+    try:
+        pieces = tuple(take(piece) for piece in reader.pieces())
+    except NotAnEvent as error:
+        if not span.known:
+            return None  # a wrong guess; the driver comes back with a proved boundary
+        raise not_events(error, segment.in_stream(stream)) from None
+    return FinishedRange(
+        start=found.start,
+        end=reader.end,
+        pieces=tuple(piece for piece in pieces if piece.events),
+        gaps=(*found.gaps, *reader.gaps),
+    )
+
+
+def not_events(error: NotAnEvent, where: str) -> Problem:
+    """What it means that no event begins where one is known to."""
+    if "cut" in error.what:
+        return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
+    return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")
+
+
+@dataclass(frozen=True, slots=True)
+class FindTask:
+    """All that a task needs to say where a range begins and ends: see `read_range`."""
+
+    source: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    segment_end: int
+    span: Span
+
+
+def find_range(task: FindTask) -> FinishedRange | None:
+    """Read a range only to say where it begins and ends. See `read_range`."""
+    with task.source.lend() as store:
+        return read_range(
+            store, task.stream, task.segment, span=task.span, segment_end=task.segment_end, take=_only_read
+        )
+
+
+def _only_read(piece: PieceReader) -> Piece:
+    for _ in piece.blocks():
+        pass
+    return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
+
+
+def _start(
+    store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int
+) -> FinishedRange | None:
+    """Where the range begins, as a row without content yet; None if that cannot be said."""
+    if span.known:
+        return FinishedRange(start=span.low, end=span.low, pieces=())
+    try:
+        start = find_start(store, stream, segment, span.low, segment_end)
+    except SegmentTruncated as truncated:
+        start = truncated.start_offset
+        gap = Gap(start=span.low, end=start, reason=TRUNCATED)
+        return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
+    except NoSuchSegment:
+        return None  # the task that comes from the known boundary says what is gone
+    return None if start is None else FinishedRange(start=start, end=start, pieces=())
