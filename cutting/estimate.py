@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutting.spans import spans_of
-from manifests.model import segment_key
+from manifests.model import Manifest, segment_key
 from manifests.plan import Plan
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
@@ -19,7 +19,7 @@ def count_ranges(plan: Plan) -> int:
     return sum(1 for s in plan.segments for _ in spans_of(s.start, s.end, plan.range_size))
 
 
-def estimate_events(store: StreamStore, plan: Plan) -> tuple[int, bool]:
+def estimate_events(store: StreamStore, plan: Plan | Manifest) -> tuple[int, bool]:
     """About how many events lie between the plan's cuts.
 
     Returns:

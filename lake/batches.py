@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streamstore.model import HEADER_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock, EventSplitter
 
-__all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches"]
+__all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches", "event_blocks"]
 
 EVENT_SCHEMA = pa.schema(
     [
@@ -65,13 +65,27 @@ def event_batches(
     Raises:
         NotAnEvent: the bytes are not events, or the last event is cut.
     """
-    splitter = EventSplitter(start, segment.in_stream(stream))
+    for events in event_blocks(start, segment.in_stream(stream), blocks):
+        yield batch_of(stream, segment, events, schema)
+
+
+def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[EventBlock]:
+    """The events of a stretch of a segment, in order, as blocks that are small enough for a batch each.
+
+    Args:
+        start: offset of the first one's header (bytes).
+        where: names the segment in messages.
+        blocks: the segment's bytes from there on, cut anywhere; the last event has to be whole.
+
+    Raises:
+        NotAnEvent: the bytes are not events, or the last event is cut.
+    """
+    splitter = EventSplitter(start, where)
     for block in blocks:
         view = memoryview(block)
         # in parts, so that a batch is small whatever the blocks are
         for low in range(0, len(view), BATCH_BYTES):
-            for events in splitter.feed(view[low : low + BATCH_BYTES]):
-                yield batch_of(stream, segment, events, schema)
+            yield from splitter.feed(view[low : low + BATCH_BYTES])
     splitter.finish()
 
 

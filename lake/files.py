@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from manifests.history import Generation
-from manifests.range_row import RangeRow
 from objectstore.keys import table_file_key
 from streamstore.model import SegmentId
 
-__all__ = ["Stretch", "file_key", "files_of", "rows_in_order"]
+__all__ = ["Stretch", "file_key", "files_of"]
 
 
 class Stretch(Protocol):
@@ -32,16 +30,10 @@ class Stretch(Protocol):
 S = TypeVar("S", bound=Stretch)
 
 
-def rows_in_order(generation: Generation) -> Iterator[RangeRow]:
-    """A generation's ranges in the stream's order: by epoch, number and offset."""
-    for segment in sorted(generation.rows):
-        yield from generation.rows[segment]
-
-
 def files_of(rows: Iterable[S], target_size: int) -> Iterator[tuple[S, ...]]:
     """Ranges put together to files: whole ranges in order, up to the target size (segment bytes), one at least.
 
-    So files depend on the generation and the target size alone, and each holds a stretch of the stream's order.
+    So files depend on the plan and the target size alone, and each holds a stretch of the stream's order.
     """
     held: list[S] = []
     size = 0

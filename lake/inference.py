@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 
 from lake.column_types import hive_type
 from lake.options import Decode, TableColumn, fresh_names
-from manifests.history import History
-from objectstore.layouts import open_reader
-from objectstore.store import ObjectStore
 from problems import Usage
+from streamstore.framing import NotAnEvent
 from streamstore.splitting import EventSplitter
 
-__all__ = ["SAMPLE_EVENTS", "Inferred", "infer_columns", "sample"]
+__all__ = ["SAMPLE_BYTES", "SAMPLE_EVENTS", "SAMPLE_PLACES", "Inferred", "infer_columns", "sample"]
+
+P = TypeVar("P")
+Block = bytes | memoryview
 
 SAMPLE_EVENTS = 2000
 """How many events are looked at."""
 
-SAMPLE_RANGES = 8
-"""From so many ranges, spread over the archive."""
+SAMPLE_PLACES = 8
+"""From so many places at most, spread over all."""
 
 SAMPLE_BYTES = 4 * 1024 * 1024
-"""How much of a range is looked at."""
+"""How much is looked at from each place on."""
 
 MOST_COLUMNS = 500
 
@@ -53,23 +55,27 @@ class Inferred(tuple[tuple[TableColumn, ...], tuple[str, ...]]):
         return self[1]
 
 
-def sample(store: ObjectStore, prefix: str, history: History) -> Iterator[bytes]:
-    """Some payloads of an archive: the first ones of some ranges, spread over all."""
-    ranges = [found for segment in history.segments() for found in history.ranges(segment)]
-    step = max(1, -(-len(ranges) // SAMPLE_RANGES))
-    chosen = ranges[::step]
+def sample(places: Sequence[P], read: Callable[[P], tuple[EventSplitter, Iterable[Block]]]) -> Iterator[bytes]:
+    """Some payloads: the first ones from some places, spread over all.
+
+    Args:
+        places: where events begin.
+        read: begins to read at one: what walks its events, and the bytes from there on, cut anywhere.
+    """
+    chosen = places[:: max(1, -(-len(places) // SAMPLE_PLACES))]
     share = SAMPLE_EVENTS // max(1, len(chosen))
-    for layout, row in chosen:
-        splitter, taken, fed = EventSplitter(row.start, str(row.segment)), 0, 0
-        blocks = open_reader(layout).read_range(store, prefix, row.extent, row.start, row.end, SAMPLE_BYTES)
-        for block in blocks:
-            fed += len(block)
-            for _, payload in splitter.events(block):
-                if taken < share:
-                    taken += 1
-                    yield bytes(payload)
-            if taken >= share or fed >= SAMPLE_BYTES:
-                break
+    for place in chosen:
+        splitter, blocks = read(place)
+        taken, fed = 0, 0
+        with suppress(NotAnEvent):  # whoever hands it off says so
+            for block in blocks:
+                fed += len(block)
+                for _, payload in splitter.events(block):
+                    if taken < share:
+                        taken += 1
+                        yield bytes(payload)
+                if taken >= share or fed >= SAMPLE_BYTES:
+                    break
 
 
 def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:

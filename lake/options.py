@@ -24,6 +24,7 @@ __all__ = [
     "EVENT_TIME",
     "GENERATION",
     "Decode",
+    "OriginKind",
     "TableColumn",
     "TableFormat",
     "TableOptions",
@@ -38,6 +39,7 @@ __all__ = [
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 TimeUnit = Literal["s", "ms", "us", "ns"]
+OriginKind = Literal["archive", "stream"]
 
 GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
 _TAKEN = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME})
@@ -63,7 +65,8 @@ class TableOptions(Model):
     """The file ``_table.json`` in a table's folder.
 
     Attributes:
-        scope, stream: the archived stream.
+        scope, stream: the stream.
+        origin: what the table is made of, and goes on with: an archive, or the stream itself.
         table: the table's name, which is its folder's too.
         kind: what the catalogs shall say of it. Iceberg's files have a column `generation`; in Hive's words that is the
             partition, which is no column of the files.
@@ -77,6 +80,7 @@ class TableOptions(Model):
     format: Literal[1] = 1
     scope: str
     stream: str
+    origin: OriginKind = "archive"
     table: str
     kind: TableFormat
     decode: Decode = "none"
@@ -88,7 +92,7 @@ class TableOptions(Model):
 
     @property
     def name(self) -> StreamName:
-        """The archived stream."""
+        """The stream."""
         return StreamName(self.scope, self.stream)
 
     @property

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lake.files import file_key, files_of, rows_in_order
 from lake.options import TableOptions
 from manifests.archive import Archive
 from manifests.history import Generation
-from objectstore.keys import table_files
+from objectstore.keys import table_file_key, table_files
+from objectstore.layouts.table import file_of
 from objectstore.s3 import S3Access
 
 __all__ = ["TablePlace", "fingerprint"]
@@ -46,9 +46,11 @@ class TablePlace:
         return f"{self.location}/{table_files(generation)}"
 
     def files(self, generation: Generation) -> Iterator[str]:
-        """The URIs of a generation's files."""
-        for rows in files_of(rows_in_order(generation), self.options.target_size):
-            yield f"{self.location}/{file_key(generation.manifest.generation, rows)}"
+        """The URIs of a complete generation's files, but for those without a row."""
+        store, prefix, number = self.archive.store, self.archive.prefix, generation.manifest.generation
+        rows = (row for segment in sorted(generation.rows) for row in generation.rows[segment])
+        for key in dict.fromkeys(file_of(store, prefix, number, row.extent) for row in rows):
+            yield f"{self.location}/{table_file_key(*key)}"
 
 
 def fingerprint(generation: Generation) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import mmap
 import os
@@ -15,19 +14,21 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.batches import event_batches
+from cutting.ranges import not_events
+from lake.batches import batch_of
 from lake.decoding import decoded_columns
 from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
-from lake.sources import Source, WantedRange
+from lake.sources import RangeSource, WantedRange
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import table_folder
-from objectstore.layouts import open_reader
 from objectstore.layouts.table import ObjectFile
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Failed
+from problems import Conflict, Failed
+from streamstore.errors import InvalidName
+from streamstore.framing import NotAnEvent
+from streamstore.model import SegmentId
 
 __all__ = ["FileTask", "WrittenFile", "write_file"]
 
@@ -46,32 +47,32 @@ class FileTask:
     """All that a task needs to write one file.
 
     Attributes:
-        source: the archive's root. prefix: the archive in it.
-        target: the table's root; the archive's prefix is the same there.
+        source: where the ranges' bytes come from.
+        target: the table's root. folder: the table in it.
         generation: which. ranges: the file's, in order.
         options: the table's.
-        window: bytes to hold of what is on its way to the task.
     """
 
-    source: RootAddress
+    source: RangeSource
     target: RootAddress
-    prefix: str
+    folder: str
     generation: int
     ranges: tuple[WantedRange, ...]
     options: TableOptions
-    window: int
 
     @property
     def key(self) -> str:
         """The file's key below the target."""
-        return self.prefix + table_folder(self.options.table) + file_key(self.generation, self.ranges)
+        return self.folder + file_key(self.generation, self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is there: its ranges, events that did not decode (-1: not known), segment bytes, the file's size.
+    """A file that is there: what it holds, events that did not decode (-1: not known), segment bytes, the file's size.
 
-    `found` says that an earlier or another run had written it.
+    `ranges` are those that were wanted, but for what is gone at the source: a range has no row then, or several. A file
+    without any says that all was gone when it was written, which holds for every run. `found` says that an earlier or
+    another run had written it.
     """
 
     ranges: tuple[RangeRow, ...]
@@ -86,11 +87,11 @@ def write_file(task: FileTask) -> WrittenFile:
 
     Raises:
         Damaged: the archive's bytes are not what its manifest says; nothing is written.
+        NotEvents: the stream's bytes are no events.
         Conflict: a file of this name holds other ranges.
         Failed: there is no room for the file on the disk for temporary files.
     """
     target = task.target.open()
-    moved = sum(wanted.end - wanted.start for wanted in task.ranges)
     held = _find(target, task)
     if held is not None:
         return held
@@ -110,7 +111,7 @@ def write_file(task: FileTask) -> WrittenFile:
             raise
         where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
         raise Failed("no room for a table's file on its way", where=where, todo=todo) from None
-    return WrittenFile(ranges, undecoded, moved, size)
+    return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
 
 
 def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:
@@ -151,53 +152,27 @@ def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]
 def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The file's rows, and how many segment bytes each batch stands for.
 
-    A range is proved before its last is left, and added to `ranges` then.
+    What a run of events holds is added to `ranges` when its last batch is left; an archive's is proved by then.
     """
     schema, stream = task.options.schema, task.options.name
     for wanted in task.ranges:
-        digest, count = hashlib.sha256(), 0
-        for batch in event_batches(stream, wanted.segment, wanted.start, _blocks(task, wanted, digest)):
-            count += len(batch)
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns |= decoded_columns(task.options, columns["payload"])
-            if GENERATION in schema.names:
-                columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(batch))
-            ready = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-            yield ready, batch["offset"][-1].as_py() + batch["length"][-1].as_py() - batch["offset"][0].as_py()
-        row = RangeRow(wanted.segment, wanted.start, wanted.end, count, digest.hexdigest())
-        if wanted.known not in {None, row}:
-            raise _damaged(task, wanted.sources[0])
-        ranges.append(row)
+        for run in task.source.runs(wanted):
+            try:
+                for events in run.blocks():
+                    yield _batch(task, schema, batch_of(stream, wanted.segment, events)), len(events.data)
+            except NotAnEvent as error:
+                raise not_events(error, wanted.segment.in_stream(stream)) from None
+            if run.count:
+                ranges.append(RangeRow(wanted.segment, run.start, run.end, run.count, run.digest))
 
 
-def _blocks(task: FileTask, wanted: WantedRange, digest: hashlib._Hash) -> Iterator[bytes | memoryview]:
-    """The range's bytes. Of an archived range that is taken in part all is read, to be held against its digest."""
-    store = task.source.open()
-    for source in wanted.sources:
-        row, at = source.row, source.row.start
-        proof = None if wanted.known else hashlib.sha256()
-        for block in open_reader(source.layout).read_range(
-            store, task.prefix, row.extent, row.start, row.end, task.window
-        ):
-            low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
-            if proof is not None:
-                proof.update(block)
-            if low < high:
-                part = memoryview(block)[low:high]
-                digest.update(part)
-                yield part
-            at += len(block)
-        if proof is not None and proof.hexdigest() != row.digest:
-            raise _damaged(task, source)
-
-
-def _damaged(task: FileTask, source: Source) -> Damaged:
-    row = source.row
-    return Damaged(
-        "the archive's bytes are not what its manifest says",
-        where=f"{task.source.uri}/{task.prefix}{row.segment} bytes {row.start} to {row.end}",
-        todo="Run 'streamvault check --read-data' on it.",
-    )
+def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
+    """The table's columns of some events."""
+    columns = dict(zip(events.schema.names, events.columns, strict=True))
+    columns |= decoded_columns(task.options, columns["payload"])
+    if GENERATION in schema.names:
+        columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(events))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
@@ -230,11 +205,19 @@ def _ranges_in(task: FileTask, text: bytes) -> tuple[RangeRow, ...] | None:
     """The ranges that a file says it has; None if these are not those that it should have."""
     try:
         found = [
-            RangeRow(wanted.segment, wanted.start, wanted.end, int(events), str(digest))
-            for wanted, (*_, events, digest) in zip(task.ranges, json.loads(text)["ranges"], strict=True)
+            RangeRow(SegmentId.parse(segment), int(start), int(end), int(events), str(digest))
+            for segment, start, end, events, digest in json.loads(text)["ranges"]
         ]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, InvalidName):
         return None
-    known = [wanted.known for wanted in task.ranges]
-    same = all(wanted in {None, row} for wanted, row in zip(known, found, strict=True))
-    return tuple(found) if same and _ranges_text(task, found).encode() == text else None
+    left = list(found)
+    for wanted in task.ranges:
+        at = wanted.start
+        while left and left[0].segment == wanted.segment and at <= left[0].start < left[0].end <= wanted.end:
+            row = left.pop(0)
+            if task.source.is_whole and (row.start != at or wanted.known not in {None, row}):
+                return None
+            at = row.end
+        if task.source.is_whole and at != wanted.end:
+            return None
+    return tuple(found) if not left and _ranges_text(task, found).encode() == text else None

@@ -18,7 +18,7 @@ from streamstore.lending import lend
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["StoreAddress", "parse_stream"]
+__all__ = ["StoreAddress", "is_stream", "parse_stream"]
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+):(?P<port>[0-9]{1,5})\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -75,6 +75,11 @@ class _Scheme:
     module: str
     store: str
     shared: bool
+
+
+def is_stream(uri: str) -> bool:
+    """Whether a text is meant as the URI of a stream; it may be wrong all the same."""
+    return uri.partition("://")[0] in _SCHEMES
 
 
 def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from lake.catalogs import Catalog, open_catalog
 from lake.ddl import Engine, raw_ddl, table_ddl
+from lake.from_stream import StreamOrigin
 from lake.options import Decode, TableFormat, fix_options
 from lake.place import TablePlace
 from lake.plan import TablePlan
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
-from manifests.history import History
-from objectstore.keys import segment_name
+from manifests.model import Manifest
+from objectstore.keys import archive_prefix, segment_name
 from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import open_runner
-from streamvault.in_force import unless_changed
 from streamvault.preload import TABLE_MODULES
-from streamvault.reports import HandoffReport
+from streamvault.reports import GapReport, HandoffReport
 from streamvault.requests import cost_of_handoff
+from streamvault.table_origins import TableOrigin, none_changed, open_origin
 from streamvault.table_settings import TableSetting, WantedTable, settle_table
 from streamvault.windows import WINDOW, check_window
 
@@ -30,7 +31,7 @@ __all__ = ["handoff_archive", "print_table_ddl"]
 
 
 def handoff_archive(
-    archive: str,
+    source: str,
     *,
     table: str | None = None,
     format: TableFormat | None = None,  # noqa: A002  (as the option is called)
@@ -47,14 +48,16 @@ def handoff_archive(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> HandoffReport:
-    """Make an archive's generations a table of Parquet files, and register it; what the table has got is kept.
+    """Make a table of Parquet files of an archive's generations, or of a stream itself, and register it.
 
-    A row is an event: ``scope, stream, epoch, segment, offset, length, pointer, payload``, and what `decode` gets out
-    of the payload. Rows stand in the stream's order. Every range is proved by its digest on the way. After a kill the
-    same call goes on where it stopped; after new generations it adds those. What a table was begun with holds for all.
+    What the table has got is kept. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
+    payload``, and what `decode` gets out of the payload. Rows stand in the stream's order. Every range of an archive is
+    proved by its digest on the way. After a kill the same call goes on where it stopped; later it adds the generations
+    that are new, or, of a stream, one with what came since. What a table was begun with holds for all.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``.
+        source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``,
+            ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, without an archive in between.
         table: ``[DATABASE.]NAME``; the scope and the stream, in plain letters, if nothing is said.
         format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned in Hive's way.
         decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
@@ -65,49 +68,56 @@ def handoff_archive(
         catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
         projection: for Parquet in Glue: say by partition projection which generations there are.
         raw: also register a table ``NAME_raw`` over the objects of layout ``events`` as they are, in Glue.
-        root: where the table goes, if not below the archive: ``ROOT/SCOPE/STREAM/table/NAME``.
+        root: where the table goes: ``ROOT/SCOPE/STREAM/table/NAME``. None for the archive's own; of a stream it has to
+            be said.
         target_size: segment bytes that make a file.
-        window: bytes that a task may hold of what is on its way, beside a row group.
+        window: bytes that a task may hold of what is on its way from an archive, beside a row group.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be written and what S3 would ask for it.
         progress: told how the run goes on.
 
     Raises:
         NoSuchArchive: there is nothing to hand off. Damaged: it is not whole. Conflict: something else is there.
+        Usage: the options cannot be meant, or a table of a stream has no root.
         CatalogFailed: the files are there, the catalog does not know all of them; the same call goes on.
     """
     began = time.monotonic()
     progress = progress or Progress()
     check_window(window)
     Master.parse(master)
-    setting = settle_table(archive, root, WantedTable(table, format, decode, schema, event_time, target_size))
-    place, options = setting.place, setting.place.options
-    if raw and catalog != "glue":
-        raise Usage("a table over raw events is registered in Glue", todo="Use --catalog glue, or --print-ddl.")
-    opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
-    for warning in setting.warnings:
-        progress.warn(warning)
-    handoff = Handoff(
-        setting.source, setting.archive.prefix, setting.history, setting.target, place.archive, options, window
-    )
-    if dry_run:
-        return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
-    done, start_seconds = HandedOff(), 0.0
-    todo = next(plans_of(handoff), None)
-    if todo is not None:
-        fix_options(setting.target.open(), setting.archive.prefix, options)
-        with (
-            open_runner(master, TABLE_MODULES) as runner,
-            unless_changed(setting.archive, setting.history, todo.first),
-        ):
-            done = hand_off(handoff, runner, progress)
-            start_seconds = runner.start_seconds
-    registered = [] if opened is None else _register(opened, place, progress)
-    segments = _register_raw(setting) if raw else 0
+    with open_origin(source, root, window) as (origin, target):
+        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, target_size))
+        place, options = setting.place, setting.place.options
+        if raw and catalog != "glue":
+            raise Usage("a table over raw events is registered in Glue", todo="Use --catalog glue, or --print-ddl.")
+        raw_table = _raw_table(setting) if raw else None
+        opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
+        for warning in setting.warnings:
+            progress.warn(warning)
+        handoff = Handoff(origin, target, place.archive, options)
+        if dry_run:
+            return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
+        done, start_seconds = HandedOff(), 0.0
+        todo = next(plans_of(handoff), None)
+        if todo is not None:
+            fix_options(target.open(), archive_prefix(options.scope, options.stream), options)
+            with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
+                done = hand_off(handoff, runner, progress)
+                start_seconds = runner.start_seconds
+        registered = [] if opened is None else _register(opened, place, progress)
+        segments = 0 if raw_table is None else _register_raw(raw_table)
     progress.end()
-    report = _report(setting, done.plans, done.files)
+    gaps = _gaps(done.manifests) if isinstance(origin, StreamOrigin) else ()
+    told = [f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
+    for warning in told:
+        progress.warn(warning)
+    report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
     return replace(
         report,
+        events=sum(manifest.events for manifest in done.manifests),
+        bytes=sum(manifest.bytes for manifest in done.manifests),
+        gaps=gaps,
+        warnings=(*report.warnings, *told),
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
         undecoded=done.undecoded,
@@ -118,39 +128,59 @@ def handoff_archive(
 
 def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
     plans = list(plans_of(handoff))
-    with unless_changed(setting.archive, setting.history, plans[0].first if plans else setting.history.first):
+    with none_changed(setting.origin, plans[0].first if plans else None):
         tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
-    read = [(source.layout, source.row) for task in tasks for one in task.ranges for source in one.sources]
-    return replace(_report(setting, plans, len(tasks)), dry_run=True, cost=cost_of_handoff(read, len(tasks)))
+    read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
+    return replace(
+        _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
+        events=sum(_events(setting.origin, plan) for plan in plans),
+        bytes=sum(plan.manifest.bytes for plan in plans),
+        gaps=_gaps(plan.manifest for plan in plans) if isinstance(setting.origin, StreamOrigin) else (),
+        dry_run=True,
+        cost=cost_of_handoff(read, len(tasks)),
+    )
 
 
-def _report(setting: TableSetting, plans: Sequence[TablePlan], files: int) -> HandoffReport:
+def _events(origin: TableOrigin, plan: TablePlan) -> int:
+    if plan.events is not None:
+        return plan.events
+    return origin.estimate(plan) if isinstance(origin, StreamOrigin) else 0
+
+
+def _gaps(manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+    return tuple(
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for manifest in manifests
+        for gap in manifest.gaps
+    )
+
+
+def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
     """What is known of a handoff before and after it.
 
     Args:
         setting: what it works on.
-        plans: the generations that it adds.
+        added: the generations that it adds.
         files: that they have.
     """
-    place = setting.place
-    added = tuple(plan.generation for plan in plans)
+    place, origin = setting.place, setting.origin
+    is_of_stream = isinstance(origin, StreamOrigin)
     return HandoffReport(
-        archive=setting.archive.uri,
+        archive="" if is_of_stream else origin.uri,
+        stream=origin.uri if is_of_stream else "",
         table=place.name,
         location=place.location,
         format=place.options.kind,
         columns=tuple(place.options.schema.names),
         generations=tuple(sorted({*place.archive.generations(), *added})),
         added=added,
-        events=sum(plan.events for plan in plans),
-        bytes=sum(plan.manifest.bytes for plan in plans),
         files=files,
         warnings=setting.warnings,
     )
 
 
 def print_table_ddl(
-    archive: str,
+    source: str,
     engine: Engine,
     *,
     table: str | None = None,
@@ -164,7 +194,7 @@ def print_table_ddl(
     """The statements that make the table known to a query engine, with the generations that it has got.
 
     Args:
-        archive: as for `handoff_archive`, like all that is not named here.
+        source: as for `handoff_archive`, like all that is not named here.
         engine: ``athena``, ``trino`` (Presto too) or ``hive`` (Spark too).
         table: see there.
         format: see there.
@@ -179,12 +209,13 @@ def print_table_ddl(
     """
     if engine not in get_args(Engine):
         raise Usage("no such engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
-    setting = settle_table(archive, root, WantedTable(table, format, decode, schema, event_time, None))
-    place = setting.place
-    if raw:
-        name = f"{place.options.table}_raw"
-        return raw_ddl(place.database, name, setting.archive.uri, _raw_segments(setting.history), engine)
-    return table_ddl(place, place.archive.generations(), engine)
+    with open_origin(source, root) as (origin, target):
+        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, None))
+        place = setting.place
+        if raw:
+            found = _raw_table(setting)
+            return raw_ddl(found.database, found.table, found.location, found.segments, engine)
+        return table_ddl(place, place.archive.generations(), engine)
 
 
 def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:
@@ -196,22 +227,35 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
     return done
 
 
-def _register_raw(setting: TableSetting) -> int:
+@dataclass(frozen=True, slots=True)
+class _RawEvents:
+    """A table over the objects of an archive: its name, where they are, and the folders of their segments."""
+
+    database: str
+    table: str
+    location: str
+    segments: list[str]
+
+
+def _register_raw(raw: _RawEvents) -> int:
     from lake.catalogs.glue import RawTable, publish_raw  # noqa: PLC0415  (it imports boto3)
 
-    place, segments = setting.place, _raw_segments(setting.history)
-    return publish_raw(RawTable(place.database, f"{place.options.table}_raw", setting.archive.uri, segments))
+    return publish_raw(RawTable(raw.database, raw.table, raw.location, raw.segments))
 
 
-def _raw_segments(history: History) -> list[str]:
-    """Folder names of the segments that have objects of layout ``events``."""
+def _raw_table(setting: TableSetting) -> _RawEvents:
+    """The table over raw events beside a table.
+
+    Raises:
+        Usage: there are no objects of layout ``events``.
+    """
+    origin, place = setting.origin, setting.place
+    generations = () if isinstance(origin, StreamOrigin) else origin.history.generations
     found = {
-        segment
-        for generation in history.generations
-        if generation.manifest.layout == "events"
-        for segment in generation.rows
+        segment for generation in generations if generation.manifest.layout == "events" for segment in generation.rows
     }
     if not found:
         todo = "Export or convert with --layout events."
-        raise Usage("a table over raw events needs an archive of layout events", where=str(history.stream), todo=todo)
-    return [segment_name(segment.epoch, segment.number) for segment in sorted(found)]
+        raise Usage("a table over raw events needs an archive of layout events", where=str(origin.stream), todo=todo)
+    names = [segment_name(segment.epoch, segment.number) for segment in sorted(found)]
+    return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)

@@ -17,5 +17,5 @@ TASK_MODULES = (
 )
 """Modules of tasks and of the stores they open; none starts a thread when it is imported."""
 
-TABLE_MODULES = (*TASK_MODULES, "lake.task", "lake.json_payloads")
+TABLE_MODULES = (*TASK_MODULES, "cutting.ranges", "lake.task", "lake.json_payloads")
 """As well as what writes tables: Arrow takes half a second to import, so tasks of other verbs do without."""

@@ -199,12 +199,15 @@ class HandoffReport(Report):
     """What a handoff did.
 
     Attributes:
-        archive: URI. table: ``DATABASE.NAME``. location: URI of the table's folder. format: iceberg or parquet.
+        archive: URI; empty if the table is made of a stream, of which `stream` is the URI then.
+        table: ``DATABASE.NAME``. location: URI of the table's folder. format: iceberg or parquet.
         columns: of the table.
         generations: that the table has now. added: those of them that this run wrote.
         registered: generations that the catalog was told of by this run.
         raw_segments: partitions that the table over raw events got by this run.
-        events, bytes: of the generations added (bytes of the segments, with event headers).
+        events, bytes: of the generations added (bytes of the segments, with event headers); an estimate of the events,
+            if it is a dry run on a stream.
+        gaps: what a stream had lost before it could be handed off.
         moved_bytes: of those, written by this run; the rest was there from an earlier one.
         files: that the generations added have. file_bytes: their size.
         undecoded: events among those that this run wrote whose payload did not decode; `_error` says why.
@@ -215,6 +218,7 @@ class HandoffReport(Report):
     table: str
     location: str
     format: str
+    stream: str = ""
     columns: tuple[str, ...] = ()
     generations: tuple[int, ...] = ()
     added: tuple[int, ...] = ()
@@ -222,6 +226,7 @@ class HandoffReport(Report):
     raw_segments: int = 0
     events: int = 0
     bytes: int = 0
+    gaps: tuple[GapReport, ...] = ()
     moved_bytes: int = 0
     files: int = 0
     file_bytes: int = 0

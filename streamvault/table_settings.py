@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from lake.avro_types import avro_columns
 from lake.column_types import arrow_type
 from lake.decoding import parser_of, time_field
-from lake.inference import infer_columns, sample
+from lake.from_stream import StreamOrigin
+from lake.inference import infer_columns
 from lake.options import (
     Decode,
+    OriginKind,
     TableColumn,
     TableFormat,
     TableOptions,
@@ -23,12 +25,11 @@ from lake.options import (
     plain_name,
 )
 from lake.place import TablePlace
-from manifests.archive import Archive, History
-from objectstore.keys import table_folder
+from manifests.archive import Archive
+from objectstore.keys import archive_prefix, table_folder
 from objectstore.uri import RootAddress
-from problems import Usage
-from streamstore.model import StreamName
-from streamvault.in_force import unless_changed
+from problems import Conflict, Usage
+from streamvault.table_origins import TableOrigin, none_changed
 
 __all__ = ["TARGET_SIZE", "TableSetting", "WantedTable", "settle_table"]
 
@@ -55,53 +56,59 @@ class TableSetting:
     """What a handoff works on.
 
     Attributes:
-        source: the archive's root. target: the table's. archive, history: the archive.
-        place: the table. begun: whether there is one already. warnings: for the user.
+        origin: what the table is made of. target: the table's root. place: the table.
+        warnings: for the user.
     """
 
-    source: RootAddress
+    origin: TableOrigin
     target: RootAddress
-    archive: Archive
-    history: History
     place: TablePlace
-    begun: bool
     warnings: tuple[str, ...]
 
 
-def settle_table(archive: str, root: str | None, wanted: WantedTable) -> TableSetting:
+def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) -> TableSetting:
     """Find out which table is meant, and whether it can be. Nothing is written.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``.
-        root: of the table; None for the archive's.
+        origin: what the table is made of.
+        target: the table's root.
         wanted: what the caller asks.
 
     Raises:
-        NoSuchArchive, Damaged: the archive is not there, or not whole.
-        Usage: the options cannot be meant. Conflict: the table was begun with others.
+        Damaged: the archive is not whole.
+        Usage: the options cannot be meant. Conflict: the table was begun with others, or is made of something else.
     """
-    source, scope, stream = RootAddress.parse(archive).resolve().split()
-    name = StreamName(scope, stream)
-    held = Archive(source.open(), name)
-    history = held.history()
-    target = source if root is None else RootAddress.parse(root).resolve()
+    name = origin.stream
     database, dot, table = (wanted.table or "").rpartition(".")
-    table = table or plain_name(stream)
-    database = database if dot else plain_name(scope)
+    table = table or plain_name(name.stream)
+    database = database if dot else plain_name(name.scope)
     table_folder(table)  # says what is wrong with it
     if not database or plain_name(database) != database:
         raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
-    found = find_options(target.open(), held.prefix, table)
-    with unless_changed(held, history, history.first):
-        options, warnings = _options(held, history, found, table, wanted)
-    place = TablePlace(database, options, Archive(target.open(), name, table), target.access)
+    archive = Archive(target.open(), name, table)
+    found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
+    kind: OriginKind = "stream" if isinstance(origin, StreamOrigin) else "archive"
+    if found is not None and found.origin != kind:
+        is_of = "an archive" if found.origin == "archive" else "the stream itself"
+        todo = "Name the same again, or give the new table another name (--table)."
+        raise Conflict(f"the table is made of {is_of}", where=archive.uri, todo=todo)
+    if found is None and isinstance(origin, StreamOrigin) and origin.is_empty and _looks_at_events(wanted):
+        # nothing to look at; and nothing will be written, so that the next run is the first again
+        wanted = replace(wanted, decode=None, event_time=None)
+    with none_changed(origin):
+        options, warnings = _options(origin, kind, found, table, wanted)
+    place = TablePlace(database, options, archive, target.access)
     if found is not None:
         check_same(found, options, place.location)
-    return TableSetting(source, target, held, history, place, found is not None, warnings)
+    return TableSetting(origin, target, place, warnings)
+
+
+def _looks_at_events(wanted: WantedTable) -> bool:
+    return wanted.schema is None and wanted.decode in {"json", "csv"}
 
 
 def _options(
-    archive: Archive, history: History, found: TableOptions | None, table: str, wanted: WantedTable
+    origin: TableOrigin, kind_of_origin: OriginKind, found: TableOptions | None, table: str, wanted: WantedTable
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """What the table is: what was said, or else what it was begun with, or else the defaults."""
     kind = wanted.format or (found.kind if found else "iceberg")
@@ -118,14 +125,15 @@ def _options(
     if wanted.schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
     else:
-        columns, avro = _columns(archive, history, decode, wanted.schema, warnings)
+        columns, avro = _columns(origin, decode, wanted.schema, warnings)
     if wanted.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
         field, unit = _event_time(wanted.event_time, columns)
     options = TableOptions(
-        scope=history.stream.scope,
-        stream=history.stream.stream,
+        scope=origin.stream.scope,
+        stream=origin.stream.stream,
+        origin=kind_of_origin,
         table=table,
         kind=kind,
         decode=decode,
@@ -140,7 +148,7 @@ def _options(
 
 
 def _columns(
-    archive: Archive, history: History, decode: Decode, schema: str | None, warnings: list[str]
+    origin: TableOrigin, decode: Decode, schema: str | None, warnings: list[str]
 ) -> tuple[tuple[TableColumn, ...], str]:
     if decode == "none":
         return (), ""
@@ -150,7 +158,7 @@ def _columns(
         return avro_columns(schema), json.dumps(_json(schema))
     if schema is not None:
         return _declared(schema), ""
-    inferred = infer_columns(decode, sample(archive.store, archive.prefix, history))
+    inferred = infer_columns(decode, origin.sample())
     if inferred.left_out:
         few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
         warnings.append(f"no columns for fields of several types, which stay in the payload: {few}")

@@ -25,7 +25,7 @@ from objectstore.layouts.extent import Extent
 from objectstore.store import ObjectStore
 from problems import Damaged
 
-__all__ = ["COLUMNS", "TableReader"]
+__all__ = ["COLUMNS", "TableReader", "file_of"]
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
 """The columns of a table's file that the segment's bytes are made of."""
@@ -94,7 +94,7 @@ class TableReader:
         """The events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
-        file = self._file_of(store, prefix, extent)
+        file = file_of(store, prefix, self._generation, extent)
         key = prefix + table_file_key(*file)
         segment = extent.epoch, extent.number
         try:
@@ -111,15 +111,26 @@ class TableReader:
         except (pa.ArrowException, OSError, KeyError) as error:
             raise Damaged("not a readable table file", where=f"{store.uri}/{key}: {error}", todo=_TODO) from None
 
-    def _file_of(self, store: ObjectStore, prefix: str, extent: Extent) -> TableFileKey:
-        """The file that holds a range: the last whose first range is not behind it."""
-        files = _listed(store, prefix, self._generation)
-        wanted = TableFileKey(self._generation, extent.epoch, extent.number, extent.start)
-        place = bisect_right(files, wanted)
-        if not place:
-            where = f"{store.uri}/{prefix}{table_file_key(*wanted)}"
-            raise Damaged("no file of the table holds the range", where=where, todo=_TODO)
-        return files[place - 1]
+
+def file_of(store: ObjectStore, prefix: str, generation: int, extent: Extent) -> TableFileKey:
+    """The file that holds a range of a generation that is complete: the last whose first range is not behind it.
+
+    Args:
+        store: the root.
+        prefix: the table in it.
+        generation: which.
+        extent: the range.
+
+    Raises:
+        Damaged: there is none.
+    """
+    files = _listed(store, prefix, generation)
+    wanted = TableFileKey(generation, extent.epoch, extent.number, extent.start)
+    place = bisect_right(files, wanted)
+    if not place:
+        where = f"{store.uri}/{prefix}{table_file_key(*wanted)}"
+        raise Damaged("no file of the table holds the range", where=where, todo=_TODO)
+    return files[place - 1]
 
 
 @lru_cache(maxsize=64)

@@ -13,12 +13,12 @@ from problems import Usage
 from sparkrun.progress import Progress
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
-    ArchiveArgument,
     DryRun,
     Json,
     LogLevel,
     LogLevelOption,
     Master,
+    TableSource,
     TargetSize,
     Window,
 )
@@ -55,7 +55,7 @@ class Engine(StrEnum):
 
 
 def handoff(
-    archive: ArchiveArgument,
+    source: TableSource,
     *,
     table: Annotated[
         str | None,
@@ -100,7 +100,9 @@ def handoff(
     raw: Annotated[bool, typer.Option("--raw", help="Also a table over the objects of layout events.")] = False,
     root: Annotated[
         str | None,
-        typer.Option("--root", metavar="ROOT", help="Another root for the table's files.", show_default=False),
+        typer.Option(
+            "--root", metavar="ROOT", help="Where the table goes, if not into the archive.", show_default=False
+        ),
     ] = None,
     target_size: TargetSize = None,
     print_ddl: Annotated[
@@ -113,7 +115,7 @@ def handoff(
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
-    """Make an archive a table for Athena, Trino, Presto, Hive and Spark; new generations are added to it."""
+    """Make an archive, or a stream, a table for Athena, Trino, Presto, Hive and Spark; what is new is added to it."""
     said: dict[str, Any] = {
         "table": table,
         "format": None if table_format is None else table_format.value,
@@ -127,7 +129,7 @@ def handoff(
         def print_it(_: Progress) -> str:
             from streamvault.handing_off import print_table_ddl
 
-            return print_table_ddl(archive, print_ddl.value, schema=_read(schema), **said)
+            return print_table_ddl(source, print_ddl.value, schema=_read(schema), **said)
 
         return run(
             print_it,
@@ -141,7 +143,7 @@ def handoff(
         from streamvault.handing_off import handoff_archive
 
         report = handoff_archive(
-            archive,
+            source,
             schema=_read(schema),
             catalog=catalog,
             projection=projection,
@@ -181,18 +183,22 @@ def _read(name: str | None) -> str | None:
 
 def _show(results: Results, report: HandoffReport) -> None:
     if report.unchanged:
-        results.line(f"the table has every generation: {report.table} at {report.location}")
+        what = "nothing new in the stream" if report.stream else "the table has every generation"
+        results.line(f"{what}: {report.table} at {report.location}")
         return
     done = ", ".join(map(str, report.added))
     if report.added:
         results.line(f"{'would write' if report.dry_run else 'wrote'} generation {done} of {report.table}")
     fields = {"table": report.location, "columns": ", ".join(report.columns)}
     if report.added:
-        fields["events"] = f"{report.events:,}"
+        is_estimate = report.dry_run and report.stream
+        fields["events"] = f"{'about ' if is_estimate else ''}{report.events:,}"
         fields["bytes"] = f"{report.bytes:,} ({bytes_text(report.bytes)})"
         fields["files"] = f"{report.files:,}"
         if not report.dry_run:
             fields["file bytes"] = f"{report.file_bytes:,} ({bytes_text(report.file_bytes)})"
+    if report.gaps:
+        fields["gaps"] = f"{len(report.gaps):,} (see the warnings)"
     if report.undecoded:
         fields["not decoded"] = f"{report.undecoded:,} (their column _error says why)"
     if report.registered:

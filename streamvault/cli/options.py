@@ -49,6 +49,7 @@ __all__ = [
     "Share",
     "StorageClass",
     "StreamArgument",
+    "TableSource",
     "Target",
     "TargetSize",
     "ToCut",
@@ -171,6 +172,14 @@ RootArgument = Annotated[
 ArchiveArgument = Annotated[
     str,
     typer.Argument(metavar="ARCHIVE", help="ROOT/SCOPE/STREAM, as `export` and `ls` print it.", show_default=False),
+]
+TableSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARCHIVE|STREAM",
+        help="An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root.",
+        show_default=False,
+    ),
 ]
 FromCut = Annotated[
     str | None,

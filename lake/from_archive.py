@@ -1,0 +1,220 @@
+"""An archive as what a table is made of: its generations, oldest first, whatever they were merged into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lake.inference import SAMPLE_BYTES, sample
+from lake.options import TableOptions
+from lake.plan import UNKNOWN, TablePlan
+from lake.sources import ArchivedPart, ArchiveSource, WantedRange
+from manifests.archive import Archive
+from manifests.history import Generation, History
+from manifests.model import GapEntry, Manifest, segment_key
+from manifests.range_row import RangeRow
+from objectstore.layouts import open_reader
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner
+from streamstore.cuts import segments_between
+from streamstore.model import SegmentId, StreamDescription, StreamName
+from streamstore.splitting import EventSplitter
+
+__all__ = ["ArchiveOrigin"]
+
+
+class ArchiveOrigin:
+    """See `lake.origin.Origin`.
+
+    Args:
+        root: the archive's root.
+        archive: the archive.
+        history: its generations in force.
+        window: bytes that a task may hold of what is on its way.
+    """
+
+    def __init__(self, root: RootAddress, archive: Archive, history: History, window: int) -> None:
+        self.root = root
+        self.archive = archive
+        self.history = history
+        self._window = window
+
+    @property
+    def stream(self) -> StreamName:
+        """See `Origin.stream`."""
+        return self.history.stream
+
+    @property
+    def uri(self) -> str:
+        """The archive's."""
+        return self.archive.uri
+
+    @property
+    def source(self) -> ArchiveSource:
+        """See `Origin.source`."""
+        return ArchiveSource(self.root, self.archive.prefix, self._window)
+
+    def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
+        """See `Origin.draft`: the first generation of which the table has not got all, or the rest of it."""
+        after = 0 if last is None else last.generation
+        generation = next((one for one in self.history.generations if one.manifest.generation > after), None)
+        if generation is None:
+            return None
+        if last is not None:
+            self._check_not_expired(after + 1, where)
+        return _draft(generation, last, where)
+
+    def prove(self, draft: TablePlan, runner: Runner, progress: Progress) -> TablePlan:  # noqa: ARG002
+        """See `Origin.prove`: the archive's ranges have been proved."""
+        return draft
+
+    def check(self, plan: TablePlan, where: str) -> None:
+        """See `Origin.check`: what was planned may have expired, or be newer than this run knows."""
+        self._check_not_expired(plan.first, where)
+        if plan.generation > self.history.generation:
+            what = f"another run hands off generation {plan.generation}, which is newer than this run knows"
+            raise Conflict(what, where=where, todo="Run the same command again.")
+
+    def _check_not_expired(self, number: int, where: str) -> None:
+        first = self.history.first
+        if number < first:
+            gone = f"generation {number}" if number == first - 1 else f"generations {number} to {first - 1}"
+            raise Conflict(
+                f"{gone} expired before the table had got all of it",
+                where=where,
+                todo="Begin another table (--table NAME); it begins where the archive does now.",
+            )
+
+    def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
+        """See `Origin.ranges`.
+
+        Raises:
+            Damaged: the archive has not got some of it.
+        """
+        return _wanted_ranges(plan, self.history)
+
+    def sample(self) -> Iterator[bytes]:
+        """See `Origin.sample`."""
+        ranges = [found for segment in self.history.segments() for found in self.history.ranges(segment)]
+        return sample(ranges, self._read)
+
+    def _read(self, place: tuple[str, RangeRow]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
+        layout, row = place
+        store, prefix = self.archive.store, self.archive.prefix
+        blocks = open_reader(layout).read_range(store, prefix, row.extent, row.start, row.end, SAMPLE_BYTES)
+        return EventSplitter(row.start, str(row.segment)), blocks
+
+
+def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePlan:
+    """The plan that makes a generation of the archive, or what of a merged one the table has not got, the next one.
+
+    Args:
+        generation: of the archive; the table has not got its last original generation.
+        last: the table's newest; None if it has none.
+        where: names the table in messages.
+
+    Raises:
+        Conflict: the table does not end where an original generation of this archive does.
+    """
+    manifest = generation.manifest
+    after = 0 if last is None else last.generation
+    if last is not None:
+        start = next((one.to for one in manifest.replaces if one.generation == after), manifest.from_)
+        if start != last.to or manifest.epochs[: len(last.epochs)] != last.epochs:
+            todo = "Give the new table another name (--table)."
+            raise Conflict(f"generation {after} of the table is none of this archive", where=where, todo=todo)
+        if manifest.first <= after:
+            return _rest(generation, last)
+    ranges = {
+        segment.in_stream(manifest.name): tuple((row.start, row.end) for row in rows)
+        for segment, rows in generation.rows.items()
+    }
+    return TablePlan(after=after, manifest=manifest, ranges=ranges, events=manifest.events)
+
+
+def _rest(generation: Generation, last: Manifest) -> TablePlan:
+    """What of a merged generation lies behind a cut between two of its original ones."""
+    merged, cut = generation.manifest, last.to
+    left = tuple(one for one in merged.replaces if one.generation > last.generation)
+    known = {entry.name: entry for entry in merged.segments}
+    epochs = tuple(epoch.value() for epoch in merged.epochs)
+    described = StreamDescription(merged.name, merged.configuration.value(), epochs, cut, merged.to, sealed=False)
+    starts = {
+        segment.in_stream(merged.name): start
+        for segment, (start, _) in segments_between(described, cut, merged.to).items()
+    }
+    ranges = {
+        name: tuple(
+            (max(row.start, start), row.end) for row in generation.rows.get(segment_key(name), ()) if row.end > start
+        )
+        for name, start in starts.items()
+    }
+    entries = [
+        known[name].model_copy(
+            update={
+                "start": start,
+                "events": 0,
+                "bytes": sum(end - begin for begin, end in ranges[name]),
+                "digest": UNKNOWN,
+            }
+        )
+        for name, start in starts.items()
+    ]
+    manifest = merged.model_copy(
+        update={
+            "from_": cut,
+            "replaces": left if len(left) > 1 else (),
+            "merged": None,
+            "segments": tuple(entries),
+            "gaps": tuple(_gaps_behind(merged.gaps, starts)),
+            "events": 0,
+            "bytes": sum(entry.bytes for entry in entries),
+        }
+    )
+    return TablePlan(
+        after=last.generation,
+        manifest=manifest,
+        ranges={name: some for name, some in ranges.items() if some},
+        events=sum(one.events for one in left),
+    )
+
+
+def _gaps_behind(gaps: Sequence[GapEntry], starts: Mapping[str, int]) -> list[GapEntry]:
+    return [gap for gap in gaps if gap.segment in starts and gap.end > starts[gap.segment] <= gap.start]
+
+
+def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[WantedRange]:
+    """A planned generation's ranges in the stream's order: by epoch, number and offset.
+
+    Args:
+        plan: what is wanted.
+        history: the archive's generations in force.
+
+    Raises:
+        Damaged: the archive has not got some of it.
+    """
+    held = [
+        generation
+        for generation in history.generations
+        if plan.first <= generation.manifest.generation and generation.manifest.first <= plan.generation
+    ]
+    for name in sorted(plan.ranges, key=segment_key):
+        yield from _located(segment_key(name), plan.ranges[name], held)
+
+
+def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[WantedRange]:
+    parts = [ArchivedPart(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
+    at = 0
+    for start, end in bounds:
+        while at < len(parts) and parts[at].row.end <= start:
+            at += 1
+        found: list[ArchivedPart] = []
+        reached, next_one = start, at
+        while reached < end and next_one < len(parts) and parts[next_one].row.start <= reached:
+            found.append(parts[next_one])
+            reached = parts[next_one].row.end
+            next_one += 1
+        if reached < end:
+            raise Damaged(f"the archive has not got all of segment {segment} from {start} to {end}")
+        yield WantedRange(segment, start, end, tuple(found))

@@ -1,0 +1,212 @@
+"""A stream as what a table is made of: each run takes what came since the one before.
+
+Where a segment is longer than a file, its files begin at event boundaries that are guessed and proved, as those of an
+export (`cutting`). They are proved before anything is planned or written, by reading such segments once more: a file
+that began at a wrong guess would be seen by whoever looks at the table's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from cutting.chain import SegmentChain, prove_all
+from cutting.estimate import estimate_events
+from cutting.planning import Wanted, check_same_stream, make_plan
+from cutting.ranges import FindTask, find_range
+from cutting.spans import Span, spans_of
+from lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
+from lake.options import TableOptions
+from lake.plan import UNKNOWN, TablePlan
+from lake.sources import StreamSource, WantedRange
+from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
+from manifests.plan import Plan
+from manifests.rows import FinishedRange
+from sparkrun.progress import Progress
+from sparkrun.runner import Runner
+from streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.splitting import EventSplitter
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress
+from streamstore.walking import find_start
+
+__all__ = ["StreamOrigin"]
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+class StreamOrigin:
+    """See `lake.origin.Origin`. Head and tail are those of the moment when they are first asked for.
+
+    Args:
+        address: the stream's store, for tasks. store: the same, open.
+        stream: which.
+        tool: name and version to note in manifests.
+    """
+
+    def __init__(self, address: StoreAddress, store: StreamStore, stream: StreamName, tool: str) -> None:
+        self.stream = stream
+        self._address = address
+        self._store = store
+        self._tool = tool
+        self._described: StreamDescription | None = None
+
+    @property
+    def uri(self) -> str:
+        """The stream's."""
+        return f"{self._address.uri}/{self.stream}"
+
+    @property
+    def source(self) -> StreamSource:
+        """See `Origin.source`."""
+        return StreamSource(self._address, self.stream)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no event between head and tail."""
+        return not any(start < end for _, start, end in self._stretches())
+
+    def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
+        """See `Origin.draft`: all up to the tail. A range is what of a segment fits into a file.
+
+        Nothing follows if there are no events and no gap, also if the stream has been sealed or scaled.
+        """
+        wanted = Wanted(layout="chunks", range_size=options.target_size)
+        plan = make_plan(self._description(last), self._store, last, wanted)
+        if plan is None or not (plan.bytes or plan.gaps):
+            return None
+        return _table_plan(plan, 0 if last is None else last.generation, self._tool)
+
+    def prove(self, draft: TablePlan, runner: Runner, progress: Progress) -> TablePlan:
+        """See `Origin.prove`. A segment of one range only begins and ends at the cuts, and is not read for it."""
+        chains = {
+            segment_key(name): SegmentChain(bounds[0][0], bounds[-1][1], draft.manifest.range_size)
+            for name, bounds in draft.ranges.items()
+            if len(bounds) > 1
+        }
+        if not chains:
+            return draft
+
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+            tasks = [
+                FindTask(self._address, self.stream, segment, chains[segment].end, span) for segment, span in spans
+            ]
+            for index, row in runner.run(find_range, tasks):
+                if row is not None:
+                    progress.advance(row.events, row.bytes)
+                yield spans[index][0], row
+
+        progress.begin("finding where files begin", sum(chain.end - chain.start for chain in chains.values()))
+        prove_all(chains, run)
+        ranges: dict[str, Bounds] = dict(draft.ranges)
+        gaps = list(draft.manifest.gaps)
+        for name in draft.ranges:
+            chain = chains.get(segment_key(name))
+            if chain is not None:
+                ranges[name] = tuple((piece.start, piece.end) for piece in chain.pieces())
+                gaps += [
+                    GapEntry(segment=name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
+                ]
+        ranges = {name: bounds for name, bounds in ranges.items() if bounds}
+        return draft.model_copy(update={"ranges": ranges, "manifest": _with(draft.manifest, ranges, gaps)})
+
+    def check(self, plan: TablePlan, where: str) -> None:  # noqa: ARG002
+        """See `Origin.check`: what was planned has to be of this stream."""
+        check_same_stream(self._description(plan.manifest), plan.manifest)
+
+    def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
+        """See `Origin.ranges`."""
+        for name in sorted(plan.ranges, key=segment_key):
+            for start, end in plan.ranges[name]:
+                yield WantedRange(segment_key(name), start, end)
+
+    def sample(self) -> Iterator[bytes]:
+        """See `Origin.sample`."""
+        stretches = self._stretches()
+        step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in stretches) // SAMPLE_PLACES))
+        places = [(segment, span, end) for segment, start, end in stretches for span in spans_of(start, end, step)]
+        return sample(places, self._read)
+
+    def estimate(self, plan: TablePlan) -> int:
+        """About how many events a plan has."""
+        return estimate_events(self._store, plan.manifest)[0]
+
+    def _stretches(self) -> list[tuple[SegmentId, int, int]]:
+        """What lies between head and tail."""
+        plan = make_plan(self._description(None), self._store, None, Wanted(layout="chunks"))
+        return [] if plan is None else [(segment_key(one.name), one.start, one.end) for one in plan.segments]
+
+    def _read(self, place: tuple[SegmentId, Span, int]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
+        segment, span, end = place
+        start: int | None = span.low
+        try:
+            if not span.known:
+                start = find_start(self._store, self.stream, segment, span.low, end)
+        except (SegmentTruncated, NoSuchSegment):
+            start = None
+        first = end if start is None else start
+        return EventSplitter(first, segment.in_stream(self.stream)), self._blocks(segment, first, end)
+
+    def _blocks(self, segment: SegmentId, start: int, end: int) -> Iterator[bytes | memoryview]:
+        try:
+            yield from self._store.read(self.stream, segment, start, min(end, start + SAMPLE_BYTES))
+        except (SegmentTruncated, NoSuchSegment):
+            return
+
+    def _description(self, known: Manifest | None) -> StreamDescription:
+        """The stream when this run first looked; later, if another run has been further since."""
+        if self._described is None or (known is not None and _is_beyond(known.to, self._described)):
+            self._described = self._store.describe(self.stream)
+        return self._described
+
+
+def _is_beyond(cut: StreamCut, described: StreamDescription) -> bool:
+    known, tail = described.ranges(), described.tail.offsets
+    return any(segment not in known or offset > tail.get(segment, offset) for segment, offset in cut.offsets.items())
+
+
+def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
+    """A plan as a table's, with ranges that begin at multiples of the range size, wherever events do."""
+    gone: dict[str, int] = {}
+    for gap in plan.gaps:
+        gone[gap.segment] = max(gap.end, gone.get(gap.segment, 0))
+    ranges = {
+        one.name: tuple(
+            (span.low, span.high) for span in spans_of(max(one.start, gone.get(one.name, 0)), one.end, plan.range_size)
+        )
+        for one in plan.segments
+    }
+    ranges = {name: bounds for name, bounds in ranges.items() if bounds}
+    manifest = Manifest(
+        format=1,
+        generation=plan.generation,
+        created=plan.created,
+        scope=plan.scope,
+        stream=plan.stream,
+        layout=plan.layout,
+        compression=plan.compression,
+        configuration=plan.configuration,
+        epochs=plan.epochs,
+        from_=plan.from_,
+        to=plan.to,
+        segments=tuple(
+            SegmentEntry(
+                name=one.name, start=one.start, end=one.end, sealed=one.sealed, events=0, bytes=0, digest=UNKNOWN
+            )
+            for one in plan.segments
+        ),
+        gaps=plan.gaps,
+        events=0,
+        bytes=0,
+        range_size=plan.range_size,
+        sealed=plan.sealed,
+        tool=tool,
+    )
+    return TablePlan(after=after, manifest=_with(manifest, ranges, plan.gaps), ranges=ranges, events=None)
+
+
+def _with(manifest: Manifest, ranges: Mapping[str, Bounds], gaps: Sequence[GapEntry]) -> Manifest:
+    """A manifest of these ranges, of which only the bytes are known yet."""
+    sizes = {name: sum(end - start for start, end in bounds) for name, bounds in ranges.items()}
+    segments = tuple(one.model_copy(update={"bytes": sizes.get(one.name, 0)}) for one in manifest.segments)
+    return manifest.model_copy(update={"segments": segments, "gaps": tuple(gaps), "bytes": sum(sizes.values())})

@@ -1,0 +1,143 @@
+"""A stream of a real Pravega as an Iceberg table in a real S3 server, without an archive in between."""
+
+from __future__ import annotations
+
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from lake.catalogs.iceberg import IcebergTables
+from objectstore.uri import RootAddress
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import handoff_archive, import_stream
+from streamvault.reports import HandoffReport
+from streamvault.table_origins import open_origin
+from streamvault.table_settings import WantedTable, settle_table
+from tests.faults.commands import run, started, wait_until
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, digest_of, events_of, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
+
+TARGET = 64 * 1024
+
+
+@dataclass
+class Lake:
+    """A stream of two segments, and a root for tables of it."""
+
+    store: StreamStore
+    uri: str
+    name: StreamName
+    root: str
+    catalog: str
+    environment: dict[str, str]
+    written: int = 0
+
+    def add(self, count: int) -> None:
+        for segment in sorted(self.store.describe(self.name).tail.offsets):
+            numbers = range(self.written, self.written + count)
+            append_events(self.store, self.name, segment, (json.dumps({"id": n, "x": n / 2}).encode() for n in numbers))
+            self.written += count
+
+    def scale(self) -> None:
+        segment, keys = min(self.store.describe(self.name).epochs[-1].segments.items())
+        middle = (keys.low + keys.high) / 2
+        self.store.scale(self.name, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+
+    def hand_off(self, master: str = "inline[2]", **options: Any) -> HandoffReport:
+        return handoff_archive(self.uri, root=self.root, catalog=self.catalog, master=master, **options)
+
+    def table(self) -> Table:
+        with open_origin(self.uri, self.root) as (origin, target):
+            place = settle_table(origin, target, WantedTable(None, None, None, None, None, None)).place
+        found = IcebergTables(self.catalog)._find(place)
+        assert found is not None
+        return found
+
+    def is_whole(self) -> bool:
+        """What a reader of the table gets is what the stream holds, and each event once."""
+        rows = self.table().scan(selected_fields=("pointer", "payload", "id")).to_arrow().to_pylist()
+        events = sorted((str(pointer), payload) for pointer, payload in events_of(self.store, self.name))
+        assert sorted((row["pointer"], row["payload"]) for row in rows) == events
+        assert all(json.loads(row["payload"])["id"] == row["id"] for row in rows)
+        return True
+
+
+@pytest.fixture
+def lake(pravega: PravegaServer, minio: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    name = StreamName(f"lake-{uuid.uuid4().hex[:8]}", "readings")
+    for variable, value in minio.environment().items():
+        monkeypatch.setenv(variable, value)
+    uri = f"{pravega.uri}/{name}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        root = f"s3://{minio.make_bucket(name.scope)}/lake"
+        yield Lake(store, uri, name, root, f"sql:sqlite:///{tmp_path}/catalog.db", dict(minio.environment()))
+
+
+@pytest.mark.spark
+def test_a_stream_becomes_a_table(lake: Lake) -> None:
+    lake.add(6000)
+    first = lake.hand_off("local[2]", decode="json", target_size=TARGET)
+    assert (first.added, first.registered, first.undecoded) == ((1,), (1,), 0)
+    assert first.files > 4
+    assert lake.is_whole()
+
+    lake.add(500)
+    lake.scale()
+    lake.add(700)
+    second = lake.hand_off()
+    assert (second.added, second.events) == ((2,), 2 * 500 + 3 * 700)
+    assert lake.is_whole()
+    assert lake.hand_off().unchanged
+
+    restored = StreamName(lake.name.scope, "restored")
+    import_stream(
+        f"{lake.root}/{lake.name}", lake.uri.replace(str(lake.name), str(restored)), layout="table", master="inline[2]"
+    )
+    assert digest_of(lake.store, restored) == digest_of(lake.store, lake.name)
+    assert shape_of(lake.store, restored)["epochs"] == shape_of(lake.store, lake.name)["epochs"]
+
+    # what the stream loses before it is handed off is said, and does not hold up the rest
+    lake.add(10)
+    lake.store.truncate(StreamCut(lake.name, dict(lake.store.describe(lake.name).tail.offsets)))
+    lake.add(20)
+    third = lake.hand_off()
+    assert (third.added, third.events, len(third.gaps)) == ((3,), 3 * 20, 3)
+    assert lake.hand_off().unchanged
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("files", [0, 1, 5])
+def test_killed_and_run_again(lake: Lake, files: int) -> None:
+    lake.add(20_000)
+    options = ("--root", lake.root, "--catalog", lake.catalog, "--master", "inline", "--json")
+    store = RootAddress.parse(lake.root).open()
+
+    def written() -> int:
+        return sum(found.key.endswith(".parquet") for found in store.list(f"{lake.name}/table/readings/"))
+
+    new = ("--decode", "json", "--target-size", "64KiB")
+    with started("handoff", lake.uri, *options, *new, environment=lake.environment) as command:
+        if wait_until(lambda: written() >= files, command):
+            command.send(signal.SIGKILL)
+        assert command.ended().code == -signal.SIGKILL
+    lake.add(300)
+    # without what the table was begun with, where it was begun
+    again = () if list(store.list(f"{lake.name}/table/readings/_table.json")) else new
+    report = run("handoff", lake.uri, *options, *again, environment=lake.environment).report
+    assert report["generations"] in ([1], [1, 2])
+    assert lake.is_whole()
+    assert run("handoff", lake.uri, *options, environment=lake.environment).report["unchanged"]
