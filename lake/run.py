@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from cutting.ranges import NotEvents
 from lake.files import files_of
 from lake.options import TableOptions
 from lake.origin import Origin
@@ -14,11 +15,13 @@ from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
 from manifests.marks import Dropped
 from manifests.model import Manifest
-from objectstore.errors import AlreadyExists
-from objectstore.keys import dropped_key
+from manifests.range_row import RangeRow
+from objectstore.errors import AccessDenied, AlreadyExists
+from objectstore.keys import dropped_key, table_files, table_plan_key
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
+from streamstore.errors import InvalidCut
 
 __all__ = ["HandedOff", "Handoff", "hand_off", "plans_of", "tasks_of"]
 
@@ -105,6 +108,8 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
     Raises:
         Damaged: the archive's bytes are not what its manifest says, or are gone; the generation is not published.
         Conflict: something else is in the table's place, or what follows the table's end is not of the same stream.
+        NotEvents, InvalidCut: the stream holds something else than events, or ended inside of one; the plan, which can
+            never be finished, is given up.
     """
     done = HandedOff()
     table, origin = handoff.table, handoff.origin
@@ -113,19 +118,37 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
         if not is_fixed:
             plan = fix_plan(table.store, table.prefix, origin.prove(plan, runner, progress))
             origin.check(plan, table.uri)
-        tasks = tasks_of(handoff, plan)
-        progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
-        written: dict[int, WrittenFile] = {}
-        for index, file in runner.run(write_file, tasks):
-            written[index] = file
-            progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
-            done = done.with_file(file)
-        rows = [row for index in range(len(tasks)) for row in written[index].ranges]
+        try:
+            done, rows = _write(handoff, plan, done, runner, progress)
+        except (NotEvents, InvalidCut):
+            _give_up(table, plan)
+            raise
         manifest = finished(plan, rows, table.uri)
         _begin(table, plan)
         table.commit(manifest, rows)
         done = replace(done, manifests=(*done.manifests, manifest))
     return done
+
+
+def _write(
+    handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+) -> tuple[HandedOff, list[RangeRow]]:
+    """Write a generation's files; returns what was done by then, and what they hold."""
+    tasks = tasks_of(handoff, plan)
+    progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
+    written: dict[int, WrittenFile] = {}
+    for index, file in runner.run(write_file, tasks):
+        written[index] = file
+        progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
+        done = done.with_file(file)
+    return done, [row for index in range(len(tasks)) for row in written[index].ranges]
+
+
+def _give_up(table: Archive, plan: TablePlan) -> None:
+    """Remove what runs of a plan have written, the plan last: the next run makes another one."""
+    with suppress(AccessDenied):
+        table.store.delete([found.key for found in table.store.list(table.prefix + table_files(plan.generation))])
+        table.store.delete([table.prefix + table_plan_key(plan.after)])
 
 
 def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool] | None:

@@ -17,12 +17,12 @@ from cutting.reading import TRUNCATED
 from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
 from objectstore.store import ObjectStore
-from problems import Conflict, Failed, Usage
-from streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
+from problems import Conflict, Failed, Problem, Usage
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
 from streamvault.reports import HandoffReport
-from tests.streams import append_events, digest_of, shape_of
+from tests.streams import append_events, digest_of, frame, shape_of
 from tests.unit.lakes import PREFIX, rows_of, table_keys
 from tests.unit.small_archives import NAME, Vault, contents, objects_of
 from tests.unit.test_exporter_guesses import lure
@@ -252,6 +252,25 @@ def test_a_stream_that_was_made_again(vault: Vault) -> None:
     assert contents(vault.root) == before
 
 
+@pytest.mark.parametrize("size", [100, 9000], ids=["one range", "several"])
+def test_a_tail_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
+    vault = Vault(tmp_path)
+    whole = frame(b"x" * size) * 3
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        other, segment = store.describe(NAME).tail.offsets
+        append_events(store, NAME, other, [b"good"])
+        with store.appender(NAME, segment) as appender:
+            appender.append(whole[:-20])
+    with pytest.raises(Problem, match="inside an event"):
+        hand_off(vault)
+    with vault.store as store, store.appender(NAME, segment) as appender:
+        appender.append(whole[-20:])
+    assert hand_off(vault).added == (1,), "the plan of a cut that cannot be is gone"
+    assert is_whole(vault)
+
+
 def test_fields_of_json_are_columns(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     with vault.store as store:
@@ -274,7 +293,7 @@ def test_fields_of_json_are_columns(tmp_path: Path) -> None:
     assert "generation=2/" in statements
 
 
-def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path) -> None:
+def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "objects").mkdir()
     vault = Vault(tmp_path, f"file://{tmp_path}/objects")
     vault.make(events=40, largest=500)
@@ -287,6 +306,18 @@ def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path) -> None:
     found = table.scan().to_arrow()
     assert sorted(found["pointer"].to_pylist()) == sorted(str(pointer) for pointer, _ in vault.events())
     assert sorted(set(found["generation"].to_pylist())) == [1, 2]
+    # a generation of which nothing was left when it was read
+    vault.add(b"lost")
+
+    def write(task: FileTask) -> WrittenFile:
+        truncate(vault, 10**6)
+        return write_file(task)
+
+    monkeypatch.setattr(lake.run, "write_file", write)
+    report = hand_off(vault, catalog=catalog, target_size=None)
+    assert (report.registered, report.events) == ((3,), 0)
+    assert report.gaps
+    assert len(table.refresh().scan().to_arrow()) == len(found)
 
 
 def test_a_dry_run_writes_nothing(vault: Vault) -> None:
