@@ -171,10 +171,7 @@ def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
     for gap in plan.gaps:
         gone[gap.segment] = max(gap.end, gone.get(gap.segment, 0))
     ranges = {
-        one.name: tuple(
-            (span.low, span.high) for span in spans_of(max(one.start, gone.get(one.name, 0)), one.end, plan.range_size)
-        )
-        for one in plan.segments
+        one.name: _spans(max(one.start, gone.get(one.name, 0)), one.end, plan.range_size) for one in plan.segments
     }
     ranges = {name: bounds for name, bounds in ranges.items() if bounds}
     manifest = Manifest(
@@ -203,6 +200,13 @@ def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
         tool=tool,
     )
     return TablePlan(after=after, manifest=_with(manifest, ranges, plan.gaps), ranges=ranges, events=None)
+
+
+def _spans(start: int, end: int, size: int) -> Bounds:
+    """Where ranges may begin: at the multiples of a size; nowhere in between if all is no more than one."""
+    if end - start <= size:
+        return ((start, end),) if start < end else ()
+    return tuple((span.low, span.high) for span in spans_of(start, end, size))
 
 
 def _with(manifest: Manifest, ranges: Mapping[str, Bounds], gaps: Sequence[GapEntry]) -> Manifest:

@@ -87,10 +87,10 @@ def lake(pravega: PravegaServer, minio: S3Server, tmp_path: Path, monkeypatch: p
         yield Lake(store, uri, name, root, f"sql:sqlite:///{tmp_path}/catalog.db", dict(minio.environment()))
 
 
-@pytest.mark.spark
-def test_a_stream_becomes_a_table(lake: Lake) -> None:
+@pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=[pytest.mark.spark, pytest.mark.long])])
+def test_a_stream_becomes_a_table(lake: Lake, master: str) -> None:
     lake.add(6000)
-    first = lake.hand_off("local[2]", decode="json", target_size=TARGET)
+    first = lake.hand_off(master, decode="json", target_size=TARGET)
     assert (first.added, first.registered, first.undecoded) == ((1,), (1,), 0)
     assert first.files > 4
     assert lake.is_whole()

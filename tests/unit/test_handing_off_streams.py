@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +14,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import lake.run
 from cutting.planning import TRUNCATED_BEFORE
+from cutting.ranges import FindTask
 from cutting.reading import TRUNCATED
+from cutting.spans import Span
+from lake.sources import StreamSource
 from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
 from objectstore.store import ObjectStore
 from problems import Conflict, Failed, Problem, Usage
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.uri import parse_stream
 from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
 from streamvault.reports import HandoffReport
@@ -95,6 +100,12 @@ def test_every_event_is_a_row(vault: Vault) -> None:
         assert restored(vault) == (digest_of(store, NAME), shape_of(store, NAME)["epochs"])
 
 
+def test_tasks_travel() -> None:
+    address, name = parse_stream("local:///folder/scope/stream")
+    for task in (StreamSource(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
+        assert pickle.loads(pickle.dumps(task)) == task
+
+
 def test_payloads_that_look_like_events(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     with vault.store as store:
@@ -108,8 +119,10 @@ def test_payloads_that_look_like_events(tmp_path: Path) -> None:
     assert len(table_keys(vault.root)) > 20
 
 
-def test_each_run_adds_what_is_new(vault: Vault) -> None:
+def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
+    # what of a segment is no more than a file is not read to find boundaries
+    monkeypatch.setattr("lake.from_stream.find_range", None)
     before = contents(vault.root)
     vault.add(b"before the scale")
     scale(vault)
@@ -154,7 +167,7 @@ def test_killed_before_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     died = 0
     for writes in range(40):
         vault = Vault(tmp_path / str(writes))
-        vault.make(events=60, largest=300)
+        vault.make(events=40, largest=200)
         revive = dying(monkeypatch, vault.root, writes)
         try:
             hand_off(vault, target_size=1024)
