@@ -61,7 +61,6 @@ class IcebergTables:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
         said = {NEWEST: str(number), FINGERPRINT: fingerprint(generation)}
-        files = list(place.files(generation))
         unknown: Exception | None = None
         with self._told(place):
             for _ in range(ATTEMPTS):
@@ -71,6 +70,7 @@ class IcebergTables:
                     _check_same(table, place, generation, newest)
                     # an attempt whose end was not known may have been ours
                     return unknown is not None
+                files = list(place.files(generation))
                 try:
                     with table.transaction() as change:
                         if files:
