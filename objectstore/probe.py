@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from objectstore.errors import AccessDenied, AlreadyExists, UnorderedListing
 from objectstore.store import ObjectStore
 
-__all__ = ["ServerCheck", "check_server"]
+__all__ = ["ServerCheck", "check_server", "fit_server"]
 
 _NAMES = ("0", "0-0", "0.0", "00", "A", "_", "a")
 """In byte order; most other orders disagree somewhere."""
@@ -31,10 +31,9 @@ class ServerCheck:
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that the server does not do; empty if all is well."""
+        alone = "do not run two exports of a stream at once, or two handoffs"
         said = {
-            "the server overwrites objects in spite of If-None-Match: do not run two exports of a stream at once": (
-                self.create_only
-            ),
+            f"the server overwrites objects in spite of If-None-Match: {alone}": self.create_only,
             "the server does not list keys in the order of their bytes: it cannot hold an archive": self.ordered,
         }
         return tuple(text for text, fine in said.items() if not fine)
@@ -59,6 +58,22 @@ def check_server(store: ObjectStore, prefix: str = "") -> ServerCheck:
         ordered=_is_listed(store, folder, keys),
         deletes=_deletes(store, keys),
     )
+
+
+def fit_server(store: ObjectStore, prefix: str) -> tuple[str, ...]:
+    """Probe a server before anything is kept there; returns what it does not do, a line each.
+
+    Raises:
+        UnorderedListing: nothing can be kept there. ObjectStoreError: as `check_server`.
+    """
+    found = check_server(store, prefix)
+    if not found.ordered:
+        raise UnorderedListing(
+            "the server does not list keys in the order of their bytes",
+            where=store.uri,
+            todo="It cannot hold an archive; use another server.",
+        )
+    return found.warnings
 
 
 def _refuses(store: ObjectStore, key: str) -> bool:

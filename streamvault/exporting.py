@@ -16,8 +16,7 @@ from exporter.tidy import tidy_up
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from manifests.plan import Plan, find_plan
-from objectstore.errors import UnorderedListing
-from objectstore.probe import check_server
+from objectstore.probe import fit_server
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.masters import Master
@@ -172,7 +171,7 @@ def export_next(
         planned = settle_plan(archive, store, wanted)
         warnings = _warnings(planned, wanted)
         if planned.newest is None and not planned.adopted:
-            warnings += _probe(archive)
+            warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
         if planned.plan is not None and planned.plan.layout == "chunks":
@@ -232,22 +231,6 @@ def _wanted(
         compression=compress,
         range_size=range_size,
     )
-
-
-def _probe(archive: Archive) -> tuple[str, ...]:
-    """What a new archive's server does not do, though an archive relies on it.
-
-    Raises:
-        UnorderedListing: it cannot hold an archive.
-    """
-    found = check_server(archive.store, archive.prefix)
-    if not found.ordered:
-        raise UnorderedListing(
-            "the server does not list keys in the order of their bytes",
-            where=archive.store.uri,
-            todo="It cannot hold an archive; use another server.",
-        )
-    return found.warnings
 
 
 def _warnings(planned: Planned, wanted: Wanted) -> list[str]:

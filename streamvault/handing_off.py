@@ -16,6 +16,7 @@ from lake.plan import TablePlan
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
 from manifests.model import Manifest
 from objectstore.keys import archive_prefix, segment_name
+from objectstore.probe import fit_server
 from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
@@ -98,9 +99,12 @@ def handoff_archive(
         if dry_run:
             return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
         done, start_seconds = HandedOff(), 0.0
+        probed: tuple[str, ...] = ()
         todo = next(plans_of(handoff), None)
         if todo is not None:
             fix_options(target.open(), archive_prefix(options.scope, options.stream), options)
+            if isinstance(origin, StreamOrigin) and not place.archive.generations():
+                probed = fit_server(place.archive.store, place.archive.prefix)
             with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
                 done = hand_off(handoff, runner, progress)
                 start_seconds = runner.start_seconds
@@ -108,7 +112,7 @@ def handoff_archive(
         segments = 0 if raw_table is None else _register_raw(raw_table)
     progress.end()
     gaps = _gaps(done.manifests) if isinstance(origin, StreamOrigin) else ()
-    told = [f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
+    told = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
     for warning in told:
         progress.warn(warning)
     report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)

@@ -11,7 +11,7 @@ from objectstore.errors import UnorderedListing
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectInfo
 from sparkrun.progress import Progress
-from streamvault import export_stream
+from streamvault import export_stream, handoff_archive
 from tests.unit.small_archives import Vault, data_keys
 
 
@@ -63,3 +63,16 @@ def test_one_that_overwrites_is_told_of_once(vault: Vault, monkeypatch: pytest.M
     assert "do not run two exports" in told[0]
     vault.add(b"more")
     assert export(vault) == []
+
+
+def test_a_table_of_a_stream_is_told_of_it_too(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        self._backend.put(self._base + key, data, mode="overwrite")
+
+    monkeypatch.setattr(ObstoreStore, "put", overwrite)
+    told = Told()
+    report = handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told)
+    assert report.warnings == tuple(told.warnings)
+    assert len(told.warnings) == 1
+    vault.add(b"more")
+    assert handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told).warnings == ()
