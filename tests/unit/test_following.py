@@ -34,7 +34,7 @@ from streamvault.passing import Endurance
 from streamvault.runs import FACTOR, choose_runs, choose_tiers
 from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import NAME, Vault, archive_of
+from tests.unit.small_archives import NAME, Vault, archive_of, contents
 
 RANGE_SIZE = 8 * 1024
 
@@ -271,6 +271,21 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
 
 def generations(notes: Notes) -> list[str]:
     return [line.partition(":")[0] for line in notes.lines if line.startswith("generation ")]
+
+
+def test_a_generation_counts_though_its_work_files_could_not_be_removed(
+    vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(_: object, first: ObjectStoreUnavailable, __: object) -> None:
+        raise first
+
+    monkeypatch.setattr(retrying.RetryingStore, "_again", at_once)
+    failing = away(ObstoreStore, "delete", 1, UNREACHABLE, at=2)  # the first is of what probes a new archive's server
+    report = follow(vault, idle=0.01)
+    assert failing.failed == 1
+    assert (report.made, report.generation) == (1, 1)
+    assert report.events > 0
+    assert not [key for key in contents(vault.root) if "/_work/" in key], "the next round removes them"
 
 
 def test_an_outage_is_told_once_a_minute(vault: Vault, away: Callable[..., Away]) -> None:
