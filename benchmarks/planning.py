@@ -201,22 +201,4 @@ def _manifest(plan: Plan, rows: Sequence[RangeRow]) -> Manifest:
         )
         for planned in plan.segments
     ]
-    return Manifest(
-        format=1,
-        generation=1,
-        created=plan.created,
-        scope=plan.scope,
-        stream=plan.stream,
-        layout=plan.layout,
-        configuration=plan.configuration,
-        epochs=plan.epochs,
-        from_=plan.from_,
-        to=plan.to,
-        segments=tuple(entries),
-        gaps=(),
-        events=sum(row.events for row in rows),
-        bytes=sum(row.end - row.start for row in rows),
-        range_size=plan.range_size,
-        sealed=plan.sealed,
-        tool="benchmark",
-    )
+    return plan.manifest(entries, (), "benchmark")

@@ -16,9 +16,9 @@ from manifests.archive import Archive
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange, Piece, leave_row
+from objectstore.access import S3Access, StaticKeys
 from objectstore.keys import manifest_key, ranges_key
 from objectstore.layouts import open_layout
-from objectstore.s3 import S3Access, StaticKeys
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 

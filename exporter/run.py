@@ -19,8 +19,9 @@ from manifests.range_row import RangeRow, segment_digest
 from manifests.rows import FinishedRange, Piece, find_rows
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import Runner, open_runner
+from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut
 from streamstore.model import SegmentId
 from streamstore.uri import StoreAddress
@@ -177,7 +178,7 @@ class ExportRun:
         )
 
     def _manifest(self) -> tuple[Manifest, list[RangeRow]]:
-        plan, entries, gaps, rows = self._plan, [], [], []
+        entries, gaps, rows = [], [], []
         for segment, chain in self._chains.items():
             planned = self._segments[segment]
             held = [_row(segment, piece) for piece in chain.pieces()]
@@ -187,27 +188,7 @@ class ExportRun:
                 GapEntry(segment=planned.name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
             ]
             rows += held
-        manifest = Manifest(
-            format=1,
-            generation=plan.generation,
-            created=plan.created,
-            scope=plan.scope,
-            stream=plan.stream,
-            layout=plan.layout,
-            compression=plan.compression,
-            configuration=plan.configuration,
-            epochs=plan.epochs,
-            from_=plan.from_,
-            to=plan.to,
-            segments=tuple(entries),
-            gaps=tuple(gaps),
-            events=sum(entry.events for entry in entries),
-            bytes=sum(entry.bytes for entry in entries),
-            range_size=plan.range_size,
-            sealed=plan.sealed,
-            tool=self._tool,
-        )
-        return manifest, rows
+        return self._plan.manifest(entries, gaps, self._tool), rows
 
 
 def _row(segment: SegmentId, piece: Piece) -> RangeRow:

@@ -174,31 +174,11 @@ def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
         one.name: _spans(max(one.start, gone.get(one.name, 0)), one.end, plan.range_size) for one in plan.segments
     }
     ranges = {name: bounds for name, bounds in ranges.items() if bounds}
-    manifest = Manifest(
-        format=1,
-        generation=plan.generation,
-        created=plan.created,
-        scope=plan.scope,
-        stream=plan.stream,
-        layout=plan.layout,
-        compression=plan.compression,
-        configuration=plan.configuration,
-        epochs=plan.epochs,
-        from_=plan.from_,
-        to=plan.to,
-        segments=tuple(
-            SegmentEntry(
-                name=one.name, start=one.start, end=one.end, sealed=one.sealed, events=0, bytes=0, digest=UNKNOWN
-            )
-            for one in plan.segments
-        ),
-        gaps=plan.gaps,
-        events=0,
-        bytes=0,
-        range_size=plan.range_size,
-        sealed=plan.sealed,
-        tool=tool,
+    entries = (
+        SegmentEntry(name=one.name, start=one.start, end=one.end, sealed=one.sealed, events=0, bytes=0, digest=UNKNOWN)
+        for one in plan.segments
     )
+    manifest = plan.manifest(entries, plan.gaps, tool)
     return TablePlan(after=after, manifest=_with(manifest, ranges, plan.gaps), ranges=ranges, events=None)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from lake.options import TableOptions
 from manifests.archive import Archive
 from manifests.history import Generation
+from objectstore.access import S3Access
 from objectstore.keys import table_file_key, table_files
 from objectstore.layouts.table import file_of
-from objectstore.s3 import S3Access
 
 __all__ = ["TablePlace", "fingerprint"]
 

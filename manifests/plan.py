@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from manifests.entries import GapEntry, Model, Offset, SegmentName
+from manifests.entries import GapEntry, Model, Offset, SegmentEntry, SegmentName
 from manifests.jsonfile import decode
-from manifests.model import GenerationModel
+from manifests.model import GenerationModel, Manifest
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import plan_key, work_folder
 from objectstore.store import ObjectStore
@@ -41,6 +42,27 @@ class Plan(GenerationModel):
     def bytes(self) -> int:
         """Segment bytes between the cuts."""
         return sum(segment.end - segment.start for segment in self.segments)
+
+    def manifest(self, segments: Iterable[SegmentEntry], gaps: Iterable[GapEntry], tool: str) -> Manifest:
+        """The manifest of a generation that was made by this plan.
+
+        Args:
+            segments: what it holds of each planned segment.
+            gaps: the plan's own, and those found since.
+            tool: name and version of what made it.
+        """
+        planned = {name: getattr(self, name) for name in GenerationModel.model_fields}
+        held = tuple(segments)
+        return Manifest(
+            **planned,
+            segments=held,
+            gaps=tuple(gaps),
+            events=sum(one.events for one in held),
+            bytes=sum(one.bytes for one in held),
+            range_size=self.range_size,
+            sealed=self.sealed,
+            tool=tool,
+        )
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -15,13 +15,11 @@ from botocore.exceptions import BotoCoreError
 from botocore.loaders import Loader, create_loader
 from obstore.auth.boto3 import Boto3CredentialProvider
 
+from objectstore.access import S3Access, StaticKeys
 from objectstore.errors import AccessDenied, ObjectStoreError
-from objectstore.s3 import S3Access, StaticKeys
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
-
-    from objectstore.uri import RootAddress
 
 __all__ = ["open_client", "renewed_credentials", "resolve_access"]
 
@@ -61,16 +59,13 @@ def resolve_access(bucket: str) -> S3Access:
     )
 
 
-def open_client(address: RootAddress) -> Any:
-    """A botocore client for what obstore cannot ask; for a resolved address on S3.
+def open_client(access: S3Access) -> Any:
+    """A botocore client for what obstore cannot ask.
 
     Raises:
         AccessDenied: there are no credentials.
         ObjectStoreError: the AWS configuration cannot be used.
     """
-    access = address.access
-    if access is None:
-        raise ValueError("an address is resolved before it is opened")
     try:
         session = _session(access.profile)
         if access.keys is None:

@@ -63,7 +63,7 @@ class ColdStorage:
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
         self.uri = address.uri
-        self._client = open_client(address) if client is None and address.access is not None else client
+        self._client = open_client(address.access) if client is None and address.access is not None else client
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
         """The objects of a folder between two keys, in order; a page of 1,000 is held at a time.

@@ -116,10 +116,10 @@ def open_locks(address: RootAddress) -> ObjectLocks | None:
     Raises:
         AccessDenied: the bucket's configuration may not be read. ObjectStoreError: the server cannot be asked.
     """
-    if address.scheme != "s3":
+    access = address.resolve().access
+    if access is None:
         return None
-    address = address.resolve()
-    client = open_client(address)
+    client = open_client(access)
     try:
         answer = client.get_object_lock_configuration(Bucket=address.place)
     except (ClientError, BotoCoreError) as error:

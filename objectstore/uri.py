@@ -12,12 +12,13 @@ from urllib.parse import quote, unquote
 
 from obstore.store import MemoryStore
 
+from objectstore.access import S3Access
 from objectstore.errors import InvalidRoot
 from objectstore.folder import FolderStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.paths import is_path
 from objectstore.retrying import RetryingStore
-from objectstore.s3 import S3Access, open_bucket
+from objectstore.s3 import open_bucket
 from objectstore.store import ObjectStore
 
 __all__ = ["RETRY_SECONDS", "RootAddress"]

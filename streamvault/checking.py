@@ -27,8 +27,9 @@ from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.uri import RootAddress
 from problems import Usage
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import Runner, open_runner
+from sparkrun.runner import Runner
 from streamstore.model import StreamName
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import CheckReport

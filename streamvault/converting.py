@@ -11,8 +11,8 @@ from manifests.model import Compression, Layout
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.masters import Master
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
 from streamstore.model import StreamName
 from streamvault.layouts import check_layout
 from streamvault.preload import TASK_MODULES

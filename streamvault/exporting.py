@@ -20,8 +20,9 @@ from objectstore.probe import fit_server
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.masters import Master
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import Runner, open_runner
+from sparkrun.runner import Runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream

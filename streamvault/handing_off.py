@@ -19,8 +19,8 @@ from objectstore.keys import archive_prefix, segment_name
 from objectstore.probe import fit_server
 from problems import Usage
 from sparkrun.masters import Master
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
 from streamvault.preload import TABLE_MODULES
 from streamvault.reports import GapReport, HandoffReport
 from streamvault.requests import cost_of_handoff

@@ -21,8 +21,8 @@ from objectstore.keys import TABLES
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Damaged, Usage
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
 from streamstore.model import StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream

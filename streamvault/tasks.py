@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
-from sparkrun.runner import Runner, open_runner
+from sparkrun.opening import open_runner
+from sparkrun.runner import Runner
 from streamvault.preload import TASK_MODULES
 
 __all__ = ["Tasks"]

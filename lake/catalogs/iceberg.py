@@ -23,7 +23,7 @@ from lake.options import GENERATION
 from lake.place import TablePlace, fingerprint
 from manifests.entries import one_line
 from manifests.history import Generation
-from objectstore.s3 import S3Access
+from objectstore.access import S3Access
 from problems import Conflict, Problem
 
 __all__ = ["IcebergTables"]

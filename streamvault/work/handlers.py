@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
 from streamvault.importing import import_stream
 from streamvault.preload import TASK_MODULES
 from streamvault.work.deletions import delete

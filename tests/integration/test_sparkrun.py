@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from sparkrun.errors import SparkFailed, TaskFailed
-from sparkrun.runner import Runner, open_runner
+from sparkrun.opening import open_runner
+from sparkrun.runner import Runner
 from streamstore.errors import SegmentTruncated
 from tests.servers.spark_cluster import SparkCluster
 
@@ -82,7 +83,7 @@ def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
         script = f"""
 from problems import Problem
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 try:
     with open_runner("{master}"):
         pass
@@ -187,7 +188,7 @@ def test_several_runs_at_once(runner: Runner) -> None:
 # Programs of their own, to be interrupted and killed.
 PROGRAM = """
 import json, logging, sys, time
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 logging.basicConfig(level=logging.WARNING)
 
@@ -300,7 +301,7 @@ def test_spark_whose_process_is_killed_is_one_line(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading, time
 from problems import Problem
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 import psutil
 
 if __name__ == "__main__":
@@ -322,7 +323,7 @@ if __name__ == "__main__":
 # Tasks that begin before Spark is there.
 BEGINNING = """
 import json, logging, os, sys, time
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 logging.basicConfig(level=logging.WARNING)
 
@@ -370,7 +371,7 @@ def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
 # On a cluster. What runs there must not need this module, so it is part of a program of its own.
 ON_CLUSTER = """
 import json, os, sys, time
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 def where(number):
     import manifests.model

@@ -80,7 +80,7 @@ def test_every_option_of_the_command_line_is_there(operator: type[CommandOperato
     command = next(command.callback for command in app.registered_commands if command.name == verb)
     assert command is not None
     options = set(command.__annotations__) - {"master", "dry_run", "as_json", "log_level", "return"}
-    options -= {"follow", "idle", "lasting", "every"}  # a task ends; who follows a stream is a service
+    options -= {"follow", "idle", "lasting", "every", "retry_for"}  # a task ends; who follows a stream is a service
     options -= {"again"}  # always given
     options = {"deletions" if option == "queue" else option for option in options}  # Airflow has a queue of its own
     assert options <= set(operator.template_fields)

@@ -23,8 +23,8 @@ from objectstore import retrying
 from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from objectstore.obstore_store import ObstoreStore
 from problems import Damaged, Problem, Usage
+from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from sparkrun.runner import open_runner
 from streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamstore.local import LocalStore
 from streamstore.model import StreamName

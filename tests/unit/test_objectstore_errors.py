@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from objectstore.access import S3Access, StaticKeys
 from objectstore.errors import (
     AccessDenied,
     AlreadyExists,
@@ -22,7 +23,7 @@ from objectstore.errors import (
     WrongSize,
 )
 from objectstore.obstore_store import ObstoreStore
-from objectstore.s3 import S3Access, StaticKeys, open_bucket
+from objectstore.s3 import open_bucket
 from objectstore.store import ObjectStore
 from problems import Problem
 

@@ -19,7 +19,7 @@ from sparkrun.errors import InvalidMaster, SparkFailed, TaskFailed
 from sparkrun.failures import last_line
 from sparkrun.inline import InlineRunner
 from sparkrun.masters import Master
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 
 def square(number: int) -> int:

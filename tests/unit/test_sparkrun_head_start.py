@@ -15,7 +15,7 @@ from sparkrun.errors import NoJava, SparkFailed
 from sparkrun.head_start import MOST_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
 from sparkrun.inline import InlineRunner
 from sparkrun.masters import Master
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 WAIT_SECONDS = 30.0
 

