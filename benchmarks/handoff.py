@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import pyarrow.fs
 
 from benchmarks.lake_tables import SCHEMA, Readings, rows_in_memory, write_by_hand
-from benchmarks.measuring import Arm, Measured, interleave, ratio, say, spread
+from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, say, spread
 from benchmarks.product import run_command
 from benchmarks.results import Results
 from benchmarks.setting import Setting, open_setting
@@ -23,7 +25,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "a table's writing and queries beside pyarrow's"
 SEGMENTS = 4
 OURS, BY_HAND = "**streamvault handoff**", "pyarrow, from rows in memory"
-TABLES = {OURS: "own.lake.json_0", BY_HAND: "own.lake.by_hand"}
+BARE = "our files, without the partition"
+TABLES = {BY_HAND: "own.lake.by_hand", OURS: "own.lake.json_0", BARE: "own.lake.bare"}
 QUERIES = {
     "count": "SELECT count(*) FROM {}",
     "group by": "SELECT country, count(*), sum(id), avg(x) FROM {} GROUP BY 1",
@@ -135,30 +138,55 @@ def _queries(
         f"CREATE TABLE own.lake.by_hand ({columns}) "
         f"WITH (format = 'PARQUET', external_location = 's3://{setting.bucket}/by-hand/0/')"
     )
-    # both are registered alike, so that no catalog's time is in the difference
     for statement in filter(str.strip, statements.split(";\n")):
         trino.query(statement, "own")
+    # our files as the other table is registered, which has no partitions that the metastore would be asked for
+    folder = f"{setting.root_uri('vault')}/{setting.stream('readings')}/table/json_0/generation=1/"
+    trino.query(
+        f"CREATE TABLE own.lake.bare (LIKE own.lake.json_0) WITH (format = 'PARQUET', external_location = '{folder}')"
+    )
     lines, figures = [], {}
     for name, sql in QUERIES.items():
         answers: dict[str, object] = {}
+        planned: dict[str, list[float]] = {of: [] for of in TABLES.values()}
 
-        def ask(of: str, sql: str = sql, answers: dict[str, object] = answers) -> Measured:
+        def ask(
+            of: str,
+            _repeat: int,
+            *,
+            sql: str = sql,
+            answers: dict[str, object] = answers,
+            planned: dict[str, list[float]] = planned,
+        ) -> Measured:
             began = time.monotonic()
             answers[of] = sorted(map(str, trino.query(sql.format(of))))
-            return Measured(readings.events, 0, time.monotonic() - began)
+            took = time.monotonic() - began
+            planned[of].append(trino.planning_seconds() * 1000)
+            return Measured(readings.events, 0, took)
 
-        arms = [Arm(BY_HAND, lambda _: ask(TABLES[BY_HAND])), Arm(OURS, lambda _: ask(TABLES[OURS]))]
-        interleave(arms, 2, _at_once)  # what is compiled and cached is so for both
+        arms = [Arm(arm, partial(ask, of)) for arm, of in TABLES.items()]
+        interleave(arms, 2, _at_once)  # what is compiled and cached is so for all
+        for held in planned.values():
+            held.clear()
         found = interleave(arms, max(repeats, 1) * 3, _at_once)
-        if answers[TABLES[BY_HAND]] != answers[TABLES[OURS]]:
+        if any(answer != answers[TABLES[BY_HAND]] for answer in answers.values()):
             raise RuntimeError(f"the tables answer differently: {answers}")
-        times = spread([one.seconds / two.seconds for one, two in zip(found[OURS], found[BY_HAND], strict=True)])
-        seconds = {of: spread([one.seconds for one in found[of]]) for of in found}
-        lines.append((name, spread_text(times, 2), *(spread_text(seconds[of], 2) for of in (OURS, BY_HAND))))
+        times = [spread_text(_times(found[arm], found[BY_HAND]), 2) for arm in (OURS, BARE)]
+        seconds = [spread_text(spread([one.seconds for one in found[arm]]), 2) for arm in (OURS, BY_HAND)]
+        planning = " / ".join(f"{spread(planned[TABLES[arm]]).median:.0f}" for arm in (OURS, BARE, BY_HAND))
+        lines.append((name, *times, *seconds, planning))
         figures[name] = {of: [one.seconds for one in found[of]] for of in found}
     title = f"Trino on {readings.events:,} events"
-    heads = (title, "our table's time, of the other's", "our table (s)", "made by hand (s)")
+    heads = (
+        *(title, "our table's time, of the other's", f"{BARE}, of the other's"),
+        *("our table (s)", "made by hand (s)", "planning of all three (ms)"),
+    )
     results.add(title, table(heads, lines), figures)
+
+
+def _times(found: Sequence[Measured], others: Sequence[Measured]) -> Spread:
+    """How many times as long as the other run of the same repeat."""
+    return spread([one.seconds / other.seconds for one, other in zip(found, others, strict=True)])
 
 
 def _at_once() -> None:

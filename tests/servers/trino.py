@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 import urllib.error
@@ -46,6 +47,7 @@ class TrinoServer:
         self._folder: Path | None = None
         self._process: ServerProcess | None = None
         self._port = 0
+        self._latest = ""
 
     def __enter__(self) -> Self:
         java, files = trino_java(), trino_files() / "server"
@@ -88,6 +90,7 @@ class TrinoServer:
         """
         headers = {"X-Trino-User": "test", "X-Trino-Catalog": catalog, "X-Trino-Time-Zone": "UTC"}
         answer = self._ask(urllib.request.Request(f"{self.uri}/v1/statement", sql.encode(), headers))
+        self._latest = answer["id"]
         rows: list[list[Any]] = []
         deadline = time.monotonic() + QUERY_TIMEOUT
         while True:
@@ -99,6 +102,13 @@ class TrinoServer:
             if time.monotonic() > deadline:
                 raise TrinoFailed(f"no answer within {QUERY_TIMEOUT:.0f} s")
             answer = self._ask(urllib.request.Request(answer["nextUri"], headers=headers))
+
+    def planning_seconds(self) -> float:
+        """How long the newest query was planned, which is when the metastore is asked."""
+        request = urllib.request.Request(f"{self.uri}/v1/query/{self._latest}", headers={"X-Trino-User": "test"})
+        text = self._ask(request)["queryStats"]["planningTime"]
+        number, unit = re.fullmatch(r"([0-9.]+)(ns|us|ms|s|m)", text).groups()  # type: ignore[union-attr]
+        return float(number) * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}[unit]
 
     def add_rest_catalog(self, name: str, uri: str) -> None:
         """Know the Iceberg tables of a REST catalog, as those of the catalog `name`."""
