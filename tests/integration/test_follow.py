@@ -149,7 +149,7 @@ def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], 
     with started(*command, environment=environment) as running:
         assert wait_until(lambda: archive.generations() == [1], running)
         # one append: of several, the follower might archive some and be interrupted before the rest
-        append_events(store, name, store.describe(name).epochs[-1].segments[0], [b"more"])
+        append_events(store, name, next(iter(store.describe(name).epochs[-1].segments)), [b"more"])
         assert wait_until(lambda: archive.generations() == [1, 2], running)
         running.send(signal.SIGTERM)
         ended = running.ended(60)
