@@ -60,6 +60,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lake-events", type=int, default=50_000, metavar="N", help="how many events the tables of tests have"
     )
     parser.addoption(
+        "--round-trip-events",
+        type=int,
+        default=50_000,
+        metavar="N",
+        help="how many events go both ways on real servers",
+    )
+    parser.addoption(
         "--lake-kills", type=int, default=1, metavar="N", help="kill a handoff at N random moments, for each format"
     )
 

@@ -249,6 +249,7 @@ print(events.count(), spark.read.format("streamvault").load(archive).count())
 """
 
 
+@pytest.mark.long
 def test_workers_that_do_not_have_the_code(
     minio: S3Server,
     spark_cluster: SparkCluster,
