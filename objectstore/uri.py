@@ -21,7 +21,7 @@ from objectstore.retrying import RetryingStore
 from objectstore.s3 import open_bucket
 from objectstore.store import ObjectStore
 
-__all__ = ["RETRY_SECONDS", "RootAddress"]
+__all__ = ["RETRY_SECONDS", "RootAddress", "forget_memory"]
 
 RETRY_SECONDS = 60.0
 """How long a request is tried again while the server is busy or away."""
@@ -120,6 +120,12 @@ class RootAddress:
             AccessDenied: there are no credentials.
         """
         return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
+
+
+def forget_memory() -> None:
+    """Drop all that was put below ``memory`` roots, for tests: a table's file there keeps a descriptor each."""
+    _open.cache_clear()
+    _MEMORY.clear()
 
 
 @lru_cache(maxsize=16)

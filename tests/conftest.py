@@ -19,6 +19,7 @@ from typing import NoReturn, TypeVar
 import pytest
 from hypothesis import settings
 
+from objectstore.uri import forget_memory
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
@@ -128,6 +129,12 @@ def absent(name: str, reason: str) -> NoReturn:
     if is_required(name, os.environ):
         pytest.fail(f"{name} is required and can't be had: {reason}", pytrace=False)
     pytest.skip(f"{name} can't be had: {reason}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_lies_in_memory_ends_with_its_module() -> Iterator[None]:
+    yield
+    forget_memory()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import random
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -119,7 +119,9 @@ def test_killed_writers_lose_nothing_and_tear_nothing(tmp_path: Path, request: p
         writers = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE) for n in range(WRITERS)]
         for writer in writers:
             assert writer.stdout is not None
-            assert select.select([writer.stdout], [], [], 60)[0], "the writer says nothing"  # it has begun
+            with selectors.DefaultSelector() as begun:
+                begun.register(writer.stdout, selectors.EVENT_READ)
+                assert begun.select(60), "the writer says nothing"
         time.sleep(rng.uniform(0.0, 0.15))
         for writer in writers:
             assert writer.poll() is None, "the writer failed"
