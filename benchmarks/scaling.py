@@ -29,7 +29,11 @@ HELP = "chunks of longer streams, by one task and two, and resumed with 99 % don
 MB = 1_000_000
 MIB = 1024 * 1024
 SIZE = 1024
-RESUME_RANGE = 8 * MIB
+RESUME_RANGE = 5 * MIB
+UNDONE = 0.01
+"""The share of a generation that a resume has still to do, at least."""
+
+PARTS = ("lengths", "tasks", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", type=int, nargs="+", default=(100 * MB, 1000 * MB, 4000 * MB), metavar="BYTES", help="streams"
     )
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="of one task beside two, and of the resume (3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
     parser.add_argument("--quick", action="store_true", help="20 and 80 MB, one repeat: whether it runs")
@@ -48,10 +53,13 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
     with open_setting(arguments.s3, heap="4g" if arguments.quick else "12g") as setting:
         results.describe(setting.describe())
-        _lengths(setting, arguments.stream, results)
         length = 80 * MB if arguments.quick else 1000 * MB
-        _tasks(setting, length, arguments.repeats, results)
-        _resume(setting, length, arguments.repeats, results)
+        if "lengths" in arguments.part:
+            _lengths(setting, arguments.stream, results)
+        if "tasks" in arguments.part:
+            _tasks(setting, length, arguments.repeats, results)
+        if "resume" in arguments.part:
+            _resume(setting, length, arguments.repeats, results)
 
 
 def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
@@ -144,19 +152,20 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
 
 
 def _undo(archive: Archive) -> float:
-    """Make of a finished generation one that was killed with a range to go; returns the share that is done."""
+    """Make of a finished generation one that was killed with a range or two to go; returns the share that is done."""
     generation = archive.load(1)
     create_plan(archive.store, archive.prefix, plan_of(generation.manifest))
     rows = [row for segment in generation.rows.values() for row in segment]
-    for row in rows[:-1]:
+    undone, layout = 0, open_layout("chunks")
+    while undone < generation.manifest.bytes * UNDONE:
+        last = rows.pop()
+        undone += last.end - last.start
+        layout.remove_all(archive.store, archive.prefix, last.segment.epoch, last.segment.number, last.start, last.end)
+    for row in rows:
         leave_row(archive.store, archive.prefix, 1, row.segment, _finished(row))
-    last = rows[-1]
-    open_layout("chunks").remove_all(
-        archive.store, archive.prefix, last.segment.epoch, last.segment.number, last.start, last.end
-    )
     archive.store.delete([archive.prefix + manifest_key(1)])
     archive.store.delete([archive.prefix + ranges_key(1)])
-    return 1 - (last.end - last.start) / generation.manifest.bytes
+    return 1 - undone / generation.manifest.bytes
 
 
 def _finished(row: RangeRow) -> FinishedRange:
