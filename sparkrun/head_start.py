@@ -64,7 +64,8 @@ def head_start_seconds() -> float:
 class HeadStartRunner(Runner):
     """Runs tasks in threads, and on Spark when they last; a context manager.
 
-    If Spark cannot be started then, a warning says so, and threads do it all.
+    Runners with the same master share the Spark that one of them started; it is stopped when the last of them ends. If
+    it cannot be started, a warning says so, and threads do it all.
 
     Args:
         master: Spark on this machine.
@@ -73,43 +74,51 @@ class HeadStartRunner(Runner):
     """
 
     def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
+        self._master = master
+        self._preload = preload
         self._threads = min(master.threads, MOST_THREADS)
         self._seconds = seconds
-        self._lock = threading.Lock()
-        self._spark = _Spark(master, preload)
+        self._spark: _Spark | None = None
 
     def __enter__(self) -> Self:
+        self._spark = _acquire(self._master, self._preload)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._spark.stop()
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            _release(spark)
 
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
-        if self._spark.runner is not None:
-            yield from self._spark.runner.run(function, specs)
+        spark = self._spark
+        if spark is None:
+            raise RuntimeError("the runner is closed")
+        if spark.runner is not None:
+            yield from spark.runner.run(function, specs)
             return
         deadline = time.monotonic() + self._seconds
         job: SparkJob | None = None
-        try:
-            with ThreadTasks(function, specs, self._threads) as tasks:
-                for _ in specs:
-                    result = None
-                    while result is None:
-                        if job is None and tasks.unbegun and time.monotonic() >= deadline:
-                            job = self._hand_over(function, tasks)
-                        try:
-                            result = tasks.next_result(POLL_SECONDS)
-                        except TimeoutError:
-                            continue
+        left = len(specs)
+        with ThreadTasks(function, specs, self._threads) as tasks:
+            try:
+                while left:
+                    if job is None and tasks.unbegun and time.monotonic() >= deadline:
+                        job = self._hand_over(spark, function, tasks)
+                    try:
+                        result = tasks.next_result(POLL_SECONDS)
+                    except TimeoutError:
+                        continue
+                    left -= 1
                     yield result
-        finally:
-            if job is not None:
-                job.cancel()
+            finally:
+                if job is not None:
+                    job.cancel()
 
-    def _hand_over(self, function: Callable[[S], R], tasks: ThreadTasks[S, R]) -> SparkJob | None:
+    @staticmethod
+    def _hand_over(place: _Spark, function: Callable[[S], R], tasks: ThreadTasks[S, R]) -> SparkJob | None:
         """Have Spark do what has not begun; None as long as it is not there."""
-        spark = self._spark.wanted()
+        spark = place.wanted()
         rest = tasks.take_unbegun() if spark is not None else []
         if spark is None or not rest:
             return None
@@ -131,11 +140,13 @@ class _Spark:
     """Spark, started beside other work when it is first wanted.
 
     Attributes:
+        master: where. users: how many runners share it.
         runner: None as long as it is not there.
     """
 
     def __init__(self, master: Master, preload: Sequence[str]) -> None:
-        self._master = master
+        self.master = master
+        self.users = 0
         self._preload = preload
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -155,7 +166,7 @@ class _Spark:
         try:
             from sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
 
-            starting = SparkRunner(self._master, self._preload)
+            starting = SparkRunner(self.master, self._preload)
             with self._lock:
                 if self._stopped:
                     return
@@ -181,3 +192,27 @@ class _Spark:
             runner.__exit__(None, None, None)
         elif starting is not None and self._thread is not None and self._thread.is_alive():
             starting.give_up()
+
+
+_lock = threading.Lock()
+_shared: list[_Spark] = []
+
+
+def _acquire(master: Master, preload: Sequence[str]) -> _Spark:
+    with _lock:
+        spark = next((one for one in _shared if one.master == master), None)
+        if spark is None:
+            spark = _Spark(master, preload)
+            _shared.append(spark)
+        spark.users += 1
+        return spark
+
+
+def _release(spark: _Spark) -> None:
+    with _lock:
+        spark.users -= 1
+        is_last = not spark.users
+        if is_last:
+            _shared.remove(spark)
+    if is_last:
+        spark.stop()

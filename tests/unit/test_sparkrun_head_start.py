@@ -130,6 +130,25 @@ def test_spark_does_what_has_not_begun(coming: ComingSpark) -> None:
     assert coming.left
 
 
+def test_blocks_inside_of_each_other_share_what_one_of_them_started(coming: ComingSpark) -> None:
+    """As requests of a queue do, whose worker holds a runner open for all of them."""
+    begun = threading.Event()
+    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 6))]
+    coming.come.set()
+    with runner_with(0.0):
+        with runner_with(0.0) as first:
+            run = first.run(answer_after, turns)
+            assert next(run)[0] >= 2
+            begun.set()
+            assert len(list(run)) == 5
+        assert not coming.left
+        with runner_with(WAIT_SECONDS) as second:
+            assert len(list(second.run(answer_after, turns[:1]))) == 1
+        assert coming.handed == [*turns[2:], turns[0]]
+        assert not coming.left
+    assert coming.left
+
+
 def test_without_spark_the_threads_do_it_all(coming: ComingSpark, caplog: pytest.LogCaptureFixture) -> None:
     coming.error = NoJava("no Java runtime", todo="Install one.")
     first = threading.Event()
