@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease, LeaseHeld, last_record, stream_beside
-from streamstore.model import StreamName
+from streamstore.model import StreamDescription, StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["MARK", "TargetBusy", "lease_stream", "take_lease", "unfinished_work"]
+__all__ = ["MARK", "TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
 
 MARK = "streamvault-import:"
 """What the tag on an unfinished target begins with; the import's name follows."""
@@ -37,6 +37,11 @@ def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
     return Lease.take(store, lease_stream(target), work, held=held)
 
 
+def marked_work(described: StreamDescription) -> str:
+    """The name of the import whose mark a stream carries; empty if it carries none."""
+    return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
+
+
 def unfinished_work(store: StreamStore, target: StreamName) -> str:
     """The name of the import (`RestorePlan.work`) that a target was begun with and that has not ended.
 
@@ -44,12 +49,11 @@ def unfinished_work(store: StreamStore, target: StreamName) -> str:
         The name, whether or not that import still runs; empty if the target is nobody's unfinished one, or not there.
     """
     try:
-        tags = store.describe(target).configuration.tags
+        described = store.describe(target)
     except (NoSuchScope, NoSuchStream):
         return ""
-    for tag in tags:
-        if tag.startswith(MARK):
-            return tag.removeprefix(MARK)
+    if work := marked_work(described):
+        return work
     # The last steps of an import take the tag away; until the lease is gone it is not through.
     record = last_record(store, lease_stream(target))
     return record.work if record is not None and record.finishing else ""

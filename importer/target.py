@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from importer.lease import MARK
+from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from problems import Conflict, Failed
@@ -76,10 +76,10 @@ class Target:
             return cls(store, name, plan, resumed=False)
         described = store.describe(name)
         if mark(plan) not in described.configuration.tags and not verified:
-            raise taken(name, _begun_with(described), plan)
+            raise taken(name, marked_work(described), plan)
         if not _begun_right(described, plan):
             if verified or _has_data(described):
-                raise taken(name, _begun_with(described), plan)
+                raise taken(name, marked_work(described), plan)
             store.delete(name)
             _create(store, name, plan)
             described = store.describe(name)
@@ -177,10 +177,6 @@ def _begun_right(described: StreamDescription, plan: RestorePlan) -> bool:
 
 def _has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
-
-
-def _begun_with(described: StreamDescription) -> str:
-    return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
 
 
 def taken(name: StreamName, begun: str, plan: RestorePlan) -> TargetTaken:
