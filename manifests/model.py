@@ -7,7 +7,7 @@ key is ever taken from a manifest; keys are derived from its numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -97,6 +97,10 @@ class GenerationModel(Model):
     from_: Annotated[Cut, Field(alias="from")]
     to: Cut
     replaces: tuple[Replaced, ...] = ()
+
+    def in_common(self) -> dict[str, Any]:
+        """What plan and manifest of a generation have in common, by field."""
+        return {name: getattr(self, name) for name in GenerationModel.model_fields}
 
     @property
     def first(self) -> int:

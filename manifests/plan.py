@@ -51,10 +51,9 @@ class Plan(GenerationModel):
             gaps: the plan's own, and those found since.
             tool: name and version of what made it.
         """
-        planned = {name: getattr(self, name) for name in GenerationModel.model_fields}
         held = tuple(segments)
         return Manifest(
-            **planned,
+            **self.in_common(),
             segments=held,
             gaps=tuple(gaps),
             events=sum(one.events for one in held),
