@@ -17,7 +17,7 @@ from objectstore.errors import (
 )
 from objectstore.s3_errors import TRANSIENT_CODES, TRANSIENT_STATUS
 
-__all__ = ["named_errors", "unavailable"]
+__all__ = ["code_of", "named_errors", "unavailable"]
 
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
@@ -42,7 +42,7 @@ def named_errors(action: str, where: str) -> Iterator[None]:
             raise away from None
         if not isinstance(error, ClientError):
             raise ObjectStoreError(f"cannot {action}: {error}", where=where) from None
-        code = str(error.response.get("Error", {}).get("Code", ""))
+        code = code_of(error)
         if code in _DENIED:
             raise AccessDenied(f"no permission to {action} ({code})", where=where) from None
         if code == "NoSuchBucket":
@@ -50,6 +50,11 @@ def named_errors(action: str, where: str) -> Iterator[None]:
         if code in _MISSING:
             raise NoSuchObject("no such object", where=where) from None
         raise ObjectStoreError(f"the server refuses to {action} ({code})", where=where) from None
+
+
+def code_of(error: ClientError | BotoCoreError) -> str:
+    """S3's code for what went wrong; empty if S3 did not say any."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> ObjectStoreUnavailable | None:
@@ -61,7 +66,7 @@ def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> 
         where: as for `named_errors`.
     """
     if isinstance(error, ClientError):
-        code = str(error.response.get("Error", {}).get("Code", ""))
+        code = code_of(error)
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code in TRANSIENT_CODES or status in TRANSIENT_STATUS:
             what = f"cannot {action}: the server is busy or failing ({code})"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from botocore.exceptions import ClientError
 
 from objectstore.aws import open_client
-from objectstore.boto_errors import named_errors
+from objectstore.boto_errors import code_of, named_errors
 from objectstore.uri import RootAddress
 
 __all__ = ["ColdStorage", "StoredObject", "Tier", "Warmth"]
@@ -133,7 +133,7 @@ class ColdStorage:
             try:
                 self._client.restore_object(Bucket=self._bucket, Key=self._base + one.key, RestoreRequest=request)
             except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != "RestoreAlreadyInProgress":
+                if code_of(error) != "RestoreAlreadyInProgress":
                     raise
                 return False
         return True

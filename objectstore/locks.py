@@ -16,7 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from objectstore.aws import open_client
-from objectstore.boto_errors import unavailable
+from objectstore.boto_errors import code_of, unavailable
 from objectstore.errors import AccessDenied, ObjectStoreError
 from objectstore.uri import RootAddress
 
@@ -102,7 +102,7 @@ class ObjectLocks:
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
         except (ClientError, BotoCoreError) as error:
-            if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code", "") in _NOT_LOCKED:
+            if code_of(error) in _NOT_LOCKED:
                 return {}
             raise _problem(error, f"{self._uri}/{key}", permission) from None
         return answer
@@ -123,7 +123,7 @@ def open_locks(address: RootAddress) -> ObjectLocks | None:
     try:
         answer = client.get_object_lock_configuration(Bucket=address.place)
     except (ClientError, BotoCoreError) as error:
-        if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code", "") in _NO_LOCKS_HERE:
+        if code_of(error) in _NO_LOCKS_HERE:
             return None
         raise _problem(error, f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration") from None
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
@@ -145,8 +145,7 @@ def _problem(error: ClientError | BotoCoreError, where: str, permission: str) ->
         return away
     if not isinstance(error, ClientError):
         return ObjectStoreError(f"locks cannot be read: {error}", where=where)
-    said = error.response.get("Error", {})
-    code = said.get("Code", "")
+    code = code_of(error)
     if code in _DENIED:
         return AccessDenied("no permission to read locks", where=where, todo=f"Allow {permission} there.")
     return ObjectStoreError(f"the server does not tell of locks ({code})", where=where)
