@@ -8,6 +8,7 @@ that began at a wrong guess would be seen by whoever looks at the table's folder
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from cutting.chain import SegmentChain, prove_all
 from cutting.estimate import estimate_events
@@ -64,7 +65,7 @@ class StreamOrigin:
     @property
     def is_empty(self) -> bool:
         """Whether there is no event between head and tail."""
-        return not any(start < end for _, start, end in self._stretches())
+        return not any(start < end for _, start, end in self._stretches)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`: all up to the tail. A range is what of a segment fits into a file.
@@ -122,7 +123,7 @@ class StreamOrigin:
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""
-        stretches = self._stretches()
+        stretches = self._stretches
         step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in stretches) // SAMPLE_PLACES))
         places = [(segment, span, end) for segment, start, end in stretches for span in spans_of(start, end, step)]
         return sample(places, self._read)
@@ -131,6 +132,7 @@ class StreamOrigin:
         """About how many events a plan has."""
         return estimate_events(self._store, plan.manifest)[0]
 
+    @cached_property
     def _stretches(self) -> list[tuple[SegmentId, int, int]]:
         """What lies between head and tail."""
         plan = make_plan(self._description(None), self._store, None, Wanted(layout="chunks"))
