@@ -7,8 +7,9 @@ grows with the number of events.
 from __future__ import annotations
 
 import io
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -46,14 +47,15 @@ def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         while batch:
             columns = [
-                [row.segment.in_stream(stream) for row in batch],
-                [row.start for row in batch],
-                [row.end for row in batch],
-                [row.events for row in batch],
-                [row.digest for row in batch],
-                [row.frames for row in batch],
+                _texts(row.segment.in_stream(stream) for row in batch),
+                _numbers("q", (row.start for row in batch)),
+                _numbers("q", (row.end for row in batch)),
+                _numbers("q", (row.events for row in batch)),
+                _texts(row.digest for row in batch),
             ]
-            writer.write_batch(pa.record_batch(columns[: len(schema)], schema=schema))
+            if schema is not SCHEMA:
+                columns.append(_lists(row.frames for row in batch))
+            writer.write_batch(pa.record_batch(columns, schema=schema))
             batch = list(islice(left, BATCH_ROWS))
     return sink.getvalue()
 
@@ -83,6 +85,28 @@ def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[Range
                 last = row
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+
+
+# Made of buffers: `pyarrow.array` would load pandas where it is installed, to see whether what it is given is of that
+# kind, and most commands have no other use for it.
+
+
+def _numbers(code: str, values: Iterable[int]) -> pa.Array:
+    held = array(code, values)
+    kind = pa.int64() if code == "q" else pa.int32()
+    return pa.Array.from_buffers(kind, len(held), [None, pa.py_buffer(held)])
+
+
+def _texts(values: Iterable[str]) -> pa.Array:
+    encoded = [value.encode() for value in values]
+    ends = pa.py_buffer(array("i", accumulate(map(len, encoded), initial=0)))
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, ends, pa.py_buffer(b"".join(encoded))])
+
+
+def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
+    held = list(values)
+    ends = _numbers("i", accumulate(map(len, held), initial=0))
+    return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
 
 
 def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -135,14 +134,6 @@ def absent(name: str, reason: str) -> NoReturn:
 def what_lies_in_memory_ends_with_its_module() -> Iterator[None]:
     yield
     forget_memory()
-
-
-@pytest.fixture(autouse=True)
-def logs_of_a_command_end_with_its_test() -> Iterator[None]:
-    """A command run in this process sends what is logged to the standard error of its test, which closes with it."""
-    yield
-    if (structlog := sys.modules.get("structlog")) is not None:
-        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

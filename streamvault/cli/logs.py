@@ -13,13 +13,11 @@ _TALKATIVE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 
 
 def configure_logs(level: str) -> None:
-    """Send what is logged, by structlog or the standard library, to standard error.
+    """Send what is logged to standard error.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
     """
-    import structlog
-
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=number, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True)
     if number > logging.DEBUG:
@@ -27,18 +25,6 @@ def configure_logs(level: str) -> None:
             handler.addFilter(_is_ours_to_tell)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(number if number <= logging.DEBUG else logging.CRITICAL)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
 
 
 def _is_ours_to_tell(record: logging.LogRecord) -> bool:

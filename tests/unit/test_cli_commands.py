@@ -68,7 +68,7 @@ import sys
 from problems import Problem
 from streamvault.cli import main
 assert main(["--help"]) == 0
-heavy = {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "boto3", "obstore", "grpc", "rich", "structlog", "moto"}
+heavy = {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "boto3", "obstore", "grpc", "rich", "moto"}
 print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
 print(len(sys.modules), file=sys.stderr)
 """
