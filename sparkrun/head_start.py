@@ -87,7 +87,7 @@ class HeadStartRunner(Runner):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         spark, self._spark = self._spark, None
         if spark is not None:
-            _release(spark)
+            _release(spark, error)
 
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
@@ -182,14 +182,14 @@ class _Spark:
                 return
         runner.__exit__(None, None, None)
 
-    def stop(self) -> None:
-        """Stop it, also in the middle of its start."""
+    def stop(self, error: BaseException | None) -> None:
+        """Stop it, also in the middle of its start; what ended its use, if something did."""
         with self._lock:
             self._stopped = True
             runner, self.runner = self.runner, None
             starting = self._starting
         if runner is not None:
-            runner.__exit__(None, None, None)
+            runner.__exit__(None if error is None else type(error), error, None)
         elif starting is not None and self._thread is not None and self._thread.is_alive():
             starting.give_up()
 
@@ -208,11 +208,11 @@ def _acquire(master: Master, preload: Sequence[str]) -> _Spark:
         return spark
 
 
-def _release(spark: _Spark) -> None:
+def _release(spark: _Spark, error: BaseException | None) -> None:
     with _lock:
         spark.users -= 1
         is_last = not spark.users
         if is_last:
             _shared.remove(spark)
     if is_last:
-        spark.stop()
+        spark.stop(error)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from problems import Failed
+from sparkrun.cache import cache_folder
 from sparkrun.errors import NoJava
 
 __all__ = ["OLDEST_JAVA", "java_home"]
@@ -104,7 +105,7 @@ def _bundled() -> Path | None:
     if not program.is_file():
         return None
     text = WRAPPER.format(java=_quoted(str(program)))
-    home = _cache_folder() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    home = cache_folder() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     wrapper = home / "bin" / "java"
     try:
         if not wrapper.is_file():
@@ -128,11 +129,6 @@ def _write_program(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _cache_folder() -> Path:
-    named = os.environ.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path.home() / ".cache") / "streamvault"
 
 
 def _quoted(text: str) -> str:

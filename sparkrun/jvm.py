@@ -20,12 +20,16 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from sparkrun.aside import aside
+from sparkrun.class_archive import ClassArchive
 from sparkrun.errors import SparkFailed
 
 __all__ = ["Jvm"]
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to end by itself once it is told to."""
+
+ARCHIVE_SECONDS = 60.0
+"""How long it may take if it writes its archive of classes as it ends."""
 
 POLL_SECONDS = 0.02
 """How often to look whether it is there."""
@@ -42,11 +46,15 @@ class Jvm:
     It ends with this process, however that ends: it waits for the end of its standard input. What it and Python's
     worker processes write goes to a file without a name instead of the terminal, unless debug messages are wanted.
 
+    Args:
+        classes: the archive of classes that it is started with.
+
     Attributes:
         gateway: py4j's, once it is started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, classes: ClassArchive) -> None:
+        self._classes = classes
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
@@ -124,8 +132,12 @@ class Jvm:
         lines = [line.strip() for line in self._said.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
-    def end(self) -> None:
-        """Close the gateway and end the process. Does not raise, except when it is interrupted; then it kills."""
+    def end(self, *, in_order: bool = False) -> None:
+        """Close the gateway and end the process. Does not raise, except when it is interrupted; then it kills.
+
+        Args:
+            in_order: whether all went well, so that there is time for the archive of classes if it is due.
+        """
         self._ended = True
         process = self._process
         if process is None:
@@ -139,13 +151,15 @@ class Jvm:
                     with suppress(OSError):
                         process.stdin.close()
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(EXIT_SECONDS)
+                    process.wait(ARCHIVE_SECONDS if in_order and self._classes.is_due else EXIT_SECONDS)
         finally:
+            whole = process.poll() == 0
             # all of its session: while it starts, the process is a shell that waits for Java
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self._said.close()
+            self._classes.take(whole=whole)
 
 
 @contextmanager

@@ -20,8 +20,10 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
 from pyspark.core.context import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 
 from sparkrun.aside import aside
+from sparkrun.class_archive import ClassArchive
 from sparkrun.code import zip_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
@@ -135,15 +137,17 @@ class Session:
             self.stop()  # nobody waits any more
 
     def _new_context(self) -> Any:
-        settings = settings_for(self.master, self._folder, self._preload)
         if SparkContext._gateway is None:  # noqa: SLF001
-            self._jvm = Jvm()
+            home = java_home()
+            classes = ClassArchive(home, Path(_find_spark_home()))
+            settings = settings_for(self.master, self._folder, self._preload, classes.options)
+            self._jvm = Jvm(classes)
             self._check_not_stopped()
-            self._jvm.start(settings, environment_for(self.master, java_home()))
+            self._jvm.start(settings, environment_for(self.master, home))
             self._check_not_stopped()
             return SparkContext(gateway=self._jvm.gateway, conf=self._submitted(self._jvm.gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
-        conf.setAll(list(settings.items()))
+        conf.setAll(list(settings_for(self.master, self._folder, self._preload).items()))
         return SparkContext(conf=conf)
 
     def _check_not_stopped(self) -> None:
@@ -173,8 +177,12 @@ class Session:
         if self.master.addresses and self.context.applicationId.startswith("spark-application-"):
             raise SparkFailed("the Spark master did not take the application", where=self.master.url)
 
-    def stop(self) -> None:
-        """Stop Spark (not a guest's), whatever state it is in, and remove its files."""
+    def stop(self, *, in_order: bool = False) -> None:
+        """Stop Spark (not a guest's), whatever state it is in, and remove its files.
+
+        Args:
+            in_order: whether all went well; then a stop that has something to keep for the next start takes its time.
+        """
         self._stopped.set()
         try:
             if not self._is_guest:
@@ -183,7 +191,7 @@ class Session:
         finally:
             try:
                 if self._jvm is not None:
-                    self._jvm.end()
+                    self._jvm.end(in_order=in_order)
                     if self._jvm.is_own:
                         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  (for the next one)
                         SparkContext._active_spark_context = None  # noqa: SLF001
@@ -254,11 +262,11 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
         return session, fresh
 
 
-def release(session: Session) -> None:
-    """Give a session back; the last user stops it."""
+def release(session: Session, *, in_order: bool) -> None:
+    """Give a session back; the last user stops it, as `Session.stop` says."""
     global _users  # noqa: PLW0603
     with _lock:
         _users -= 1
         if _users == 0:
             _shared.clear()
-            session.stop()
+            session.stop(in_order=in_order)

@@ -13,22 +13,24 @@ from sparkrun.masters import Master
 __all__ = ["JAVA_SETTINGS", "environment_for", "settings_for"]
 
 LOOPBACK = "127.0.0.1"
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 JAVA_SETTINGS = {
     # It schedules; it moves no data. A compiler less and one collector thread make it start sooner.
     "spark.driver.memory": "1g",
-    "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Of the driver's Java process: to be known before it starts, so also to whoever calls ``spark-submit``."""
 
 
-def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> dict[str, str]:
+def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java_options: str = "") -> dict[str, str]:
     """The settings with which Spark is started; a user's ``PYSPARK_SUBMIT_ARGS`` go before them.
 
     Args:
         master: where tasks run.
         folder: for what Spark writes on this machine.
         preload: modules that tasks import.
+        java_options: more of them for the driver's Java process, with a space before each.
     """
     settings = {
         "spark.master": master.url,
@@ -40,6 +42,7 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> d
         # What the driver remembers of finished tasks: nobody looks at it.
         "spark.ui.retainedTasks": "1000",
         **JAVA_SETTINGS,
+        JAVA_OPTIONS: JAVA_SETTINGS[JAVA_OPTIONS] + java_options,
         "spark.python.worker.reuse": "true",
         # How long a cancelled task's Python may go on before it is killed.
         "spark.python.task.killTimeout": "500ms",
@@ -57,6 +60,8 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = ()) -> d
 def environment_for(master: Master, java_home: Path) -> dict[str, str]:
     """Environment variables for Spark's Java process."""
     variables = {"JAVA_HOME": str(java_home)}
+    # Spark's script starts a Java process more, which only puts a command line together
+    variables["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if master.on_loopback:
         variables["SPARK_LOCAL_IP"] = LOOPBACK
     return variables

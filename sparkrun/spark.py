@@ -64,7 +64,7 @@ class SparkRunner(Runner):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         session, self._session = self._session, None
         if session is not None:
-            release(session)
+            release(session, in_order=error is None)
 
     def _note(self, session: Session) -> None:
         self._starting = session
