@@ -17,6 +17,8 @@ from sparkrun.cache import cache_folder
 
 __all__ = ["ClassArchive"]
 
+RUNTIMES_OWN = Path("lib", "server", "classes.jsa")
+
 ABANDONED_SECONDS = 3600.0
 """What is not whole after this time was left by a process that was killed."""
 
@@ -24,10 +26,12 @@ ABANDONED_SECONDS = 3600.0
 class ClassArchive:
     """One archive, for one Java runtime and one Spark; some 70 MB in the user's cache folder.
 
-    Java itself refuses an archive that does not fit what it runs with, and goes on without.
+    Java itself refuses an archive that does not fit what it runs with, and goes on without; but one that is cut off it
+    may take for whole and crash, so `discard` is for a process that did not start with it.
 
     Args:
-        java_home: of the runtime. spark_home: where Spark's jars are.
+        java_home: of the runtime; one that comes without an archive of its own classes can't make another.
+        spark_home: where Spark's jars are.
 
     Attributes:
         is_due: whether the process started with `options` writes it as it ends.
@@ -38,7 +42,7 @@ class ClassArchive:
         self._part: Path | None = None
         # a cache that cannot be had or written, a Spark that has other jars than usual: it goes without
         with suppress(OSError):
-            if "PYSPARK_SUBMIT_ARGS" not in os.environ:
+            if "PYSPARK_SUBMIT_ARGS" not in os.environ and (java_home / RUNTIMES_OWN).exists():
                 self._file = cache_folder() / f"spark-{_fingerprint(java_home, spark_home)}.jsa"
                 self._look_for(self._file)
 
@@ -79,10 +83,21 @@ class ClassArchive:
             return
         with suppress(OSError):
             if whole:
+                with self._part.open("rb") as part:
+                    os.fsync(part.fileno())  # or a loss of power may leave it cut off
                 self._part.replace(self._file)
             else:
                 self._part.unlink()
         self._part = None
+
+    def discard(self) -> bool:
+        """Do without, from now on; whether there was something to do without."""
+        had = bool(self.options)
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
+        self._file = self._part = None
+        return had
 
 
 def _fingerprint(java_home: Path, spark_home: Path) -> str:

@@ -138,17 +138,30 @@ class Session:
 
     def _new_context(self) -> Any:
         if SparkContext._gateway is None:  # noqa: SLF001
-            home = java_home()
-            classes = ClassArchive(home, Path(_find_spark_home()))
-            settings = settings_for(self.master, self._folder, self._preload, classes.options)
-            self._jvm = Jvm(classes)
-            self._check_not_stopped()
-            self._jvm.start(settings, environment_for(self.master, home))
-            self._check_not_stopped()
-            return SparkContext(gateway=self._jvm.gateway, conf=self._submitted(self._jvm.gateway, settings))
+            gateway, settings = self._start_java()
+            return SparkContext(gateway=gateway, conf=self._submitted(gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings_for(self.master, self._folder, self._preload).items()))
         return SparkContext(conf=conf)
+
+    def _start_java(self) -> tuple[Any, Mapping[str, str]]:
+        """The gateway to a new Java process, and the settings it has."""
+        home = java_home()
+        classes = ClassArchive(home, Path(_find_spark_home()))
+        while True:
+            settings = settings_for(self.master, self._folder, self._preload, classes.options)
+            self._jvm = Jvm(classes)
+            self._check_not_stopped()
+            try:
+                self._jvm.start(settings, environment_for(self.master, home))
+            except SparkFailed:
+                self._check_not_stopped()
+                if classes.discard():
+                    self._jvm.end()
+                    continue
+                raise
+            self._check_not_stopped()
+            return self._jvm.gateway, settings
 
     def _check_not_stopped(self) -> None:
         if self._stopped.is_set():

@@ -19,6 +19,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     java, spark = tmp_path / "java", tmp_path / "spark"
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").touch()
+    (java / "lib" / "server").mkdir(parents=True)
+    (java / "lib" / "server" / "classes.jsa").touch()
     (spark / "jars").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
@@ -35,7 +37,7 @@ def written(archive: ClassArchive) -> Path:
 
 def made(java: Path, spark: Path) -> None:
     """Have it made, by two runs."""
-    assert not ClassArchive(java, spark).is_due
+    ClassArchive(java, spark)
     second = ClassArchive(java, spark)
     written(second)
     second.take(whole=True)
@@ -102,6 +104,22 @@ def test_other_jars_and_no_cache_go_without(places: tuple[Path, Path], monkeypat
     assert not ClassArchive(places[0] / "none", places[1]).options
 
 
+def test_a_runtime_without_an_archive_of_its_own_goes_without(places: tuple[Path, Path]) -> None:
+    (places[0] / "lib" / "server" / "classes.jsa").unlink()
+    for _ in range(3):
+        assert not ClassArchive(*places).options
+
+
+def test_what_java_did_not_start_with_is_discarded(places: tuple[Path, Path]) -> None:
+    assert not ClassArchive(*places).discard()
+    assert ClassArchive(*places).discard()
+    made(*places)
+    broken = ClassArchive(*places)
+    assert broken.discard()
+    assert (broken.options, broken.is_due) == ("", False)
+    assert ClassArchive(*places).is_due
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_makes_it_and_starts_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +132,7 @@ with open_runner("local[1]") as runner:
     from pyspark import SparkContext
     java = SparkContext._active_spark_context._jvm.java
     beans = java.lang.management.ManagementFactory
-    print(*(option for option in beans.getRuntimeMXBean().getInputArguments() if ".jsa" in option))
+    print(*(option for option in beans.getRuntimeMXBean().getInputArguments() if "Archive" in option))
     if "fail" in sys.argv:
         raise SystemExit(1)
 """
@@ -134,3 +152,8 @@ with open_runner("local[1]") as runner:
     (archive,) = tmp_path.rglob("*.jsa")
     assert archive.stat().st_size > 10_000_000
     assert said() == f"-XX:SharedArchiveFile={archive}"
+    archive.chmod(0o600)
+    with archive.open("r+b") as file:
+        file.truncate(1_000_000)
+    assert said() == ""
+    assert not archive.exists()
