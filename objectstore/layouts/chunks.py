@@ -23,8 +23,15 @@ from problems import Conflict, Damaged, Problem
 
 __all__ = ["ChunksLayout"]
 
-PART_BYTES = 4 * 1024 * 1024
-"""Raw bytes that are got by one request, and handed on as one block."""
+PART_BYTES = 16 * 1024 * 1024
+"""Bytes that are got by one request at most, and handed on as one block: an S3 server has less to do than for four of a
+quarter the size, and several are under way at once all the same. A small window makes them smaller."""
+
+FRAMED_PART_BYTES = 4 * 1024 * 1024
+"""Raw bytes of the frames that are got by one request, and decompressed in one go."""
+
+FIND_WINDOW = 8 * 1024 * 1024
+"""Who looks for an event may find it at once, and has read the rest in vain."""
 
 _HEADER = Struct(">q")
 
@@ -77,12 +84,13 @@ class ChunksLayout(SegmentFolders):
         if start >= end:
             return
         key = _key(prefix, extent)
-        parts = _framed_parts(extent, start, end) if extent.frames else _raw_parts(extent, start, end)
+        size = FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+        parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
         try:
             for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
                 if extent.frames:
-                    span = at - extent.start, min(at + PART_BYTES, end) - extent.start
+                    span = at - extent.start, min(at + size, end) - extent.start
                     raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
                 else:
                     raw = data
@@ -110,7 +118,7 @@ class ChunksLayout(SegmentFolders):
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Reads the range up to the event."""
         at, tail = extent.start, b""
-        blocks = self.read_range(store, prefix, extent, extent.start, extent.end, window_bytes=2 * PART_BYTES)
+        blocks = self.read_range(store, prefix, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
         for block in blocks:
             data = memoryview(tail + block) if tail else memoryview(block)
             position = 0
@@ -189,20 +197,20 @@ def _key(prefix: str, extent: Extent) -> str:
     return prefix + chunk_key(extent.epoch, extent.number, extent.start, extent.end - extent.start)
 
 
-def _raw_parts(extent: Extent, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
     """Where in the object the bytes lie, a request each."""
-    for low in range(start - extent.start, end - extent.start, PART_BYTES):
-        yield low, min(low + PART_BYTES, end - extent.start)
+    for low in range(start - extent.start, end - extent.start, size):
+        yield low, min(low + size, end - extent.start)
 
 
-def _framed_parts(extent: Extent, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
     """Where in the object the frames lie that hold the bytes, a request for every few of them."""
     low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
     while low < end - extent.start:
-        high = min(low + PART_BYTES, end - extent.start)
+        high = min(low + size, end - extent.start)
         begin, finish, _ = frame_span(extent, low, high)
         yield begin, finish
-        low += PART_BYTES
+        low += size
 
 
 def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:

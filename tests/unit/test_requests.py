@@ -32,18 +32,18 @@ def test_an_export_of_chunks_asks_for_an_object_a_range_and_no_more() -> None:
     assert chunks.usd * 100 < events.usd
 
 
-def test_an_import_gets_a_chunk_in_parts_of_four_mebibytes() -> None:
-    parts = [Part(row(size, 10), "chunks", 0, size, 0) for size in (64 * MIB, 4 * MIB + 1, 100)]
+def test_an_import_gets_a_chunk_in_parts_of_sixteen_mebibytes() -> None:
+    parts = [Part(row(size, 10), "chunks", 0, size, 0) for size in (64 * MIB, 16 * MIB + 1, 100)]
     cost = cost_of_import(parts, 1)
     assert cost.objects == 3
-    assert cost.gets == 16 + 2 + 1 + 2
+    assert cost.gets == 4 + 2 + 1 + 2
     assert cost.puts == 1
     events = cost_of_import([Part(row(64 * MIB, 2500), "events", 0, 64 * MIB, 0)], 1)
     assert (events.objects, events.gets, events.puts) == (2500, 2502, 3 + 1)
 
 
 def test_a_conversion_reads_as_an_import_does_and_writes_as_an_export() -> None:
-    stored: list[tuple[Layout, RangeRow]] = [("events", row(64 * MIB, 1500)), ("chunks", row(8 * MIB, 700))]
+    stored: list[tuple[Layout, RangeRow]] = [("events", row(64 * MIB, 1500)), ("chunks", row(20 * MIB, 700))]
     chunks = cost_of_conversion(stored, "chunks")
     assert (chunks.objects, chunks.gets) == (2, 1500 + 2)
     assert chunks.puts == 2 + 2 + 3 + 2
