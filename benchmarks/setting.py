@@ -27,6 +27,10 @@ __all__ = ["S3_SERVERS", "Setting", "open_setting", "parallelism"]
 
 SCOPE = "benchmark"
 SETTLE_SECONDS = 20.0
+CACHE_MIB = 4096
+"""Of Pravega's cache. With 1 GiB, and 4 of heap, it stops taking data for seconds while a gigabyte is written: that is
+what would be measured then."""
+
 IDLE_SHARE = 0.1
 """Servers that take less of one core than this are idle."""
 
@@ -96,19 +100,19 @@ class Setting:
 
 
 @contextmanager
-def open_setting(s3: str, heap: str = "4g") -> Iterator[Setting]:
+def open_setting(s3: str, heap: str = "10g") -> Iterator[Setting]:
     """Start a Pravega with room for the benchmarks and an S3 server.
 
     Args:
         s3: ``minio`` or ``versitygw``.
-        heap: of Pravega's Java; this server keeps its streams in memory.
+        heap: of Pravega's Java; this server keeps its log in memory.
 
     Raises:
         Unavailable: a server can't be had.
     """
     say(f"starting Pravega and {s3}")
     program = S3_SERVERS[s3]()
-    with PravegaServer(heap=heap, cache_mib=1024, quick=False) as pravega, program as server:
+    with PravegaServer(heap=heap, cache_mib=CACHE_MIB, quick=False) as pravega, program as server:
         bucket = server.make_bucket(f"benchmark-{uuid4().hex[:8]}")
         address, _ = parse_stream(f"{pravega.uri}/{SCOPE}/any")
         with address.open() as store:
