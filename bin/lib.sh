@@ -8,6 +8,9 @@ cd "$root"
 # Where things are kept that a clone doesn't hold: outside the tree, so that a fresh clone needs them only once.
 cache=${STREAMVAULT_CACHE:-${XDG_CACHE_HOME:-${HOME:-$root}/.cache}/streamvault}
 
+# Every command is a Python process of its own: what one has compiled, the next one need not.
+unset PYTHONDONTWRITEBYTECODE
+
 say() {
     printf '%s\n' "$*" >&2
 }
