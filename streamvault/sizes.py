@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
-__all__ = ["bytes_text", "count_text", "parse_percent", "parse_size", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "generations_text", "parse_percent", "parse_size", "seconds_text"]
 
 _UNITS = {
     "": 1,
@@ -62,6 +63,15 @@ def bytes_text(size: int) -> str:
 def count_text(count: int, noun: str, plural: str = "") -> str:
     """A count with its noun: ``1 event``, ``10,000 events``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def generations_text(numbers: Sequence[int]) -> str:
+    """Generations by their numbers: ``generation 3``, ``generations 1 to 4``, ``generations 1, 3``; empty if none."""
+    if len(numbers) < 2:
+        return f"generation {numbers[0]}" if numbers else ""
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"generations {numbers[0]} to {numbers[-1]}"
+    return f"generations {', '.join(map(str, numbers))}"
 
 
 def seconds_text(seconds: float) -> str:

@@ -24,7 +24,7 @@ from streamvault.cli.options import (
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import ConvertReport
-from streamvault.sizes import bytes_text, seconds_text
+from streamvault.sizes import bytes_text, generations_text, seconds_text
 
 __all__ = ["convert"]
 
@@ -72,8 +72,8 @@ def _show(results: Results, report: ConvertReport) -> None:
     if report.unchanged:
         results.line(f"every generation is there already: {report.archive}")
         return
-    done = ", ".join(map(str, report.converted))
-    results.line(f"{'would write' if report.dry_run else 'wrote'} generation {done} of {report.archive}")
+    would = "would write" if report.dry_run else "wrote"
+    results.line(f"{would} {generations_text(report.converted)} of {report.archive}")
     results.fields(
         {
             "events": f"{report.events:,}",

@@ -25,7 +25,7 @@ from streamvault.cli.options import (
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import HandoffReport
-from streamvault.sizes import bytes_text, seconds_text
+from streamvault.sizes import bytes_text, generations_text, seconds_text
 
 __all__ = ["handoff"]
 
@@ -186,9 +186,9 @@ def _show(results: Results, report: HandoffReport) -> None:
         what = "nothing new in the stream" if report.stream else "the table has every generation"
         results.line(f"{what}: {report.table} at {report.location}")
         return
-    done = ", ".join(map(str, report.added))
     if report.added:
-        results.line(f"{'would write' if report.dry_run else 'wrote'} generation {done} of {report.table}")
+        would = "would write" if report.dry_run else "wrote"
+        results.line(f"{would} {generations_text(report.added)} of {report.table}")
     fields = {"table": report.location, "columns": ", ".join(report.columns)}
     if report.added:
         is_estimate = report.dry_run and report.stream
@@ -202,7 +202,7 @@ def _show(results: Results, report: HandoffReport) -> None:
     if report.undecoded:
         fields["not decoded"] = f"{report.undecoded:,} (their column _error says why)"
     if report.registered:
-        fields["registered"] = "generation " + ", ".join(map(str, report.registered))
+        fields["registered"] = generations_text(report.registered)
     if report.raw_segments:
         fields["raw table"] = f"{report.raw_segments:,} segments"
     results.fields(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,7 +37,7 @@ from streamvault.cli.options import (
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import FollowReport, RotateReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
+from streamvault.sizes import bytes_text, count_text, generations_text, seconds_text
 
 if TYPE_CHECKING:
     from manifests.model import Compression
@@ -163,17 +162,17 @@ def _show(results: Results, report: RotateReport) -> None:
             "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
-            f"{would}read back": _numbers(report.checked) or "nothing; all was read back before",
-            "would expire" if would else "expired": _numbers(report.expired) or "nothing",
+            f"{would}read back": generations_text(report.checked) or "nothing; all was read back before",
+            "would expire" if would else "expired": generations_text(report.expired) or "nothing",
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
             if report.requests
             else "",
-            "to delete": f"{_numbers(report.queued)} and what is before, by who works the queue off"
+            "to delete": f"{generations_text(report.queued)} and what is before, by who works the queue off"
             if report.queued
             else "",
             "resumed": "a deletion that an earlier run had begun" if report.resumed else "",
-            "archive has": _numbers(range(report.first_generation, report.generation + 1)),
+            "archive has": generations_text(range(report.first_generation, report.generation + 1)),
             "would truncate"
             if would
             else "truncated": "the stream, up to the end of what is archived and was read back"
@@ -182,10 +181,3 @@ def _show(results: Results, report: RotateReport) -> None:
             "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
         }
     )
-
-
-def _numbers(generations: Sequence[int]) -> str:
-    """Generations that follow each other, as they are said."""
-    if len(generations) < 2:
-        return f"generation {generations[0]}" if generations else ""
-    return f"generations {generations[0]} to {generations[-1]}"

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.sizes import bytes_text, count_text, parse_percent, parse_size, seconds_text
+from streamvault.sizes import bytes_text, count_text, generations_text, parse_percent, parse_size, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,17 @@ def test_counts_have_their_noun() -> None:
     assert count_text(1, "event") == "1 event"
     assert count_text(10_000, "event") == "10,000 events"
     assert count_text(2, "archive entry", "archive entries") == "2 archive entries"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([3], "generation 3"),
+        (range(1, 3), "generations 1 to 2"),
+        ((4, 5, 6), "generations 4 to 6"),
+        ([1, 3], "generations 1, 3"),
+    ],
+)
+def test_generations_are_said_by_their_numbers(numbers: Sequence[int], text: str) -> None:
+    assert generations_text(numbers) == text
