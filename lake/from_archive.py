@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lake.inference import SAMPLE_BYTES, sample
-from lake.options import TableOptions
+from lake.options import OriginKind, TableOptions
 from lake.plan import UNKNOWN, TablePlan
 from lake.sources import ArchivedPart, ArchiveSource, WantedRange
 from manifests.archive import Archive
@@ -34,6 +34,8 @@ class ArchiveOrigin:
         window: bytes that a task may hold of what is on its way.
     """
 
+    kind: OriginKind = "archive"
+
     def __init__(self, root: RootAddress, archive: Archive, history: History, window: int) -> None:
         self.root = root
         self.archive = archive
@@ -47,8 +49,13 @@ class ArchiveOrigin:
 
     @property
     def uri(self) -> str:
-        """The archive's."""
+        """See `Origin.uri`."""
         return self.archive.uri
+
+    @property
+    def has_nothing_yet(self) -> bool:
+        """See `Origin.has_nothing_yet`: a generation without events is one, too."""
+        return False
 
     @property
     def source(self) -> ArchiveSource:
@@ -93,6 +100,10 @@ class ArchiveOrigin:
             Damaged: the archive has not got some of it.
         """
         return _wanted_ranges(plan, self.history)
+
+    def events(self, plan: TablePlan) -> int:
+        """See `Origin.events`: they are known."""
+        return plan.events or 0
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""

@@ -16,7 +16,7 @@ from cutting.planning import Wanted, check_same_stream, make_plan
 from cutting.ranges import FindTask, find_range
 from cutting.spans import Span, spans_of
 from lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
-from lake.options import TableOptions
+from lake.options import OriginKind, TableOptions
 from lake.plan import UNKNOWN, TablePlan
 from lake.sources import StreamSource, WantedRange
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
@@ -45,6 +45,8 @@ class StreamOrigin:
         tool: name and version to note in manifests.
     """
 
+    kind: OriginKind = "stream"
+
     def __init__(self, address: StoreAddress, store: StreamStore, stream: StreamName, tool: str) -> None:
         self.stream = stream
         self._address = address
@@ -54,7 +56,7 @@ class StreamOrigin:
 
     @property
     def uri(self) -> str:
-        """The stream's."""
+        """See `Origin.uri`."""
         return f"{self._address.uri}/{self.stream}"
 
     @property
@@ -63,8 +65,8 @@ class StreamOrigin:
         return StreamSource(self._address, self.stream)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is no event between head and tail."""
+    def has_nothing_yet(self) -> bool:
+        """See `Origin.has_nothing_yet`: there is no event between head and tail."""
         return not any(start < end for _, start, end in self._stretches)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
@@ -128,9 +130,9 @@ class StreamOrigin:
         places = [(segment, span, end) for segment, start, end in stretches for span in spans_of(start, end, step)]
         return sample(places, self._read)
 
-    def estimate(self, plan: TablePlan) -> int:
-        """About how many events a plan has."""
-        return estimate_events(self._store, plan.manifest)[0]
+    def events(self, plan: TablePlan) -> int:
+        """See `Origin.events`."""
+        return estimate_events(self._store, plan.manifest)[0] if plan.events is None else plan.events
 
     @cached_property
     def _stretches(self) -> list[tuple[SegmentId, int, int]]:

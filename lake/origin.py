@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from lake.options import TableOptions
+from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
 from lake.sources import RangeSource, WantedRange
 from manifests.model import Manifest
@@ -17,11 +17,25 @@ __all__ = ["Origin"]
 
 
 class Origin(Protocol):
-    """Says what follows in a table. What it says is fixed by `lake.plan`, and then holds for all runs."""
+    """Says what follows in a table. What it says is fixed by `lake.plan`, and then holds for all runs.
+
+    Attributes:
+        kind: what it is.
+    """
+
+    kind: OriginKind
 
     @property
     def stream(self) -> StreamName:
         """Whose events they are."""
+
+    @property
+    def uri(self) -> str:
+        """The archive's, or the stream's."""
+
+    @property
+    def has_nothing_yet(self) -> bool:
+        """Whether a new table would get nothing of it by now."""
 
     @property
     def source(self) -> RangeSource:
@@ -53,6 +67,9 @@ class Origin(Protocol):
 
     def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
         """A planned generation's ranges in the stream's order: by epoch, number and offset."""
+
+    def events(self, plan: TablePlan) -> int:
+        """How many events a plan has; about, as long as nobody has counted them."""
 
     def sample(self) -> Iterator[bytes]:
         """Some payloads, from places spread over all; none if there is no event."""

@@ -9,10 +9,9 @@ from typing import get_args
 
 from lake.catalogs import Catalog, open_catalog
 from lake.ddl import Engine, raw_ddl, table_ddl
-from lake.from_stream import StreamOrigin
+from lake.from_archive import ArchiveOrigin
 from lake.options import Decode, TableFormat, fix_options
 from lake.place import TablePlace
-from lake.plan import TablePlan
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
 from manifests.model import Manifest
 from objectstore.keys import archive_prefix, segment_name
@@ -103,7 +102,8 @@ def handoff_archive(
         todo = next(plans_of(handoff), None)
         if todo is not None:
             fix_options(target.open(), archive_prefix(options.scope, options.stream), options)
-            if isinstance(origin, StreamOrigin) and not place.archive.generations():
+            # an archive's own root was looked at when the archive was begun
+            if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
             with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
                 done = hand_off(handoff, runner, progress)
@@ -111,7 +111,7 @@ def handoff_archive(
         registered = [] if opened is None else _register(opened, place, progress)
         segments = 0 if raw_table is None else _register_raw(raw_table)
     progress.end()
-    gaps = _gaps(done.manifests) if isinstance(origin, StreamOrigin) else ()
+    gaps = _gaps(origin, done.manifests)
     told = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
     for warning in told:
         progress.warn(warning)
@@ -137,21 +137,18 @@ def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
     read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
     return replace(
         _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
-        events=sum(_events(setting.origin, plan) for plan in plans),
+        events=sum(setting.origin.events(plan) for plan in plans),
         bytes=sum(plan.manifest.bytes for plan in plans),
-        gaps=_gaps(plan.manifest for plan in plans) if isinstance(setting.origin, StreamOrigin) else (),
+        gaps=_gaps(setting.origin, (plan.manifest for plan in plans)),
         dry_run=True,
         cost=cost_of_handoff(read, len(tasks)),
     )
 
 
-def _events(origin: TableOrigin, plan: TablePlan) -> int:
-    if plan.events is not None:
-        return plan.events
-    return origin.estimate(plan) if isinstance(origin, StreamOrigin) else 0
-
-
-def _gaps(manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+    """What is missing in a stream; of an archive it was told when it was made."""
+    if origin.kind == "archive":
+        return ()
     return tuple(
         GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
         for manifest in manifests
@@ -168,10 +165,9 @@ def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> Handof
         files: that they have.
     """
     place, origin = setting.place, setting.origin
-    is_of_stream = isinstance(origin, StreamOrigin)
     return HandoffReport(
-        archive="" if is_of_stream else origin.uri,
-        stream=origin.uri if is_of_stream else "",
+        archive=origin.uri if origin.kind == "archive" else "",
+        stream=origin.uri if origin.kind == "stream" else "",
         table=place.name,
         location=place.location,
         format=place.options.kind,
@@ -254,7 +250,7 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
         Usage: there are no objects of layout ``events``.
     """
     origin, place = setting.origin, setting.place
-    generations = () if isinstance(origin, StreamOrigin) else origin.history.generations
+    generations = origin.history.generations if isinstance(origin, ArchiveOrigin) else ()
     found = {
         segment for generation in generations if generation.manifest.layout == "events" for segment in generation.rows
     }

@@ -10,11 +10,9 @@ from typing import get_args
 from lake.avro_types import avro_columns
 from lake.column_types import arrow_type
 from lake.decoding import parser_of, time_field
-from lake.from_stream import StreamOrigin
 from lake.inference import infer_columns
 from lake.options import (
     Decode,
-    OriginKind,
     TableColumn,
     TableFormat,
     TableOptions,
@@ -87,16 +85,15 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) 
         raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
     archive = Archive(target.open(), name, table)
     found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
-    kind: OriginKind = "stream" if isinstance(origin, StreamOrigin) else "archive"
-    if found is not None and found.origin != kind:
+    if found is not None and found.origin != origin.kind:
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
         todo = "Name the same again, or give the new table another name (--table)."
         raise Conflict(f"the table is made of {is_of}", where=archive.uri, todo=todo)
-    if found is None and isinstance(origin, StreamOrigin) and origin.is_empty and _looks_at_events(wanted):
+    if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
         # nothing to look at; and nothing will be written, so that the next run is the first again
         wanted = replace(wanted, decode=None, event_time=None)
     with none_changed(origin):
-        options, warnings = _options(origin, kind, found, table, wanted)
+        options, warnings = _options(origin, found, table, wanted)
     place = TablePlace(database, options, archive, target.access)
     if found is not None:
         check_same(found, options, place.location)
@@ -108,7 +105,7 @@ def _looks_at_events(wanted: WantedTable) -> bool:
 
 
 def _options(
-    origin: TableOrigin, kind_of_origin: OriginKind, found: TableOptions | None, table: str, wanted: WantedTable
+    origin: TableOrigin, found: TableOptions | None, table: str, wanted: WantedTable
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """What the table is: what was said, or else what it was begun with, or else the defaults."""
     kind = wanted.format or (found.kind if found else "iceberg")
@@ -133,7 +130,7 @@ def _options(
     options = TableOptions(
         scope=origin.stream.scope,
         stream=origin.stream.stream,
-        origin=kind_of_origin,
+        origin=origin.kind,
         table=table,
         kind=kind,
         decode=decode,
