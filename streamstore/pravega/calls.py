@@ -6,7 +6,7 @@ import base64
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,8 @@ __all__ = ["ControllerCalls", "NotFound"]
 
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 """Some 700,000 segments of one epoch."""
+
+LOOK_SECONDS = 1.0
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -54,13 +56,16 @@ class ControllerCalls:
             login = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
             self._metadata = [("authorization", f"Basic {login}")]
 
-    def call(self, method: str, request: Any, *, seconds: float | None = None) -> Any:
+    def call(
+        self, method: str, request: Any, *, seconds: float | None = None, done: Callable[[], bool] | None = None
+    ) -> Any:
         """One call's answer.
 
         Args:
             method: its name in controller.proto.
             request: its message.
             seconds: how long the controller may take to answer; None for the settings' timeout.
+            done: looked at every second; once it is true the answer matters no more, and is None.
 
         Raises:
             NotFound: the controller answers NOT_FOUND.
@@ -75,9 +80,7 @@ class ControllerCalls:
             wait=wait_random_exponential(multiplier=0.1, max=2),
         )
         try:
-            return attempts(
-                lambda: getattr(self._ready(), method)(request, timeout=seconds or limit, metadata=self._metadata)
-            )
+            return attempts(lambda: self._ask(method, request, seconds or limit, done))
         except RetryError as error:
             reason = error.last_attempt.exception()
             if isinstance(reason, grpc.RpcError) and _is_being_made(reason):
@@ -87,6 +90,19 @@ class ControllerCalls:
             raise unavailable(what, self._settings.address, limit) from None
         except grpc.RpcError as error:
             raise self._problem(method, error) from None
+
+    def _ask(self, method: str, request: Any, seconds: float, done: Callable[[], bool] | None) -> Any:
+        asked = getattr(self._ready(), method)
+        if done is None:
+            return asked(request, timeout=seconds, metadata=self._metadata)
+        answer = asked.future(request, timeout=seconds, metadata=self._metadata)
+        while True:
+            try:
+                return answer.result(LOOK_SECONDS)
+            except grpc.FutureTimeoutError:
+                if done():
+                    answer.cancel()
+                    return None
 
     def call_each(self, method: str, requests: Sequence[Any]) -> list[Any]:
         """The answers to several requests that are under way at once; None where the answer is NOT_FOUND."""

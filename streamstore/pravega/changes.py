@@ -90,11 +90,17 @@ def truncate(controller: Controller, stores: SegmentStores, cut: StreamCut) -> N
 
 
 def delete(controller: Controller, stream: StreamName) -> None:
-    """Seal and delete."""
+    """Seal and delete the stream that is there now, and none that somebody makes under its name meanwhile."""
+    # a stream that is made again goes on numbering its segments
+    begun = controller.epochs(stream, [0])
+
+    def is_gone() -> bool:
+        return controller.epochs(stream, [0]) != begun
 
     def attempt() -> None:
-        controller.seal_stream(stream)
-        controller.delete_stream(stream)
+        if not is_gone():
+            controller.seal_stream(stream)
+            controller.delete_stream(stream, is_gone)
 
     insist(attempt, StreamNotSealed)
 

@@ -147,10 +147,17 @@ class Controller:
         """Seal for ever; a sealed one stays so."""
         self._update(stream, "sealStream", stream_message(stream))
 
-    def delete_stream(self, stream: StreamName) -> None:
-        """Delete a sealed stream; raises `StreamNotSealed` for another."""
-        answer = self._calls.call("deleteStream", stream_message(stream), seconds=WORKFLOW_SECONDS)
-        self._status(pb.DeleteStreamStatus.Status, answer.status, stream)
+    def delete_stream(self, stream: StreamName, is_gone: Callable[[], bool]) -> None:
+        """Delete a sealed stream; raises `StreamNotSealed` for another.
+
+        Args:
+            stream: which.
+            is_gone: whether it is not there any more, whatever has its name now. The controller waits until there is
+                none of that name, for two minutes, and then fails.
+        """
+        answer = self._calls.call("deleteStream", stream_message(stream), seconds=WORKFLOW_SECONDS, done=is_gone)
+        if answer is not None:
+            self._status(pb.DeleteStreamStatus.Status, answer.status, stream)
 
     # segments
 

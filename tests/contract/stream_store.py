@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from threading import Barrier, Event
@@ -715,6 +715,26 @@ class StreamStoreContract:
         store.create_scope(stream.scope)
         store.create_stream(stream, fixed(1))
         assert list(store.describe(stream).epochs[0].segments) == [SegmentId(0, 8)]
+
+    def test_a_stream_made_anew_at_once_is_left_alone(self, stores: Open, stream: StreamName) -> None:
+        store, elsewhere = stores(), stores()
+
+        def make() -> None:
+            while True:
+                with suppress(StreamExists):
+                    elsewhere.create_stream(stream, fixed(1))
+                    return
+
+        with ThreadPoolExecutor(1) as other:
+            for number in range(6):
+                if not number:
+                    store.create_stream(stream, fixed(1))
+                making = other.submit(make)
+                store.delete(stream)
+                making.result(30)
+                described = store.describe(stream)
+                assert list(described.epochs[0].segments) == [SegmentId(0, number + 1)]
+                assert not described.sealed
 
     def test_an_appender_meets_the_deletion(self, stores: Open, stream: StreamName) -> None:
         store = stores()
