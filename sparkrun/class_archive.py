@@ -1,6 +1,6 @@
 """Java's archive of the classes that Spark loads: a Java process that has it maps them instead of loading each one.
 
-That halves the processor's time of a start of Spark (docs/performance.md). Java writes it itself as it ends
+That saves 40 % of a start of Spark (docs/performance.md). Java writes it itself as it ends
 (https://openjdk.org/jeps/350), which takes some seconds; so it is not the first run on a machine that makes it, but the
 second: where nothing is kept from one run to the next, as in most containers, it would be made in vain.
 """
