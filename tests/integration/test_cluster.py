@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from sparkrun.opening import open_runner
 from streamstore.model import StreamName
 from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream
@@ -34,11 +35,13 @@ def test_both_directions_on_two_workers(
     with parse_stream(uri)[0].open() as store:
         make_stream(store, source, events=4000)
         expected = digest_of(store, source)
-        report = export_stream(uri, root, range_size=32 * 1024, master=spark_cluster.master_url)
-        assert report.events == expected[0]
-        assert report.ranges > len(store.describe(source).ranges())
-        checked = check_archive(f"{root}/{source}", read_data=True, master=spark_cluster.master_url)
-        assert checked.ok, checked.findings
-        import_stream(f"{root}/{source}", f"{pravega.uri}/{restored}", master=spark_cluster.master_url)
+        # one application for all three: its executors take long to start
+        with open_runner(spark_cluster.master_url):
+            report = export_stream(uri, root, range_size=32 * 1024, master=spark_cluster.master_url)
+            assert report.events == expected[0]
+            assert report.ranges > len(store.describe(source).ranges())
+            checked = check_archive(f"{root}/{source}", read_data=True, master=spark_cluster.master_url)
+            assert checked.ok, checked.findings
+            import_stream(f"{root}/{source}", f"{pravega.uri}/{restored}", master=spark_cluster.master_url)
         assert digest_of(store, restored) == expected
         assert shape_of(store, restored) == shape_of(store, source)
