@@ -406,6 +406,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     script, folder = tmp_path / "program.py", tmp_path / "attempts"
     script.write_text(ON_CLUSTER)
