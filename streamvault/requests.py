@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from importer.plan import Part
 from manifests.model import Layout
 from manifests.range_row import RangeRow
-from objectstore.layouts.chunks import PART_BYTES
+from objectstore.layouts.chunks import part_bytes
 from streamvault.reports import Cost
+from streamvault.windows import WINDOW
 
 __all__ = ["cost_of_conversion", "cost_of_export", "cost_of_handoff", "cost_of_import"]
 
@@ -41,29 +42,29 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -
 
 def cost_of_import(parts: Sequence[Part], generations: int) -> Cost:
     """An import: every object once (a chunk in parts), the listing of the events' keys, and the manifests."""
-    objects, lists, gets = _reading([(part.layout, part.row.events, part.end - part.start) for part in parts])
+    objects, lists, gets = _reading([(part.layout, part.row, part.end - part.start) for part in parts])
     return _cost(objects, puts=lists + 1, gets=gets + 2 * generations, estimated=False)
 
 
 def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) -> Cost:
     """A conversion: what importing the old archive reads, and what exporting the new one writes."""
-    _, lists, gets = _reading([(stored, row.events, row.end - row.start) for stored, row in rows])
+    _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
     objects = len(rows) if layout == "chunks" else sum(row.events for _, row in rows)
     return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
 
 
 def cost_of_handoff(rows: Sequence[tuple[str, RangeRow]], files: int) -> Cost:
     """A handoff: what importing reads, and the table's files, each looked for before it is put."""
-    _, lists, gets = _reading([(stored, row.events, row.end - row.start) for stored, row in rows])
+    _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
     return _cost(files, puts=files + FIXED_PUTS + lists, gets=gets + files, estimated=False)
 
 
-def _reading(ranges: Sequence[tuple[str, int, int]]) -> tuple[int, int, int]:
-    """Objects, LIST and GET requests of reading ranges: (layout, events, bytes)."""
-    events = [count for layout, count, _ in ranges if layout == "events"]
-    chunks = [size for layout, _, size in ranges if layout != "events"]
+def _reading(ranges: Sequence[tuple[str, RangeRow, int]]) -> tuple[int, int, int]:
+    """Objects, LIST and GET requests of reading ranges: (layout, the range, bytes of it)."""
+    events = [row.events for layout, row, _ in ranges if layout == "events"]
+    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout != "events"]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
-    return sum(events) + len(chunks), lists, sum(events) + sum(-(-size // PART_BYTES) for size in chunks)
+    return sum(events) + len(chunks), lists, sum(events) + sum(chunks)
 
 
 def _cost(objects: int, *, puts: int, gets: int, estimated: bool) -> Cost:

@@ -21,7 +21,7 @@ from objectstore.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, f
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Problem
 
-__all__ = ["ChunksLayout"]
+__all__ = ["ChunksLayout", "part_bytes"]
 
 PART_BYTES = 16 * 1024 * 1024
 """Bytes that are got by one request at most, and handed on as one block: an S3 server has less to do than for four of a
@@ -84,7 +84,7 @@ class ChunksLayout(SegmentFolders):
         if start >= end:
             return
         key = _key(prefix, extent)
-        size = FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+        size = part_bytes(extent, window_bytes)
         parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
         try:
@@ -181,6 +181,11 @@ class ChunksLayout(SegmentFolders):
         if not found:
             what = f"no object holds the bytes {extent.start} to {extent.end} of the segment"
             yield Finding("missing", key, extent.start, extent.end, what)
+
+
+def part_bytes(extent: Extent, window_bytes: int) -> int:
+    """How many raw bytes of a chunk are got by one request."""
+    return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
 def _is_joined(key: str, ends: Mapping[int, int]) -> bool:

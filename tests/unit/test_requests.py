@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def test_an_import_gets_a_chunk_in_parts_of_sixteen_mebibytes() -> None:
     assert cost.objects == 3
     assert cost.gets == 4 + 2 + 1 + 2
     assert cost.puts == 1
+    squeezed = replace(row(64 * MIB, 10), frames=(1000,) * 64)
+    assert cost_of_import([Part(squeezed, "chunks", 0, 64 * MIB, 0)], 1).gets == 16 + 2  # frames in parts of four
     events = cost_of_import([Part(row(64 * MIB, 2500), "events", 0, 64 * MIB, 0)], 1)
     assert (events.objects, events.gets, events.puts) == (2500, 2502, 3 + 1)
 
