@@ -70,7 +70,8 @@ class ClassArchive:
         if self._part is not None:
             return f" -XX:ArchiveClassesAtExit={self._part}"
         if self._file is not None and self._file.exists():
-            return f" -XX:SharedArchiveFile={self._file}"
+            # what Java says of a crash would lie in the user's folder
+            return f" -XX:SharedArchiveFile={self._file} -XX:ErrorFile={self._file.with_suffix('.crash.log')}"
         return ""
 
     def take(self, *, whole: bool) -> None:

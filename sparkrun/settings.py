@@ -61,7 +61,7 @@ def environment_for(master: Master, java_home: Path) -> dict[str, str]:
     """Environment variables for Spark's Java process."""
     variables = {"JAVA_HOME": str(java_home)}
     # Spark's script starts a Java process more, which only puts a command line together
-    variables["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    variables["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", JAVA_SETTINGS[JAVA_OPTIONS])
     if master.on_loopback:
         variables["SPARK_LOCAL_IP"] = LOOPBACK
     return variables

@@ -56,8 +56,10 @@ def test_the_second_run_makes_it_and_the_third_uses_it(places: tuple[Path, Path]
     assert not part.exists()
     third = ClassArchive(*places)
     assert not third.is_due
-    name, _, path = third.options.strip().partition("=")
+    use, crash = third.options.split()
+    name, _, path = use.partition("=")
     assert (name, Path(path).read_text()) == ("-XX:SharedArchiveFile", "classes")
+    assert crash == f"-XX:ErrorFile={Path(path).with_suffix('.crash.log')}"
 
 
 def test_what_is_not_whole_is_removed_and_made_again(places: tuple[Path, Path]) -> None:
@@ -137,9 +139,14 @@ with open_runner("local[1]") as runner:
 """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "STREAMVAULT_HEAD_START": "0"}
 
+    here = tmp_path / "here"
+    here.mkdir()
+
     def said() -> str:
         command = [sys.executable, "-c", program]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=200)
+        ended = subprocess.run(
+            command, env=environment, cwd=here, capture_output=True, text=True, check=True, timeout=200
+        )
         assert not list(tmp_path.rglob("*.part"))
         return ended.stdout.strip()
 
@@ -157,3 +164,4 @@ with open_runner("local[1]") as runner:
         file.truncate(1_000_000)
     assert said() == ""
     assert not archive.exists()
+    assert not list(here.iterdir())  # nothing of Java's crash
