@@ -42,16 +42,19 @@ def marked_work(described: StreamDescription) -> str:
     return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
 
 
-def unfinished_work(store: StreamStore, target: StreamName) -> str:
+def unfinished_work(store: StreamStore, target: StreamName) -> str | None:
     """The name of the import (`RestorePlan.work`) that a target was begun with and that has not ended.
 
     Returns:
-        The name, whether or not that import still runs; empty if the target is nobody's unfinished one, or not there.
+        The name, whether or not that import still runs; empty if the target is nobody's unfinished one, None if there
+        is none.
     """
+    if not store.exists(target):
+        return None
     try:
         described = store.describe(target)
     except (NoSuchScope, NoSuchStream):
-        return ""
+        return None
     if work := marked_work(described):
         return work
     # The last steps of an import take the tag away; until the lease is gone it is not through.

@@ -89,9 +89,8 @@ class ImportRun:
 
     def check_free(self) -> None:
         """Raise `TargetTaken` if the target is somebody else's. Changes nothing."""
-        exists = self._store.exists(self._name)
         begun = unfinished_work(self._store, self._name)
-        if begun != self._plan.work and (begun or exists):
+        if begun not in {None, self._plan.work}:
             raise taken(self._name, begun, self._plan)
 
     def is_finished(self) -> bool:
@@ -117,8 +116,6 @@ class ImportRun:
             TargetTaken, TargetBusy: the target is somebody else's; nothing was written to it.
             Damaged: the archive is not whole. Failed: as named.
         """
-        self.check_free()
-        self._store.create_scope(self._name.scope)
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
             target = Target.take(self._store, self._name, self._plan, verified=lease.finished_before)

@@ -8,7 +8,6 @@ from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from problems import Conflict, Failed
-from streamstore.errors import NoSuchScope
 from streamstore.model import Epoch, ScaleKind, Scaling, StreamConfiguration, StreamDescription, StreamName
 from streamstore.store import StreamStore
 
@@ -146,11 +145,7 @@ def _create(store: StreamStore, name: StreamName, plan: RestorePlan) -> None:
     marked = StreamConfiguration(
         scaling=Scaling(kind=ScaleKind.FIXED, min_segments=len(first.segments)), tags=(mark(plan),)
     )
-    try:
-        store.create_stream(name, marked)
-    except NoSuchScope:
-        store.create_scope(name.scope)
-        store.create_stream(name, marked)
+    store.create_stream(name, marked)
     made = store.describe(name).epochs[0]
     number = min(segment.number for segment in made.segments)
     if number < wanted:

@@ -149,7 +149,7 @@ class Lease:
 
         Args:
             store: where its stream is.
-            name: of the lease's stream, which is made if need be; its scope is there.
+            name: of the lease's stream, which is made if need be, also its scope.
             work: what is done under it.
             held: what to raise if somebody holds it; of its kind is also what `check` raises.
             wait_seconds: for how long a living holder is waited for.
@@ -172,7 +172,7 @@ class Lease:
         mine = Record(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
         while True:
             with contextlib.suppress(StreamExists):
-                store.create_stream(name, StreamConfiguration())
+                store.create_stream_and_scope(name, StreamConfiguration())
             try:
                 segment = next(iter(store.describe(name).tail.offsets))
                 former, offset = _watch(store, name, segment, held)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from streamstore.errors import TransactionsNotOffered
+from streamstore.errors import NoSuchScope, TransactionsNotOffered
 from streamstore.model import (
     Epoch,
     KeyRange,
@@ -198,6 +198,18 @@ class StreamStore(ABC):
     @abstractmethod
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
+
+    def create_stream_and_scope(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """As `create_stream`; its scope is made if need be.
+
+        Raises:
+            StreamExists: as of `create_stream`.
+        """
+        try:
+            self.create_stream(stream, configuration)
+        except NoSuchScope:
+            self.create_scope(stream.scope)
+            self.create_stream(stream, configuration)
 
     def transactions(self) -> Transactions:
         """The store's transactions; a store need not have any.

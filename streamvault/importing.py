@@ -203,7 +203,7 @@ def _begun(
 ) -> tuple[History, RestorePlan] | None:
     """What the target's unfinished import restores; None if there is none, or it is not of this archive and options."""
     work = unfinished_work(store, target)
-    generation = generation_of(work)
+    generation = generation_of(work) if work else None
     if generation is None:
         return None
     try:

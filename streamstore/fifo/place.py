@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from problems import Conflict
-from streamstore.errors import NoSuchScope, StreamExists
+from streamstore.errors import StreamExists
 from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
 
@@ -60,14 +61,8 @@ class QueueSegment:
         """
         if not store.exists(name):
             configuration = StreamConfiguration(tags=(MARK,), rollover_bytes=ROLLOVER_BYTES)
-            try:
-                try:
-                    store.create_stream(name, configuration)
-                except NoSuchScope:
-                    store.create_scope(name.scope)
-                    store.create_stream(name, configuration)
-            except StreamExists:
-                pass
+            with suppress(StreamExists):
+                store.create_stream_and_scope(name, configuration)
         return cls.open(store, name)
 
     @property

@@ -104,19 +104,30 @@ class ControllerCalls:
                     answer.cancel()
                     return None
 
-    def call_each(self, method: str, requests: Sequence[Any]) -> list[Any]:
-        """The answers to several requests that are under way at once; None where the answer is NOT_FOUND."""
+    def call_all(self, questions: Sequence[tuple[str, Any]]) -> list[Any]:
+        """The answers to several questions that are under way at once.
+
+        Args:
+            questions: the method and the message of each.
+
+        Returns:
+            An answer for each question, in their order; None where it is NOT_FOUND.
+
+        Raises:
+            As `call`, but `NotFound`.
+        """
         started = []
-        if len(requests) > 1:
+        if len(questions) > 1:
             try:
-                stub = getattr(self._ready(), method)
+                stub = self._ready()
                 started = [
-                    stub.future(one, timeout=self._settings.timeout, metadata=self._metadata) for one in requests
+                    getattr(stub, method).future(request, timeout=self._settings.timeout, metadata=self._metadata)
+                    for method, request in questions
                 ]
             except (grpc.RpcError, OSError):
                 started = []
         answers = []
-        for number, request in enumerate(requests):
+        for number, (method, request) in enumerate(questions):
             try:
                 answers.append(started[number].result() if started else self.call(method, request))
             except NotFound:
@@ -125,7 +136,7 @@ class ControllerCalls:
                 if error.code() == grpc.StatusCode.NOT_FOUND:
                     answers.append(None)
                 elif error.code() in _LOST or _is_being_made(error):
-                    answers.append(self.call_each(method, [request])[0])
+                    answers += self.call_all([(method, request)])
                 else:
                     raise self._problem(method, error) from None
         return answers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from problems import Problem
@@ -41,7 +43,7 @@ from streamstore.pravega.convert import (
 from streamstore.pravega.settings import PravegaSettings
 from streamstore.transactions import Transaction, TransactionState
 
-__all__ = ["Controller"]
+__all__ = ["Controller", "Look"]
 
 WORKFLOW_SECONDS = 150.0
 """Sealing, truncating and deleting are answered when they are done; the controller itself gives up after 120 s."""
@@ -64,6 +66,21 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "INVALID_INPUT": (RequestFailed, "the controller does not know that epoch", ""),
     "INTERNAL_ERROR": (RequestFailed, "the controller could not say how the scale goes", "Try again."),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at a stream.
+
+    Attributes:
+        configuration: policies and tags. head: the first readable cut.
+        current: the open segments; none if the stream is sealed. epochs: the first ones.
+    """
+
+    configuration: StreamConfiguration
+    head: StreamCut
+    current: Mapping[SegmentId, KeyRange]
+    epochs: list[Epoch]
 
 
 class Controller:
@@ -124,10 +141,6 @@ class Controller:
         """Whether the stream exists; False too if its scope does not."""
         return bool(self._calls.call("checkStreamExists", stream_message(stream)).exists)
 
-    def configuration(self, stream: StreamName) -> StreamConfiguration:
-        """Policies and tags."""
-        return configuration_from(self._ask(stream, "getStreamConfiguration", stream_message(stream)))
-
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Make a stream; of several callers one succeeds, the others get `StreamExists`."""
         answer = self._calls.call(
@@ -165,21 +178,33 @@ class Controller:
         """The open segments; none if the stream is sealed."""
         return ranges_from(self._ask(stream, "getCurrentSegments", stream_message(stream)))
 
-    def head(self, stream: StreamName) -> StreamCut:
-        """The first readable cut."""
-        request = pb.GetSegmentsRequest(streamInfo=stream_message(stream), timestamp=0)
-        return cut_from(stream, self._ask(stream, "getSegments", request))
-
     def epochs(self, stream: StreamName, numbers: Sequence[int]) -> list[Epoch]:
         """The epochs of these numbers, in their order, up to the first that does not exist."""
-        info = stream_message(stream)
-        requests = [pb.GetEpochSegmentsRequest(streamInfo=info, epoch=number) for number in numbers]
-        found = []
-        for number, answer in zip(numbers, self._calls.call_each("getEpochSegments", requests), strict=True):
-            if answer is None:
-                break
-            found.append(epoch_from(number, answer))
-        return found
+        return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
+
+    def look(self, stream: StreamName, epochs: int) -> Look:
+        """What there is to know of a stream, asked for at once, so that the answers may be of different moments.
+
+        Args:
+            stream: which.
+            epochs: how many of the first to ask for.
+        """
+        named = stream_message(stream)
+        questions = [
+            ("getStreamConfiguration", named),
+            ("getSegments", pb.GetSegmentsRequest(streamInfo=named, timestamp=0)),
+            ("getCurrentSegments", named),
+            *(_epoch_question(stream, number) for number in range(epochs)),
+        ]
+        configuration, head, current, *first = self._calls.call_all(questions)
+        if configuration is None or head is None or current is None:
+            raise self.missing(stream)
+        return Look(
+            configuration_from(configuration),
+            cut_from(stream, head),
+            ranges_from(current),
+            _epochs(range(epochs), first),
+        )
 
     def start_scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> int:
         """Begin to scale; returns the number of the epoch that is open till then.
@@ -292,3 +317,13 @@ class Controller:
         if kind is NoSuchScope:
             about = str(about).partition("/")[0]
         raise kind(what, where=f"{self._uri}/{about}", todo=todo)
+
+
+def _epoch_question(stream: StreamName, number: int) -> tuple[str, Any]:
+    return "getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=stream_message(stream), epoch=number)
+
+
+def _epochs(numbers: Sequence[int], answers: Sequence[Any]) -> list[Epoch]:
+    """The epochs that were asked for, up to the first that does not exist."""
+    asked = zip(numbers, answers, strict=True)
+    return [epoch_from(number, answer) for number, answer in takewhile(lambda one: one[1] is not None, asked)]

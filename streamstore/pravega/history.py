@@ -12,8 +12,11 @@ from streamstore.pravega.segments import SegmentStores
 
 __all__ = ["current_epoch", "describe"]
 
+FIRST = 4
+"""Epochs that are asked for together with everything else: few streams have more."""
+
 BATCH = 32
-"""Epochs that are asked for at once."""
+"""Epochs that are asked for at once after them."""
 
 ATTEMPTS = 5
 """A scale that is finished between two questions makes the answers disagree; then all is asked again."""
@@ -47,12 +50,10 @@ def describe(controller: Controller, stores: SegmentStores, stream: StreamName) 
 
 def _describe_once(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription | None:
     """The stream, or None if the answers disagree."""
-    configuration = controller.configuration(stream)
-    epochs = _epochs(controller, stream)
-    head = controller.head(stream)
-    current = controller.current_segments(stream)
-    last = _open_epoch(epochs, current)
-    if last is None:
+    look = controller.look(stream, FIRST)
+    epochs = _all_epochs(controller, stream, look.epochs)
+    last = _open_epoch(epochs, look.current)
+    if last is None or not look.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
         return None
     try:
         infos = stores.infos(stream, list(epochs[last].segments))
@@ -60,7 +61,9 @@ def _describe_once(controller: Controller, stores: SegmentStores, stream: Stream
         # truncated away meanwhile
         return None
     tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
-    return StreamDescription(stream, configuration, tuple(epochs[: last + 1]), head, tail, sealed=not current)
+    return StreamDescription(
+        stream, look.configuration, tuple(epochs[: last + 1]), look.head, tail, sealed=not look.current
+    )
 
 
 def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
@@ -77,18 +80,14 @@ def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
     raise RequestFailed("the current epoch has not the segments that are open", where=str(stream), todo="Try again.")
 
 
-def _epochs(controller: Controller, stream: StreamName) -> list[Epoch]:
+def _all_epochs(controller: Controller, stream: StreamName, first: list[Epoch]) -> list[Epoch]:
     """Every epoch, also those that were truncated away, and perhaps one that a running scale has only prepared."""
-    found: list[Epoch] = []
-    size = 4
-    while True:
-        batch = controller.epochs(stream, range(len(found), len(found) + size))
-        found += batch
-        if len(batch) < size:
-            break
-        size = BATCH
-    if not found:
+    if not first:
         raise controller.missing(stream)
+    found, asked = list(first), FIRST
+    while len(found) == asked:
+        asked += BATCH
+        found += controller.epochs(stream, range(len(found), asked))
     return found
 
 
