@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from manifests.history import History
+from objectstore.errors import NoSuchObject
 from objectstore.layouts import open_layout
+from objectstore.store import ObjectStore
 from streamstore.model import SegmentId
 
 if TYPE_CHECKING:
     from objectstore.cold import ColdStorage, StoredObject  # which import botocore
 
-__all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges"]
+__all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges", "touch"]
 
 GLANCES = 64
 """Ranges of which a glance looks at the first objects: it is to cost seconds, whatever the archive."""
+
+AT_ONCE = 8
+"""Of them, looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,32 @@ def glanced(stretches: Sequence[Stored]) -> Sequence[Stored]:
     """Some of them, spread evenly: S3 moves objects to an archive class by their age, so neighbours go together."""
     step = -(-len(stretches) // GLANCES) or 1
     return stretches[::step]
+
+
+def touch(store: ObjectStore, prefix: str, stretches: Sequence[Stored]) -> None:
+    """Read a byte of the first object of some stretches: whether they can be read at all.
+
+    Args:
+        store: of the archive's root.
+        prefix: the archive below the root.
+        stretches: what is needed.
+
+    Raises:
+        InArchiveClass: one can't be read before S3 brings it back.
+    """
+
+    def look(one: Stored) -> None:
+        found = open_layout(one.layout).between(
+            store, prefix, one.segment.epoch, one.segment.number, one.start, one.end
+        )
+        first = next(found, None)
+        if first is not None and first.size:  # what is missing is told by who reads it all
+            with suppress(NoSuchObject):
+                store.get_range(first.key, 0, 1)
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="touch") as threads:
+        for _ in threads.map(look, glanced(stretches)):
+            pass
 
 
 def cold_objects(

@@ -13,10 +13,11 @@ from importer.lease import unfinished_work
 from importer.plan import Offsets, RestorePlan, generation_of, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History, NoSuchArchive
-from manifests.cold import Stored
+from manifests.cold import Stored, touch
 from manifests.listing import Listing
 from manifests.model import segment_key
 from manifests.selection import check_boundaries
+from objectstore.errors import InArchiveClass
 from objectstore.keys import TABLES
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -136,10 +137,7 @@ def import_stream(
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
         if address.scheme == "s3" and not (restored_before or source.table):
-            from streamvault.warming import refuse_cold  # noqa: PLC0415  (it imports botocore)
-
-            needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
-            refuse_cold(address, source.prefix, needed, wait=wait_for_warm, progress=progress)
+            _refuse_cold(address, source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
                 restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
@@ -211,6 +209,26 @@ def _begun(
     except (NoSuchArchive, Usage):
         return None  # this archive never had it, or has it no more; or the cuts lie beyond it
     return (history, plan) if plan.work == work else None
+
+
+def _refuse_cold(address: RootAddress, source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
+    """See that what is needed can be read, by touching some of it; or wait for all of it.
+
+    Raises:
+        InArchiveClass: an object cannot be read; or, waiting, one that S3 was never asked for.
+    """
+    needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    if wait:
+        from streamvault.warming import await_warm  # noqa: PLC0415  (it imports botocore)
+
+        await_warm(address, source.prefix, needed, progress)
+        return
+    try:
+        touch(source.store, source.prefix, needed)
+    except InArchiveClass as found:
+        from streamvault.warming import name_cold  # noqa: PLC0415
+
+        raise name_cold(address, source.prefix, needed, found) from None
 
 
 def _distance(history: History, moment: datetime | None) -> list[str]:

@@ -17,7 +17,7 @@ from sparkrun.progress import Progress
 from streamstore.model import StreamName
 from streamvault.reports import WarmReport
 
-__all__ = ["POLL_SECONDS", "await_readable", "refuse_cold", "warm_archive"]
+__all__ = ["POLL_SECONDS", "await_warm", "name_cold", "warm_archive"]
 
 POLL_SECONDS = 300.0
 """S3 takes minutes (Expedited) to days (Bulk)."""
@@ -71,7 +71,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"asked S3 for {asked:,} of {cold:,} objects")
     if wait and cold and not dry_run:
-        await_readable(storage, source.prefix, stretches, poll_seconds=poll_seconds, progress=progress)
+        _await_readable(storage, source.prefix, stretches, poll_seconds=poll_seconds, progress=progress)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -83,29 +83,37 @@ def warm_archive(
     )
 
 
-def refuse_cold(address: RootAddress, prefix: str, ranges: Sequence[Stored], *, wait: bool, progress: Progress) -> None:
-    """See that what an import needs can be read, by a glance at the first objects of some ranges.
+def name_cold(address: RootAddress, prefix: str, ranges: Sequence[Stored], found: InArchiveClass) -> InArchiveClass:
+    """What to say of objects one of which was found to be in an archive class: in which, and whether it is coming.
 
     Args:
         address: the root, resolved.
         prefix: the archive below it.
         ranges: what is needed.
-        wait: look at all objects, and wait until they can be read.
-        progress: told while waiting.
-
-    Raises:
-        InArchiveClass: an object cannot be read; or, waiting, one that S3 was never asked for.
+        found: what was met.
     """
     storage = ColdStorage(address)
-    if wait:
-        await_readable(storage, prefix, list(joined(ranges)), poll_seconds=POLL_SECONDS, progress=progress)
-        return
-    found = next(cold_objects(storage, prefix, glanced(ranges), glance=True), None)
-    if found is not None:
-        raise _cold(found, storage.uri)
+    one = next(cold_objects(storage, prefix, glanced(ranges), glance=True), None)
+    return found if one is None else _named(one, storage.uri)
 
 
-def await_readable(
+def await_warm(address: RootAddress, prefix: str, ranges: Sequence[Stored], progress: Progress) -> None:
+    """Wait until all that is needed can be read.
+
+    Args:
+        address: the root, resolved.
+        prefix: the archive below it.
+        ranges: what is needed.
+        progress: told how it goes on.
+
+    Raises:
+        InArchiveClass: S3 was never asked for an object.
+    """
+    storage, stretches = ColdStorage(address), list(joined(ranges))
+    _await_readable(storage, prefix, stretches, poll_seconds=POLL_SECONDS, progress=progress)
+
+
+def _await_readable(
     storage: ColdStorage, prefix: str, stretches: Sequence[Stored], *, poll_seconds: float, progress: Progress
 ) -> None:
     """Wait until every object of some stretches can be read.
@@ -118,7 +126,7 @@ def await_readable(
         waiting = left = 0
         for found in cold_objects(storage, prefix, stretches):
             if found.warmth == "cold":
-                raise _cold(found, storage.uri)
+                raise _named(found, storage.uri)
             waiting += 1
             left += found.size
         if least is None:
@@ -133,7 +141,7 @@ def await_readable(
         time.sleep(poll_seconds)
 
 
-def _cold(found: StoredObject, where: str) -> InArchiveClass:
+def _named(found: StoredObject, where: str) -> InArchiveClass:
     if found.warmth == "coming":
         todo = "S3 is bringing it back: wait with 'streamvault warm --wait', or import with --wait-for-warm."
         return InArchiveClass(
