@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from obstore.store import S3Store
 
 from objectstore.access import S3Access
+from objectstore.allocator import give_back_large_buffers
 from objectstore.errors import ObjectStoreError
 from objectstore.s3_errors import BACKEND_ERRORS, translate
 
@@ -34,6 +35,7 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
             so sending it has to be done in this time too.
         patient: for large objects: a request has failed only after ten times as long, from its beginning.
     """
+    give_back_large_buffers()
     scheme, _, host = access.endpoint.partition("://")
     encrypted = scheme == "https"
     client: dict[str, Any] = {
