@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         arguments.workload, arguments.naive_events, arguments.repeats = ("20000x1024",), 500, 1
     for text in arguments.workload:
         events, size = map(int, text.split("x"))
-        with open_setting(arguments.s3) as setting:
+        with open_setting(arguments.s3, quick=arguments.quick) as setting:
             results.describe(setting.describe())
             comparison = _Comparison(setting, Workload(events, size, SEGMENTS), arguments.naive_events)
             comparison.run(arguments.repeats, results)

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     if arguments.quick:
         arguments.events, arguments.naive_events, arguments.repeats = 2000, 500, 1
     for size in arguments.size:
-        with open_setting(arguments.s3) as setting:
+        with open_setting(arguments.s3, quick=arguments.quick) as setting:
             results.describe(setting.describe())
             workload = Workload(arguments.events, size, SEGMENTS_PER_TASK * parallelism())
             naive_events = min(arguments.naive_events, workload.events)

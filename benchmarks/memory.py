@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     if arguments.quick:
         arguments.size, arguments.stream = QUICK_SIZES, QUICK_STREAMS
     rows, figures = [], []
-    with open_setting(arguments.s3) as setting:
+    with open_setting(arguments.s3, quick=arguments.quick) as setting:
         results.describe(setting.describe())
         for size, length, layout in product(arguments.size, arguments.stream, arguments.layout):
             segments = max(parallelism(), length // SEGMENT_BYTES)

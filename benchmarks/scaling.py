@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Adds a table of lengths, one of tasks, one of the resume."""
     if arguments.quick:
         arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
-    with open_setting(arguments.s3, heap="4g" if arguments.quick else "12g") as setting:
+    with open_setting(arguments.s3, "4g" if arguments.quick else "12g", quick=arguments.quick) as setting:
         results.describe(setting.describe())
         length = 80 * MB if arguments.quick else 1000 * MB
         if "lengths" in arguments.part:

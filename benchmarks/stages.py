@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     if arguments.quick:
         arguments.events, arguments.repeats = 2000, 1
     for size in arguments.size:
-        with open_setting(arguments.s3) as setting:
+        with open_setting(arguments.s3, quick=arguments.quick) as setting:
             results.describe(setting.describe())
             workload = Workload(arguments.events, size, 1)
             found = task(setting, workload).measure(arguments.repeats)

@@ -33,7 +33,7 @@ class TestPravega(StreamStoreContract):
             assert shape_of(local, name) == shape_of(store, name)
             assert digest_of(local, name) == digest_of(store, name)
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.long)])
     def test_both_stores_make_the_same_of_random_histories(
         self, store: StreamStore, scope_name: str, tmp_path: Path, seed: int
     ) -> None:

@@ -24,7 +24,7 @@ from tests.streams import digest_of, make_stream, shape_of
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-KILLS = 5
+KILLS = 4
 EVENTS = 6_000
 RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
 """Chunks are moved much faster: with smaller ranges there is as much to be killed in."""

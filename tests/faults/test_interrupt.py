@@ -32,11 +32,20 @@ class Stop:
     master: str
 
 
-STOPS = [
-    pytest.param(Stop(signal.SIGINT, everywhere=True, master="inline"), id="ctrl-c-inline", marks=pytest.mark.long),
-    pytest.param(Stop(signal.SIGINT, everywhere=True, master="local[2]"), id="ctrl-c-spark", marks=pytest.mark.spark),
-    pytest.param(Stop(signal.SIGTERM, everywhere=False, master="inline"), id="sigterm-inline", marks=pytest.mark.long),
-]
+STOPS = {
+    "ctrl-c-inline": Stop(signal.SIGINT, everywhere=True, master="inline"),
+    "ctrl-c-spark": Stop(signal.SIGINT, everywhere=True, master="local[2]"),
+    "sigterm-inline": Stop(signal.SIGTERM, everywhere=False, master="inline"),
+}
+
+
+def stops(soon: str) -> list[pytest.ParameterSet]:
+    """Every way to stop a command; all but one are long."""
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        return [*[pytest.mark.long] * (name != soon), *[pytest.mark.spark] * ("spark" in name)]
+
+    return [pytest.param(stop, id=name, marks=marks(name)) for name, stop in STOPS.items()]
 
 
 def interrupted(command: Command, stop: Stop) -> Ended:
@@ -53,7 +62,7 @@ def interrupted(command: Command, stop: Stop) -> Ended:
     return ended
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("stop", stops("ctrl-c-inline"))
 def test_an_export_is_interrupted(ground: Ground, stop: Stop) -> None:
     prefix = f"interrupted-{uuid.uuid4().hex[:10]}"
     command = ground.export(prefix, stop.master)
@@ -72,7 +81,7 @@ def test_an_export_is_interrupted(ground: Ground, stop: Stop) -> None:
     assert ground.contents_below(prefix) == ground.contents
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("stop", stops("ctrl-c-spark"))
 def test_an_import_is_interrupted(ground: Ground, stop: Stop) -> None:
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
     command = ground.restore(target, stop.master)
