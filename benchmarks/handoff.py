@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         arguments.events, arguments.repeats = 10_000, 1
     readings = Readings(arguments.events, arguments.size, SEGMENTS)
     with ExitStack() as servers:
-        setting = servers.enter_context(open_setting("minio"))
+        setting = servers.enter_context(open_setting("minio", quick=arguments.quick))
         results.describe(setting.describe())
         glue = servers.enter_context(moto_server())
         comparison = _Comparison(setting, readings, glue.endpoint)

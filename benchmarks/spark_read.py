@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         arguments.stream, arguments.repeats = QUICK_STREAM, 1
     rows: list[tuple[str, ...]] = []
     figures: dict[str, Any] = {}
-    with open_setting("minio") as setting, _spark() as spark:
+    with open_setting("minio", quick=arguments.quick) as setting, _spark() as spark:
         results.describe(setting.describe())
         for size in arguments.size:
             workload = Workload(arguments.stream // (size + 8), size, parallelism())
