@@ -17,6 +17,7 @@ from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.access import S3Access, StaticKeys
+from objectstore.bulk import delete_all
 from objectstore.keys import manifest_key, ranges_key
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
@@ -160,7 +161,8 @@ def _undo(archive: Archive) -> float:
     while undone < generation.manifest.bytes * UNDONE:
         last = rows.pop()
         undone += last.end - last.start
-        layout.remove_all(archive.store, archive.prefix, last.segment.epoch, last.segment.number, last.start, last.end)
+        place = (archive.store, archive.prefix, last.segment.epoch, last.segment.number)
+        delete_all(archive.store, (found.key for found in layout.between(*place, last.start, last.end)))
     for row in rows:
         leave_row(archive.store, archive.prefix, 1, row.segment, _finished(row))
     archive.store.delete([archive.prefix + manifest_key(1)])

@@ -6,15 +6,16 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutting.identity import check_gone, check_same_stream, take_witness
 from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
 from manifests.plan import Plan, PlannedSegment
-from problems import Conflict, Usage
+from problems import Usage
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut, NoSuchSegment
 from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED_BEFORE", "Wanted", "check_same_stream", "make_plan"]
+__all__ = ["TRUNCATED_BEFORE", "Wanted", "make_plan"]
 
 TRUNCATED_BEFORE = "truncated at the source before this generation began"
 
@@ -36,7 +37,9 @@ class Wanted:
     range_size: int = 64 * 1024 * 1024
 
 
-def make_plan(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted) -> Plan | None:
+def make_plan(
+    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted, source: str = ""
+) -> Plan | None:
     """Work out the plan that follows the newest generation; None if there is nothing new.
 
     Args:
@@ -44,6 +47,7 @@ def make_plan(described: StreamDescription, store: StreamStore, newest: Manifest
         store: what has it.
         newest: the newest generation; None for the first.
         wanted: what the user asked for.
+        source: the store's address as it was given, to be noted.
 
     Raises:
         InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one of the newest generation.
@@ -73,6 +77,8 @@ def make_plan(described: StreamDescription, store: StreamStore, newest: Manifest
         segments=tuple(segments),
         gaps=tuple(gaps),
         sealed=described.sealed,
+        source=source,
+        witness=tuple(take_witness(store, to)),
     )
 
 
@@ -88,24 +94,8 @@ def _start(described: StreamDescription, store: StreamStore, newest: Manifest | 
             where=f"{described.name}, generation {newest.generation}",
             todo="Leave it out: a generation starts where the one before ended.",
         )
-    check_same_stream(described, newest)
+    check_same_stream(described, store, newest)
     return newest.to
-
-
-def check_same_stream(described: StreamDescription, known: Manifest) -> None:
-    """Refuse a stream that cannot be the one of which a generation is known.
-
-    Raises:
-        Conflict: its epochs are others, or it is shorter.
-    """
-    epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
-    shorter = any(described.tail.offsets.get(segment, offset) < offset for segment, offset in known.to.offsets.items())
-    if epochs[: len(known.epochs)] != known.epochs or shorter:
-        raise Conflict(
-            "the stream is not the one that was archived here (deleted and made again?)",
-            where=str(described.name),
-            todo="Use another root for it.",
-        )
 
 
 def _check_cut(described: StreamDescription, store: StreamStore, cut: StreamCut) -> None:
@@ -135,6 +125,8 @@ def _stretches(
         name = segment.in_stream(described.name)
         is_sealed = described.sealed or segment not in current
         segments.append(PlannedSegment(name=name, start=low, end=end, sealed=is_sealed))
+        if planned_end is None and segment not in ends and segment in readable:
+            check_gone(store, described.name, segment)
         if first > low or (planned_end is None and segment not in ends):
             gaps.append(GapEntry(segment=name, start=low, end=first, reason=TRUNCATED_BEFORE))
     return segments, gaps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from cutting.identity import check_gone
 from manifests.rows import Gap
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.model import SegmentId, StreamName
@@ -70,6 +71,7 @@ class PieceReader:
     ) -> None:
         self.start = self.gone_until = start
         self.count = 0
+        self._store, self._stream, self._segment = store, stream, segment
         self._segment_end = end
         self._walk = EventWalk(store, stream, segment, start=start, high=high, segment_end=end)
         self._digest = hashlib.sha256()
@@ -98,4 +100,5 @@ class PieceReader:
         except SegmentTruncated as truncated:
             self.gone_until = truncated.start_offset
         except NoSuchSegment:
+            check_gone(self._store, self._stream, self._segment)
             self.gone_until = self._segment_end

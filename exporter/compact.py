@@ -122,7 +122,7 @@ def _compact(
         moved += piece.end - piece.start
         progress.advance(piece.events, piece.end - piece.start)
     rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
-    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows)
+    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows) is not None
     if published or span in archive.listing().names:
         tidy_up(archive, generation, progress, first)
     # else it is merged with more by now, and the plan says which chunks are in nobody's use

@@ -168,9 +168,8 @@ def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
             todo="Convert to another root.",
         )
     found = archive.read_manifest(holder, listing.first_of(holder))
-    same = {"layout": wanted.layout, "compression": wanted.compression, "tool": wanted.tool}
-    if not found.replaces and not wanted.replaces:
-        is_same = found.model_copy(update=same) == wanted
+    if not wanted.replaces:
+        is_same = found.is_same(wanted)
     else:
         ends = {one.generation: (one.to, one.created) for one in found.replaces}
         ends[found.generation] = (found.to, found.created)

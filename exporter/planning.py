@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutting.identity import check_same_stream
 from cutting.planning import Wanted, make_plan
 from manifests.archive import Archive
 from manifests.model import Manifest
-from manifests.plan import Plan, create_plan, find_plan, remove_work
+from manifests.plan import Plan, create_plan, current_plan, remove_work
 from streamstore.store import StreamStore
 
 __all__ = ["Planned", "settle_plan"]
@@ -19,32 +20,44 @@ class Planned:
 
     Attributes:
         plan: None if the newest generation already holds all that was asked for.
+        attempt: which plan of its generation it is, see `objectstore.keys.work_folder`.
         newest: the newest generation's manifest, if there is one.
         adopted: whether the plan is one that an earlier or concurrent run made.
     """
 
     plan: Plan | None
     newest: Manifest | None
+    attempt: int = 1
     adopted: bool = False
 
 
-def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted) -> Planned:
+def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: str) -> Planned:
     """Take up the unfinished generation's plan, or make the next one, create-only.
 
+    Args:
+        archive: where to.
+        store: what has the stream.
+        wanted: what the user asked for.
+        source: the store's address as it was given.
+
     Raises:
-        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived.
+        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived, or planned.
     """
     while True:
         newest = archive.newest()
         generation = newest.generation + 1 if newest else 1
-        plan = find_plan(archive.store, archive.prefix, generation)
+        plan, attempt = current_plan(archive.store, archive.prefix, generation)
+        described = store.describe(archive.stream)
         if plan is not None:
-            return Planned(plan, newest, adopted=True)
-        plan = make_plan(store.describe(archive.stream), store, newest, wanted)
+            check_same_stream(described, store, plan)
+            return Planned(plan, newest, attempt, adopted=True)
+        plan = make_plan(described, store, newest, wanted, source)
         if plan is None:
             return Planned(None, newest)
-        plan, created = create_plan(archive.store, archive.prefix, plan)
+        plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
+        if not created:
+            check_same_stream(described, store, plan)
         if generation > archive.listing().newest:
-            return Planned(plan, newest, adopted=not created)
+            return Planned(plan, newest, attempt, adopted=not created)
         # Another run published this generation after we looked and has tidied its plan away: ours comes too late.
         remove_work(archive.store, archive.prefix, generation)

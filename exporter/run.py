@@ -1,28 +1,31 @@
-"""The run of one generation: tasks, proof, sweep, commit. What earlier runs finished is not moved again."""
+"""The run of one generation: tasks, proof, commit, sweep. What earlier runs finished is not moved again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cutting.chain import SegmentChain, prove_all
+from cutting.identity import check_same_stream, check_witness
 from cutting.ranges import NotEvents
 from cutting.spans import Span
-from exporter.sweep import SweepTask, sweep, sweep_tasks
 from exporter.task import ExportTask, export_range
-from exporter.tidy import tidy_up
-from manifests.archive import Archive
+from exporter.tidy import finish
+from manifests.archive import Archive, Generation
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
-from manifests.plan import Plan, PlannedSegment, remove_work
+from manifests.plan import Plan, PlannedSegment, end_plan
 from manifests.range_row import RangeRow, segment_digest
-from manifests.rows import FinishedRange, Piece, find_rows
-from objectstore.layouts import open_layout
+from manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from manifests.sweeping import SweepTask, count_strays, sweep_tasks
+from objectstore.errors import ObjectStoreUnavailable
 from objectstore.uri import RootAddress
+from problems import Problem
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.errors import InvalidCut
+from streamstore.errors import InvalidCut, NoSuchStream
 from streamstore.model import SegmentId
 from streamstore.uri import StoreAddress
 
@@ -37,14 +40,13 @@ class Published:
     """A generation that is there now.
 
     Attributes:
-        manifest: its manifest. ranges: how many ranges it has.
+        generation: as it was published, or what it was merged into since.
         moved_bytes: what this run moved of it.
         first: False if another run published it before this one.
         committed: when that was, on the monotonic clock (seconds); what follows is tidying up.
     """
 
-    manifest: Manifest
-    ranges: int
+    generation: Generation
     moved_bytes: int
     first: bool
     committed: float
@@ -55,7 +57,7 @@ class ExportRun:
 
     Args:
         archive: where to. root: the same root, for tasks. source: the stream's store, for tasks.
-        plan: of the generation.
+        plan: of the generation. attempt: which plan of the generation it is, see `objectstore.keys.work_folder`.
         tool: name and version to note in the manifest.
         window: bytes that a task may hold of what is on its way.
         storage_class: S3 storage class of the data's objects; empty for the bucket's own.
@@ -67,6 +69,7 @@ class ExportRun:
         root: RootAddress,
         source: StoreAddress,
         plan: Plan,
+        attempt: int,
         *,
         tool: str,
         window: int,
@@ -76,6 +79,7 @@ class ExportRun:
         self._root = root
         self._source = source
         self._plan = plan
+        self._attempt = attempt
         self._tool = tool
         self._window = window
         self._storage_class = storage_class
@@ -93,34 +97,68 @@ class ExportRun:
     def run(self, runner: Runner, progress: Progress) -> Published:
         """Move what is missing, prove it, publish it, tidy up.
 
+        Nothing below the layout's folder is deleted before the generation is published, and then only by its index. If
+        another run publishes the generation first, what that one published holds, whatever this one has seen.
+
         Raises:
-            NotEvents, InvalidCut: this plan can never be finished (its cuts lie inside events); it is given up.
+            NotEvents, InvalidCut: this plan can never be finished (its cuts lie inside events); it is ended.
+            Conflict: the stream is another one by now, or another plan's generation was published.
         """
         try:
             self._move(runner, progress)
-        except (NotEvents, InvalidCut):
-            self._give_up()
-            raise
-        self._sweep(runner, progress)
-        manifest, rows = self._manifest()
-        first = self._archive.commit(manifest, rows)
+            self._check_source()
+            strays = self._prove(runner, progress)
+            manifest, rows = self._manifest()
+            generation = self._archive.commit(manifest, rows)
+        except Problem as problem:
+            if self._published() is None:
+                if isinstance(problem, (NotEvents, InvalidCut)):
+                    store, prefix = self._archive.store, self._archive.prefix
+                    end_plan(store, prefix, self._plan.generation, self._attempt, str(problem))
+                raise
+            generation, strays = None, 0
         committed = time.monotonic()
-        tidy_up(self._archive, self._plan.generation, progress)
+        finish(self._archive, self._root, self._plan.generation, progress, strays=bool(strays))
         progress.end()
-        return Published(manifest, len(rows), self._moved, first, committed)
+        first = generation is not None
+        return Published(
+            generation or self._archive.load(self._plan.generation), self._moved, first=first, committed=committed
+        )
 
-    def _give_up(self) -> None:
-        """Remove what runs of this plan have written, the plan last: the next run makes another one."""
-        store, prefix, layout = self._archive.store, self._archive.prefix, open_layout(self._plan.layout)
-        for segment, planned in self._segments.items():
-            layout.remove_all(store, prefix, segment.epoch, segment.number, planned.start, planned.end)
-        remove_work(store, prefix, self._plan.generation)
+    def _published(self) -> Manifest | None:
+        """The generation's manifest, if another run has published it.
+
+        Raises:
+            Conflict: it has expired, or another plan's was published.
+        """
+        with suppress(ObjectStoreUnavailable):  # then what went wrong before is what there is to say
+            return self._archive.published(self._plan)
+        return None
+
+    def _check_source(self) -> None:
+        """Refuse to publish a mixture: after all was read, the source has to be the stream that was planned.
+
+        Raises:
+            Conflict: it is another one. NoSuchStream: it was deleted, and part of it could not be read any more.
+        """
+        has_gaps = any(True for chain in self._chains.values() for _ in chain.gaps())
+        with self._source.lend() as store:
+            if check_witness(store, self._plan) and not has_gaps:
+                return
+            try:
+                described = store.describe(self._archive.stream)
+            except NoSuchStream:
+                if has_gaps:
+                    raise
+                return
+            check_same_stream(described, store, self._plan)
 
     def _move(self, runner: Runner, progress: Progress) -> None:
         """Move ranges until they are proved to lead from each segment's start to its end."""
         done = self._take_up()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
+        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.generation
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
             for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
@@ -129,12 +167,16 @@ class ExportRun:
                     progress.advance(result.row.events, result.row.bytes)
                 yield result.segment, result.row
 
-        prove_all(self._chains, run)
+        def decide(segment: SegmentId, row: FinishedRange) -> FinishedRange:
+            return leave_row(store, prefix, generation, segment, row, attempt=self._attempt)
+
+        prove_all(self._chains, run, decide)
 
     def _take_up(self) -> int:
         """Read the rows that earlier runs left; returns how many bytes they stand for."""
         done = 0
-        for segment, row in find_rows(self._archive.store, self._archive.prefix, self._plan.generation):
+        store, prefix = self._archive.store, self._archive.prefix
+        for segment, row in find_rows(store, prefix, self._plan.generation, attempt=self._attempt):
             if segment in self._chains:
                 self._chains[segment].add(row)
                 done += row.bytes
@@ -149,6 +191,7 @@ class ExportRun:
             root=self._root,
             prefix=self._archive.prefix,
             generation=self._plan.generation,
+            attempt=self._attempt,
             layout=self._plan.layout,
             compression=self._plan.compression,
             window=self._window,
@@ -156,17 +199,24 @@ class ExportRun:
             storage_class=self._storage_class,
         )
 
-    def _sweep(self, runner: Runner, progress: Progress) -> None:
-        """Before anything is published: every key is there, and none that a wrong guess left."""
-        tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_sweep(segment))]
-        progress.begin("proving", sum(task.end - task.start for task in tasks))
-        pieces = (piece for task in tasks for piece in task.pieces)
-        objects = sum(piece.events if self._plan.layout == "events" else 1 for piece in pieces)
-        with open_runner("inline[4]") as here:
-            for index, _ in (here if objects <= FEW_OBJECTS else runner).run(sweep, tasks):
-                progress.advance(0, tasks[index].end - tasks[index].start)
+    def _prove(self, runner: Runner, progress: Progress) -> int:
+        """Before anything is published: every object is there. Returns how many lie beside them.
 
-    def _whole_sweep(self, segment: SegmentId) -> SweepTask:
+        Raises:
+            Damaged: an object that this generation wrote is gone again.
+        """
+        tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
+        progress.begin("proving", sum(task.end - task.start for task in tasks))
+        pieces = (piece for chain in self._chains.values() for piece in chain.pieces())
+        objects = sum(piece.events if self._plan.layout == "events" else 1 for piece in pieces)
+        strays = 0
+        with open_runner("inline[4]") as here:
+            for index, found in (here if objects <= FEW_OBJECTS else runner).run(count_strays, tasks):
+                strays += found
+                progress.advance(0, tasks[index].end - tasks[index].start)
+        return strays
+
+    def _whole_segment(self, segment: SegmentId) -> SweepTask:
         return SweepTask(
             root=self._root,
             prefix=self._archive.prefix,
@@ -174,7 +224,7 @@ class ExportRun:
             segment=segment,
             start=self._segments[segment].start,
             end=self._segments[segment].end,
-            pieces=tuple(self._chains[segment].pieces()),
+            ranges=tuple((piece.start, piece.end) for piece in self._chains[segment].pieces()),
         )
 
     def _manifest(self) -> tuple[Manifest, list[RangeRow]]:

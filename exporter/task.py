@@ -24,7 +24,7 @@ class ExportTask:
 
     Attributes:
         source, stream, segment: where from. segment_end: where the segment ends for this generation (bytes).
-        root, prefix: the archive. generation, layout, compression: of the plan.
+        root, prefix: the archive. generation, attempt, layout, compression: of the plan.
         window: bytes to hold in memory at most, of what is on its way.
         storage_class: of the data's objects; empty for the bucket's own.
         span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
@@ -37,6 +37,7 @@ class ExportTask:
     root: RootAddress
     prefix: str
     generation: int
+    attempt: int
     layout: Layout
     compression: Compression
     window: int
@@ -75,7 +76,7 @@ def export_range(task: ExportTask) -> Exported:
         )
     if row is None:
         return Exported(task.segment, None)
-    left = leave_row(task.root.open(), task.prefix, task.generation, task.segment, row)
+    left = leave_row(task.root.open(), task.prefix, task.generation, task.segment, row, attempt=task.attempt)
     return Exported(task.segment, left)
 
 

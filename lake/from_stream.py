@@ -12,7 +12,8 @@ from functools import cached_property
 
 from cutting.chain import SegmentChain, prove_all
 from cutting.estimate import estimate_events
-from cutting.planning import Wanted, check_same_stream, make_plan
+from cutting.identity import check_same_stream
+from cutting.planning import Wanted, make_plan
 from cutting.ranges import FindTask, find_range
 from cutting.spans import Span, spans_of
 from lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
@@ -75,7 +76,7 @@ class StreamOrigin:
         Nothing follows if there are no events and no gap, also if the stream has been sealed or scaled.
         """
         wanted = Wanted(layout="chunks", range_size=options.target_size)
-        plan = make_plan(self._description(last), self._store, last, wanted)
+        plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
         if plan is None or not (plan.bytes or plan.gaps):
             return None
         return _table_plan(plan, 0 if last is None else last.generation, self._tool)
@@ -115,7 +116,7 @@ class StreamOrigin:
 
     def check(self, plan: TablePlan, where: str) -> None:  # noqa: ARG002
         """See `Origin.check`: what was planned has to be of this stream."""
-        check_same_stream(self._description(plan.manifest), plan.manifest)
+        check_same_stream(self._description(plan.manifest), self._store, plan.manifest)
 
     def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
         """See `Origin.ranges`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -10,7 +11,7 @@ from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
 from manifests.listing import Listing, Name, read_listing
-from manifests.model import Manifest, now_utc
+from manifests.model import GenerationModel, IndexEntry, Manifest, now_utc
 from manifests.range_row import RangeRow
 from manifests.ranges import decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -18,7 +19,7 @@ from objectstore.keys import archive_prefix, manifest_key, ranges_key, table_fol
 from objectstore.layouts import table_layout
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Failed
-from streamstore.model import StreamName
+from streamstore.model import SegmentId, StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
 
@@ -127,16 +128,30 @@ class Archive:
         Raises:
             NoSuchArchive: it is gone. Damaged: it cannot be what an export wrote.
         """
+        return self._read_manifest(generation, first)[0]
+
+    def fingerprint(self, generation: int | None = None) -> str:
+        """The SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `manifest`.
+        """
+        data = self.stable(lambda listing: self._read_manifest(*self._name(listing, generation))[1])
+        return hashlib.sha256(data).hexdigest()
+
+    def _read_manifest(self, generation: int, first: int | None) -> tuple[Manifest, bytes]:
+        """A manifest, and its file."""
         key = self.prefix + manifest_key(generation, first)
         where = f"{self.store.uri}/{key}"
         try:
-            manifest = decode(Manifest, self.store.get(key), where)
+            data = self.store.get(key)
         except NoSuchObject:
             raise NoSuchArchive(f"no generation {generation}", where=self.uri) from None
+        manifest = decode(Manifest, data, where)
         if (manifest.name, manifest.generation, manifest.first) != (self.stream, generation, first or generation):
             what = f"the manifest is of another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
-        return manifest
+        return manifest, data
 
     def load_name(self, generation: int, first: int | None = None) -> Generation:
         """As `read_manifest`, with its ranges, cross-checked.
@@ -144,16 +159,46 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
         """
-        manifest = self.read_manifest(generation, first)
+        manifest, written = self._read_manifest(generation, first)
         key = self.prefix + ranges_key(generation, first)
         where = f"{self.store.uri}/{key}"
         try:
             data = self.store.get(key)
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
+        if _index_entry(data) != manifest.index:
+            raise Damaged("not the index of ranges that the manifest names (size or SHA-256 differ)", where=where)
         rows = by_segment(decode_ranges(self.stream, data, where))
         cross_check(manifest, rows, where)
-        return Generation(manifest, rows, table_layout(generation) if self.table else manifest.layout)
+        return self._generation(manifest, rows, written)
+
+    def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[RangeRow]], written: bytes) -> Generation:
+        layout = table_layout(manifest.generation) if self.table else manifest.layout
+        return Generation(manifest, rows, layout, hashlib.sha256(written).hexdigest())
+
+    def published(self, wanted: GenerationModel) -> Manifest | None:
+        """The manifest in force of a plan's generation, or of what it was merged into; None if there is none yet.
+
+        Raises:
+            Conflict: the generation has expired, or was published by another plan.
+        """
+        return self.stable(lambda listing: self._published(listing, wanted))
+
+    def _published(self, listing: Listing, wanted: GenerationModel) -> Manifest | None:
+        where = f"{self.uri}, generation {wanted.generation}"
+        if wanted.generation <= listing.dropped:
+            raise _expired(where)
+        holder = listing.holder(wanted.generation)
+        if holder is None:
+            return None
+        found = self.read_manifest(holder, listing.first_of(holder))
+        if not found.is_same(wanted):
+            raise Conflict(
+                "another run has published this generation with other content",
+                where=where,
+                todo="Run the same command again.",
+            )
+        return found
 
     def _is_empty(self, listing: Listing) -> bool:
         """Whether nothing was published yet. A table's mark says where it is to begin, and comes before all else."""
@@ -198,7 +243,7 @@ class Archive:
             raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
         return tuple(name for name in listing.names if name[0] <= upto)
 
-    def commit(self, manifest: Manifest, rows: Sequence[RangeRow]) -> bool:
+    def commit(self, manifest: Manifest, rows: Sequence[RangeRow]) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only.
 
         Args:
@@ -207,7 +252,8 @@ class Archive:
             rows: its ranges, in order of (segment, start).
 
         Returns:
-            False if an equal one was published already, or what is merged of it.
+            The generation, as it was published now; None if another run of the same plan has published it already, or
+            what it was merged into.
 
         Raises:
             Conflict: another generation of this number, with other content, was published, or it has expired already;
@@ -217,22 +263,39 @@ class Archive:
         where = f"{self.store.uri}/{self.prefix}{manifest_key(*_name(manifest))}"
         cross_check(manifest, by_segment(rows), where)
         if self.stable(lambda listing: self._is_there(listing, manifest, where)):
-            return False
+            return None
 
         def is_same_index(data: bytes, found_where: str) -> bool:
             return list(decode_ranges(self.stream, data, found_where)) == list(rows)
 
         def is_same_manifest(data: bytes, found_where: str) -> bool:
-            return _content(decode(Manifest, data, found_where)) == _content(manifest)
+            found = decode(Manifest, data, found_where)
+            return found.is_same(manifest) and (found.layout, found.compression) == (
+                manifest.layout,
+                manifest.compression,
+            )
 
-        index = encode_ranges(self.stream, rows)
-        self._create_or_compare(ranges_key(*_name(manifest)), index, is_same_index)
+        try:
+            index, _ = self._create_or_compare(
+                ranges_key(*_name(manifest)), encode_ranges(self.stream, rows), is_same_index
+            )
+        except Conflict:
+            # A run of the same plan that was late may have seen less of the stream; what was published first holds.
+            if manifest.replaces or self.published(manifest) is None:
+                raise
+            return None
+        manifest = manifest.model_copy(update={"index": _index_entry(index)})
         if manifest.replaces:
             # the last look before it counts: what is not in force is not to be hidden
             if self._is_there(self.listing(), manifest, where):
-                return False
+                return None
             manifest = manifest.model_copy(update={"merged": now_utc()})
-        return self._create_or_compare(manifest_key(*_name(manifest)), manifest.encode(), is_same_manifest)
+        data, created = self._create_or_compare(manifest_key(*_name(manifest)), manifest.encode(), is_same_manifest)
+        if not created:
+            return None
+        if manifest.generation <= self.listing().dropped:
+            raise _expired(where)  # this run was so late that what it published is void
+        return self._generation(manifest, by_segment(rows), data)
 
     def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
         """Whether a generation is in force already within a merged one; if not, whether it may be published.
@@ -241,7 +304,7 @@ class Archive:
             Conflict, Damaged: it may not, see `commit`.
         """
         if manifest.generation <= listing.dropped:
-            raise Conflict("another run has published this generation, and it has expired meanwhile", where=where)
+            raise _expired(where)
         number, first = _name(manifest)
         holder = listing.holder(number)
         if (
@@ -264,8 +327,8 @@ class Archive:
             check_follows(self.read_manifest(holder, listing.first_of(holder)), manifest, where)
         return False
 
-    def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> bool:
-        """Whether the object was created now; False if one with the same content was there."""
+    def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> tuple[bytes, bool]:
+        """The object's bytes, and whether it was created now; if one with the same content was there, its bytes."""
         where = f"{self.store.uri}/{self.prefix}{key}"
         try:
             self.store.put(self.prefix + key, data)
@@ -277,13 +340,16 @@ class Archive:
                     where=where,
                     todo="Run the same command again. If this stays, and no export is running, delete the object.",
                 ) from None
-            return False
-        return True
+            return found, False
+        return data, True
 
 
-def _content(manifest: Manifest) -> dict[str, object]:
-    """What two runs of one plan agree on: everything but which version wrote it, and when it was merged."""
-    return {**manifest.document(), "tool": "", "merged": ""}
+def _expired(where: str) -> Conflict:
+    return Conflict("another run has published this generation, and it has expired meanwhile", where=where)
+
+
+def _index_entry(data: bytes) -> IndexEntry:
+    return IndexEntry(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
 
 
 def _name(manifest: Manifest) -> Name:

@@ -1,7 +1,8 @@
-"""The check: every key of every range is there, nothing else is, counts and bytes are right, digests too if wanted.
+"""The check: every key of every range is there, counts and bytes are right, digests too if wanted.
 
 Made of small tasks that can run side by side: one follows the listing of some ranges of a segment (and reads them), one
-looks for keys of a segment that belong to no range of any generation.
+looks for keys of a segment that belong to no range of any generation. What is missing or different is damage; what lies
+there beside it is a stray, which readers skip.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
 from objectstore.keys import chunk_key
-from objectstore.layouts import open_layout
+from objectstore.layouts import RangeCheck, open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Damaged
@@ -30,6 +31,7 @@ __all__ = [
     "check_ranges",
     "find_strays",
     "foreign_keys",
+    "keys_of",
     "plan_check",
     "plan_reading",
 ]
@@ -82,12 +84,15 @@ class CheckResult:
     """What a task found.
 
     Attributes:
-        findings: a line each, at most a hundred. found: how many there are.
+        findings: a line for each damage, at most a hundred. found: how many there are.
+        strays: keys of objects that belong to nothing, at most a hundred. stray: how many there are.
         read: how many ranges were read. events, bytes: that were looked at.
     """
 
-    findings: tuple[str, ...]
-    found: int
+    findings: tuple[str, ...] = ()
+    found: int = 0
+    strays: tuple[str, ...] = ()
+    stray: int = 0
     read: int = 0
     events: int = 0
     bytes: int = 0
@@ -143,7 +148,7 @@ def plan_check(
             history.stream,
             segment,
             tuple(sorted(ranges)),
-            _keys(known.get(segment, ()) if layout == "chunks" else ()),
+            keys_of(known.get(segment, ()) if layout == "chunks" else ()),
         )
         for (layout, segment), ranges in sorted(held.items())
     ]
@@ -194,12 +199,12 @@ def _ranges_tasks(
 ) -> Iterator[RangesTask]:
     for first in range(0, len(rows), RANGES_A_TASK):
         some = tuple(rows[first : first + RANGES_A_TASK])
-        known = _keys(row for row in joins if some[0].start <= row.start < some[-1].end)
+        known = keys_of(row for row in joins if some[0].start <= row.start < some[-1].end)
         yield RangesTask(root, prefix, layout, stream, some, (False,) * len(some), known)
 
 
-def _keys(rows: Iterable[RangeRow]) -> frozenset[str]:
-    """The keys of chunks."""
+def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:
+    """The keys of chunks (below the archive)."""
     return frozenset(chunk_key(r.segment.epoch, r.segment.number, r.start, r.end - r.start) for r in rows)
 
 
@@ -214,10 +219,14 @@ def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask
 def check_ranges(task: RangesTask) -> CheckResult:
     """Follow the listing of ranges and compare it with what the manifest says; read those that are to be read."""
     findings: list[str] = []
-    found = read = 0
+    strays: list[str] = []
+    found = read = stray = 0
     store = task.root.open()
     for row, wanted in zip(task.rows, task.read, strict=True):
-        told, count = _listed(store, task, row)
+        listed = open_layout(task.layout).check_range(store, task.prefix, row.extent, task.known)
+        strays += listed.strays
+        stray += listed.stray
+        told, count = _damage(listed, row)
         if wanted and not count:
             told, count = _compared(store, task, row)
             read += 1
@@ -226,18 +235,18 @@ def check_ranges(task: RangesTask) -> CheckResult:
     return CheckResult(
         tuple(findings[:MAX_FINDINGS]),
         found,
+        tuple(strays[:MAX_FINDINGS]),
+        stray,
         read,
         sum(row.events for row in task.rows),
         sum(row.end - row.start for row in task.rows),
     )
 
 
-def _listed(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
-    listed = open_layout(task.layout).check_range(store, task.prefix, row.extent, task.known)
-    told = [f"{finding.what} ({finding.key})" for finding in listed.findings]
-    if not listed.found and listed.events not in {None, row.events}:
+def _damage(listed: RangeCheck, row: RangeRow) -> tuple[list[str], int]:
+    if not listed.damaged and listed.events not in {None, row.events}:
         return [f"{listed.events} events instead of {row.events}"], 1
-    return told, listed.found
+    return [f"{finding.what} ({finding.key})" for finding in listed.damage], listed.damaged
 
 
 def _compared(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
@@ -258,28 +267,24 @@ def find_strays(task: StraysTask) -> CheckResult:
     strays = open_layout(task.layout).strays(
         task.root.open(), task.prefix, segment.epoch, segment.number, _joined(task.ranges)
     )
-    return _told(
-        f"{segment.in_stream(task.stream)}: an object outside of every range ({key})"
-        for key in strays
-        if key.removeprefix(task.prefix) not in task.known
-    )
+    return _told(key for key in strays if key.removeprefix(task.prefix) not in task.known)
 
 
 def foreign_keys(store: ObjectStore, prefix: str, layout: str, tasks: list[StraysTask]) -> CheckResult:
     """Find keys of a layout that lie in no segment's folder that the tasks look through."""
     known = sorted((t.segment.epoch, t.segment.number) for t in tasks if t.layout == layout)
     keys = open_layout(layout).foreign(store, prefix, known)
-    return _told(f"an object in no segment of the archive ({key})" for key in keys)
+    return _told(keys)
 
 
-def _told(lines: Iterator[str]) -> CheckResult:
-    findings: list[str] = []
-    found = 0
-    for line in lines:
-        found += 1
-        if found <= MAX_FINDINGS:
-            findings.append(line)
-    return CheckResult(tuple(findings), found)
+def _told(keys: Iterator[str]) -> CheckResult:
+    strays: list[str] = []
+    stray = 0
+    for key in keys:
+        stray += 1
+        if stray <= MAX_FINDINGS:
+            strays.append(key)
+    return CheckResult(strays=tuple(strays), stray=stray)
 
 
 def _joined(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:

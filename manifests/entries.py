@@ -7,6 +7,7 @@ converted: a number in quotes is not a number.
 from __future__ import annotations
 
 import builtins
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ __all__ = [
     "Digest",
     "EpochEntry",
     "EpochSegment",
+    "File",
     "GapEntry",
     "Layout",
     "Model",
@@ -46,8 +48,11 @@ __all__ = [
     "ScalingEntry",
     "SegmentEntry",
     "SegmentName",
+    "Witness",
+    "is_sealed",
     "now_utc",
     "one_line",
+    "seal",
     "segment_key",
 ]
 
@@ -93,6 +98,35 @@ class Model(BaseModel):
     def document(self) -> Mapping[str, object]:
         """As plain JSON values, keys in their order."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+_SEAL = b' "sha256": "'
+_UNSEALED = b"0" * 64
+
+
+class File(Model):
+    """A model that is a file of its own. Its last field, ``sha256``, is that of the file with zeros for its digits.
+
+    So no byte of it can change by accident without being noticed.
+    """
+
+    def encode(self) -> builtins.bytes:
+        """See `Model.encode`."""
+        return seal(self.document())
+
+
+def seal(document: Mapping[str, object]) -> builtins.bytes:
+    """A JSON file that says its own SHA-256, see `File`."""
+    text = (json.dumps({**document, "sha256": _UNSEALED.decode()}, indent=1, ensure_ascii=False) + "\n").encode()
+    before, found, rest = text.rpartition(_SEAL)
+    return before + found + hashlib.sha256(text).hexdigest().encode() + rest.removeprefix(_UNSEALED)
+
+
+def is_sealed(data: builtins.bytes) -> bool:
+    """Whether a file is byte for byte what `seal` made."""
+    before, found, rest = data.rpartition(_SEAL)
+    digits, rest = rest[:64], rest[64:]
+    return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
 
 
 class ScalingEntry(Model):
@@ -228,6 +262,18 @@ class GapEntry(Model):
     start: Offset
     end: Offset
     reason: Annotated[str, Field(max_length=1000)]
+
+
+class Witness(Model):
+    """What a stream's segment held right before a cut: so that another stream of the same name is recognised.
+
+    `digest` is over the segment's bytes from `offset` on, `length` of them.
+    """
+
+    segment: SegmentName
+    offset: Offset
+    length: Annotated[int, Field(ge=1, le=1024 * 1024)]
+    digest: Digest
 
 
 def _as_cut(value: object) -> object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from manifests.model import Configuration, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
+from problems import Damaged
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
@@ -21,11 +22,19 @@ class Generation:
         manifest: the generation's manifest.
         rows: segment → its ranges in order; segments without ranges are absent.
         layout: how its data are kept, for `objectstore.layouts.open_reader`: as the manifest says, or in a table.
+        fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from one.
     """
 
-    def __init__(self, manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]], layout: str = "") -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        rows: Mapping[SegmentId, Sequence[RangeRow]],
+        layout: str = "",
+        fingerprint: str = "",
+    ) -> None:
         self.manifest = manifest
         self.rows = rows
+        self.fingerprint = fingerprint
         self.layout = layout or manifest.layout
 
 
@@ -144,6 +153,28 @@ class History:
             else:
                 found.append((segment.value, low, cut))
         return found
+
+    def check_fingerprints(self, wanted: Iterable[str], where: str) -> None:
+        """Refuse manifests other than those that the user has noted.
+
+        Args:
+            wanted: fingerprints of manifests; if there is one at all, the newest generation's has to be among them.
+            where: names the archive in messages.
+
+        Raises:
+            Damaged: the newest generation's is not wanted, or no generation has one that is.
+        """
+        held = {generation.fingerprint for generation in self.generations}
+        asked = {one.lower() for one in wanted}
+        newest = self.generations[-1]
+        if not asked or (newest.fingerprint in asked and asked <= held):
+            return
+        where = f"{where}, generation {newest.manifest.generation}"
+        if newest.fingerprint not in asked:
+            raise Damaged(
+                f"the manifest has the fingerprint {newest.fingerprint}, not the one that was asked for", where=where
+            )
+        raise Damaged(f"no generation has the fingerprint {min(asked - held)}", where=where)
 
     def segments(self) -> list[SegmentId]:
         """Every segment that a generation has ranges or gaps of, in order."""

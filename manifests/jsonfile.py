@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from manifests.entries import one_line
+from manifests.entries import File, is_sealed, one_line
 from problems import Damaged
 
 __all__ = ["decode"]
@@ -21,7 +21,7 @@ def decode(model: type[M], data: bytes, where: str) -> M:
         Damaged: not JSON (cut short), or not what the model asks for; names the file and the first thing wrong.
     """
     try:
-        return model.model_validate_json(data)
+        made = model.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -31,3 +31,6 @@ def decode(model: type[M], data: bytes, where: str) -> M:
             raise Damaged("a format this version does not read", where=where, todo="Use a newer streamvault.") from None
         said = one_line(f"{place}: {first['msg']}" if place else first["msg"])
         raise Damaged("not a valid file", where=f"{where}: {said}") from None
+    if issubclass(model, File) and not is_sealed(data):
+        raise Damaged("the file is not as it was written (its own SHA-256 is another)", where=where)
+    return made

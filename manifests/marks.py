@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from manifests.entries import Count, Digest, Layout, Model, Moment, Offset, SegmentName, now_utc, segment_key
+from manifests.entries import Count, Digest, File, Layout, Model, Moment, Offset, SegmentName, now_utc, segment_key
 from manifests.jsonfile import decode
 from manifests.model import Manifest
 from objectstore.errors import NoSuchObject
@@ -22,7 +22,7 @@ Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
 
 
-class Mark(Model):
+class Mark(File):
     """What all marks say: which archive and generation, and when the mark was made."""
 
     format: Literal[1] = 1

@@ -18,12 +18,14 @@ from manifests.entries import (
     Cut,
     Digest,
     EpochEntry,
+    File,
     GapEntry,
     Layout,
     Model,
     Moment,
     SegmentEntry,
     SegmentName,
+    Witness,
     now_utc,
     one_line,
     segment_key,
@@ -39,6 +41,7 @@ __all__ = [
     "EpochEntry",
     "GapEntry",
     "GenerationModel",
+    "IndexEntry",
     "Layout",
     "Manifest",
     "Replaced",
@@ -82,8 +85,12 @@ class Replaced(Model):
     bytes: Count
 
 
-class GenerationModel(Model):
-    """What plan and manifest of a generation have in common: which stream, as it was then, between which cuts."""
+class GenerationModel(File):
+    """What plan and manifest of a generation have in common: which stream, as it was then, between which cuts.
+
+    `source` is the address of the stream's store as it was given, for messages only. Which stream it is, epochs and
+    `witness` say: the last bytes before the cut `to` of each segment that the source still had.
+    """
 
     format: Literal[1]
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
@@ -96,11 +103,22 @@ class GenerationModel(Model):
     epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
     from_: Annotated[Cut, Field(alias="from")]
     to: Cut
+    source: Annotated[str, Field(max_length=4096)] = ""
+    witness: tuple[Witness, ...] = ()
     replaces: tuple[Replaced, ...] = ()
 
     def in_common(self) -> dict[str, Any]:
         """What plan and manifest of a generation have in common, by field."""
         return {name: getattr(self, name) for name in GenerationModel.model_fields}
+
+    def is_same(self, other: GenerationModel) -> bool:
+        """Whether another plan or manifest is of the same generation of the same stream, merged since or not."""
+        if self.replaces and not other.replaces:
+            found = next((one for one in self.replaces if one.generation == other.generation), None)
+            known = self.epochs[: found.epochs] if found else ()
+            return found is not None and (found.created, found.to, known) == (other.created, other.to, other.epochs)
+        mine, others = self.in_common(), other.in_common()
+        return all(mine[name] == others[name] for name in mine if name not in {"layout", "compression"})
 
     @property
     def first(self) -> int:
@@ -109,7 +127,7 @@ class GenerationModel(Model):
 
     def document(self) -> Mapping[str, object]:
         """See `Model.document`; only a merged generation has the fields that are of merging."""
-        left_out = {name for name in ("replaces", "merged") if not getattr(self, name, None)}
+        left_out = {name for name in ("replaces", "merged", "index") if not getattr(self, name, None)}
         return {name: value for name, value in super().document().items() if name not in left_out}
 
     @property
@@ -155,6 +173,10 @@ class GenerationModel(Model):
                 raise ValueError(f"{stretch.name} ends at {stretch.end}, before it starts at {stretch.start}")
             if stretch.start != start or end not in {None, stretch.end}:
                 raise ValueError(f"{stretch.name} does not start and end where the cuts say")
+        cut = self.to.to_json()
+        for seen in self.witness:
+            if cut.get(seen.segment) != seen.offset + seen.length:
+                raise ValueError(f"the witness of {seen.segment} does not end at the cut")
         held = {stretch.name: stretch for stretch in stretches}
         for gap in gaps:
             around = held.get(gap.segment)
@@ -166,8 +188,18 @@ class GenerationModel(Model):
         return StreamDescription(self.name, self.configuration.value(), epochs, self.from_, self.to, sealed=False)
 
 
+class IndexEntry(Model):
+    """The index of ranges that belongs to a manifest: its file's size and SHA-256."""
+
+    bytes: Count
+    digest: Digest
+
+
 class Manifest(GenerationModel):
-    """One finished export of a stream, or several that were merged (then `merged` says when that was)."""
+    """One finished export of a stream, or several that were merged (then `merged` says when that was).
+
+    `index` is set when it is published.
+    """
 
     model_config = ConfigDict(title="Streamvault manifest")
 
@@ -177,6 +209,7 @@ class Manifest(GenerationModel):
     bytes: Count
     range_size: Annotated[int, Field(ge=1)]
     sealed: bool
+    index: IndexEntry | None = None
     merged: Moment | None = None
     tool: Annotated[str, Field(max_length=200)] = ""
 

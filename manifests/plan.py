@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from manifests.entries import GapEntry, Model, Offset, SegmentEntry, SegmentName
+from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntry, SegmentName, now_utc, one_line
 from manifests.jsonfile import decode
 from manifests.model import GenerationModel, Manifest
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import plan_key, work_folder
+from objectstore.keys import ended_key, plan_key, work_folder
 from objectstore.store import ObjectStore
 from problems import Damaged
 
-__all__ = ["Plan", "PlannedSegment", "create_plan", "find_plan", "remove_work"]
+__all__ = ["Plan", "PlannedSegment", "create_plan", "current_plan", "end_plan", "find_plan", "remove_work"]
 
 DELETE_AT_ONCE = 1000
 
@@ -70,7 +71,46 @@ class Plan(GenerationModel):
         return self
 
 
-def create_plan(store: ObjectStore, prefix: str, plan: Plan) -> tuple[Plan, bool]:
+class Ended(File):
+    """The plan of an attempt can never be finished. Its rows and objects stay; the next plan is another attempt."""
+
+    format: Literal[1] = 1
+    generation: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1)]
+    created: Moment = Field(default_factory=now_utc)
+    reason: str
+
+
+def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan | None, int]:
+    """The plan that an export of this generation works on, if there is one, and which attempt it is or has to be.
+
+    Raises:
+        Damaged: as `find_plan`.
+    """
+    attempt = 1
+    while True:
+        plan = find_plan(store, prefix, generation, attempt=attempt)
+        if plan is None or not _is_ended(store, prefix, generation, attempt):
+            return plan, attempt
+        attempt += 1
+
+
+def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, reason: str) -> None:
+    """Say that a plan can never be finished, create-only. Nothing is deleted: another run may publish it."""
+    ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
+    with contextlib.suppress(AlreadyExists):
+        store.put(prefix + ended_key(generation, attempt), ended.encode())
+
+
+def _is_ended(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
+    try:
+        store.get(prefix + ended_key(generation, attempt))
+    except NoSuchObject:
+        return False
+    return True
+
+
+def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
     """Write a plan, create-only. Returns the plan that holds, and whether it is this one.
 
     Raises:
@@ -78,22 +118,24 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan) -> tuple[Plan, bool
     """
     while True:
         try:
-            store.put(prefix + plan_key(plan.generation, plan.first), plan.encode())
+            store.put(prefix + plan_key(plan.generation, plan.first, attempt), plan.encode())
         except AlreadyExists:
-            found = find_plan(store, prefix, plan.generation, plan.first)
+            found = find_plan(store, prefix, plan.generation, plan.first, attempt=attempt)
             if found is not None:
                 return found, False
         else:
             return plan, True
 
 
-def find_plan(store: ObjectStore, prefix: str, generation: int, first: int | None = None) -> Plan | None:
-    """The plan of an unfinished (or running) generation, or None; `first` as for `objectstore.keys.manifest_key`.
+def find_plan(
+    store: ObjectStore, prefix: str, generation: int, first: int | None = None, *, attempt: int = 1
+) -> Plan | None:
+    """The plan of an unfinished (or running) generation, or None; arguments as for `objectstore.keys.work_folder`.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.
     """
-    key = prefix + plan_key(generation, first)
+    key = prefix + plan_key(generation, first, attempt)
     try:
         data = store.get(key)
     except NoSuchObject:

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from manifests.entries import Count, Digest, Model, Offset
+from manifests.entries import Count, Digest, File, Model, Offset
 from manifests.jsonfile import decode
 from objectstore.bulk import get_all
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -40,7 +40,7 @@ class Gap(Model):
     reason: str
 
 
-class FinishedRange(Model):
+class FinishedRange(File):
     """What became of one range: usually one piece; pieces and gaps if the source was truncated meanwhile.
 
     Attributes:
@@ -93,6 +93,7 @@ def leave_row(
     row: FinishedRange,
     *,
     first: int | None = None,
+    attempt: int = 1,
 ) -> FinishedRange:
     """Write a row, create-only; if another run was first, its row is returned and holds.
 
@@ -103,11 +104,12 @@ def leave_row(
         segment: which.
         row: what became of it.
         first: of a merged generation, the first that it stands for.
+        attempt: whose plan it is, see `objectstore.keys.work_folder`.
 
     Raises:
         Damaged: the other row cannot be read.
     """
-    key = prefix + row_key(generation, segment.epoch, segment.number, row.start, first)
+    key = prefix + row_key(generation, segment.epoch, segment.number, row.start, first, attempt)
     while True:
         try:
             store.put(key, row.encode())
@@ -120,7 +122,7 @@ def leave_row(
 
 
 def find_rows(
-    store: ObjectStore, prefix: str, generation: int, first: int | None = None
+    store: ObjectStore, prefix: str, generation: int, first: int | None = None, *, attempt: int = 1
 ) -> Iterator[tuple[SegmentId, FinishedRange]]:
     """The rows that runs of a generation have left, in the stream's order; many are read at a time.
 
@@ -131,8 +133,8 @@ def find_rows(
     """
     listed = (
         (found.key, found.size)
-        for found in store.list(prefix + work_folder(generation, first))
-        if parse_row(found.key.removeprefix(prefix)) is not None
+        for found in store.list(prefix + work_folder(generation, first, attempt))
+        if (key := parse_row(found.key.removeprefix(prefix))) is not None and key.attempt == attempt
     )
     try:
         for name, data in get_all(store, listed):

@@ -15,6 +15,12 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 def schema_text() -> str:
     """The schema as it is committed."""
     schema = Manifest.model_json_schema(by_alias=True, mode="serialization")
+    schema["properties"]["sha256"] = {
+        "description": "SHA-256 of the file with zeros for these digits",
+        "pattern": "^[0-9a-f]{64}$",
+        "type": "string",
+    }
+    schema["required"].append("sha256")
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 

@@ -37,6 +37,7 @@ __all__ = [
     "chunks_folder",
     "deleted_key",
     "dropped_key",
+    "ended_key",
     "event_key",
     "events_after",
     "events_folder",
@@ -76,6 +77,7 @@ TABLES = "table/"
 HEADER_BYTES = 8
 """Bytes of an event's header, counted in ``length`` but not part of an event's object."""
 
+MAX_ATTEMPTS = 9999
 MAX_INT31 = 0x7FFFFFFF
 MAX_INT63 = 0x7FFFFFFFFFFFFFFF
 
@@ -94,7 +96,7 @@ _MERGED = re.compile(r"_manifest/([0-9]{10})-([0-9]{10})\.(json|ranges\.parquet|
 _MERGED_WORK = re.compile(r"([0-9]{10})-([0-9]{10})")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
-_ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/{_SEGMENT}/([0-9]{{19}})\.json")
+_ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
 
 
 class RangeKey(NamedTuple):
@@ -114,7 +116,8 @@ class RangeKey(NamedTuple):
 class RowKey(NamedTuple):
     """What the key of a finished range's row says: the range of this generation that starts at ``offset``.
 
-    ``first`` is the first of the generations that are merged into it; None if it is a plain one.
+    ``first`` is the first of the generations that are merged into it; None if it is a plain one. ``attempt`` says by
+    which plan, see `work_folder`.
     """
 
     generation: int
@@ -122,6 +125,7 @@ class RowKey(NamedTuple):
     number: int
     offset: int
     first: int | None = None
+    attempt: int = 1
 
 
 class MergedKey(NamedTuple):
@@ -177,9 +181,19 @@ def chunks_folder(epoch: int, number: int) -> str:
     return f"{CHUNKS}{segment_name(epoch, number)}/"
 
 
-def work_folder(generation: int, first: int | None = None) -> str:
-    """The folder of a generation's unfinished work, with its trailing slash; `first` as for `manifest_key`."""
-    return f"{WORK}{_stem(generation, first)}/"
+def work_folder(generation: int, first: int | None = None, attempt: int = 1) -> str:
+    """The folder of a generation's unfinished work, with its trailing slash; `first` as for `manifest_key`.
+
+    A plan that can never be finished is ended, and the next one is another ``attempt``, from 2 on. Its folder lies in
+    that of the first.
+
+    Raises:
+        InvalidKey: as for `manifest_key`; or an attempt outside of 1 to 9999.
+    """
+    if not 1 <= attempt <= MAX_ATTEMPTS:
+        raise InvalidKey(f"an attempt is from 1 to {MAX_ATTEMPTS}", where=str(attempt))
+    folder = f"{WORK}{_stem(generation, first)}/"
+    return folder if attempt == 1 else f"{folder}{attempt:04d}/"
 
 
 def table_folder(name: str) -> str:
@@ -291,14 +305,21 @@ def deleted_key(generation: int) -> str:
     return f"{MANIFESTS}{_generation(generation)}.deleted.json"
 
 
-def plan_key(generation: int, first: int | None = None) -> str:
-    """The key of the plan that all runs of a generation work on; `first` as for `manifest_key`."""
-    return f"{work_folder(generation, first)}plan.json"
+def plan_key(generation: int, first: int | None = None, attempt: int = 1) -> str:
+    """The key of the plan that all runs of a generation work on; arguments as for `work_folder`."""
+    return f"{work_folder(generation, first, attempt)}plan.json"
 
 
-def row_key(generation: int, epoch: int, number: int, offset: int, first: int | None = None) -> str:
+def ended_key(generation: int, attempt: int) -> str:
+    """The key that says that the plan of an attempt can never be finished."""
+    return f"{work_folder(generation, attempt=attempt)}ended.json"
+
+
+def row_key(  # noqa: PLR0917  (the parts of a key, in their order but for the last two)
+    generation: int, epoch: int, number: int, offset: int, first: int | None = None, attempt: int = 1
+) -> str:
     """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
-    return f"{work_folder(generation, first)}{segment_name(epoch, number)}/{_bound(offset)}.json"
+    return f"{work_folder(generation, first, attempt)}{segment_name(epoch, number)}/{_bound(offset)}.json"
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:
@@ -373,8 +394,9 @@ def parse_row(key: str) -> RowKey | None:
     if match is None:
         return None
     first = None if match[2] is None else int(match[2])
-    row = RowKey(int(match[1]), int(match[3]), int(match[4]), int(match[5]), first)
-    if first is not None and _parse_span(match) is None:
+    attempt = 1 if match[3] is None else int(match[3])
+    row = RowKey(int(match[1]), int(match[4]), int(match[5]), int(match[6]), first, attempt)
+    if (first is not None and _parse_span(match) is None) or (match[3] is not None and attempt < 2):
         return None
     return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
 

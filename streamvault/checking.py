@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from manifests.archive import Archive
+from manifests.archive import Archive, History
 from manifests.check import (
     CheckResult,
     RangesTask,
@@ -16,27 +16,30 @@ from manifests.check import (
     check_ranges,
     find_strays,
     foreign_keys,
+    keys_of,
     plan_check,
     plan_reading,
 )
 from manifests.deleting import unfinished_marks
 from manifests.listing import Name
 from manifests.model import Layout
-from manifests.plan import find_plan
+from manifests.plan import current_plan
 from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
+from manifests.sweeping import remove_strays, tasks_of
 from objectstore.uri import RootAddress
 from problems import Usage
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.model import StreamName
+from streamstore.model import SegmentId, StreamName
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import CheckReport
 
 __all__ = ["check_archive", "run_checks"]
 
 MAX_FINDINGS = 1000
+MAX_STRAYS = 100
 
 T = TypeVar("T")
 
@@ -48,13 +51,16 @@ def check_archive(
     subset: float | None = None,
     seed: int | None = None,
     generation: int | None = None,
+    fingerprints: Sequence[str] = (),
+    repair: bool = False,
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Prove that everything the manifests promise is there, and nothing else.
+    """Prove that everything the manifests promise is there.
 
-    Without reading, the keys and sizes of every object are compared with the manifests; that runs in this process. An
-    archive that is not whole is a report that is not `ok`, not an error.
+    Objects that belong to nothing are counted; no reader takes them for events. Without reading, the keys and sizes of
+    every object are compared with the manifests; that runs in this process. An archive that is not whole is a report
+    that is not `ok`, not an error.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -62,11 +68,14 @@ def check_archive(
         subset: read only this share of the ranges, above 0 and up to 1; overrides `read_data`.
         seed: chooses the sample; None takes one by chance, which the report names.
         generation: check the ranges of this one only, and look for no objects outside of them; None for all.
+        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, the newest generation's (or the one that is
+            checked) has to be among them, and each has to be that of a generation.
+        repair: delete the objects that the published indexes prove to belong to nothing, if nothing is damaged.
         master: a Spark master, or ``"inline"``; used if data is read.
         progress: told how the check goes on.
 
     Raises:
-        NoSuchArchive: there is nothing to check. Damaged: a manifest itself is not valid.
+        NoSuchArchive: there is nothing to check. Damaged: a manifest itself is not valid, or has another fingerprint.
         Problem: the archive cannot be read.
     """
     began = time.monotonic()
@@ -79,6 +88,7 @@ def check_archive(
     address, scope, stream = RootAddress.parse(archive).resolve().split()
     source = Archive(address.open(), StreamName(scope, stream))
     look = _look_at(source, address, generation, share=share, seed=seed)
+    look.history.check_fingerprints(fingerprints, source.uri)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
         found = _compare(runner, look, source, progress, reads=bool(share))
         while found.found and state_of(source) != look.state:
@@ -86,13 +96,14 @@ def check_archive(
             # good reason: look again
             look = _look_at(source, address, generation, share=share, seed=seed)
             found = _compare(runner, look, source, progress, reads=bool(share))
+        removed = _repair(runner, look.history, source, address) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
     told = found.findings[:MAX_FINDINGS]
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
-        generations=look.generations,
+        generations=tuple(each.manifest.generation for each in look.history.generations),
         ok=not found.found,
         ranges=sum(len(task.rows) for task in look.ranges),
         ranges_read=found.read,
@@ -100,6 +111,10 @@ def check_archive(
         bytes=look.bytes,
         findings=told,
         more_findings=found.found - len(told),
+        strays=found.stray,
+        stray_keys=found.strays,
+        removed=removed,
+        fingerprints={each.manifest.generation: each.fingerprint for each in look.history.generations},
         notes=found.notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
@@ -112,12 +127,12 @@ class _Look:
     """What is to be checked.
 
     Attributes:
-        generations: their numbers. events, bytes: what they promise. ranges, strays: the tasks.
+        history: the generations. events, bytes: what they promise. ranges, strays: the tasks.
         layouts: in which foreign keys are looked for. notes: what was left out.
         state: what was in force, and being merged, when this was planned. newest: likewise; 0 if nobody need know.
     """
 
-    generations: tuple[int, ...]
+    history: History
     events: int
     bytes: int
     ranges: list[RangesTask]
@@ -132,6 +147,8 @@ class _Look:
 class _Found:
     findings: tuple[str, ...]
     found: int
+    strays: tuple[str, ...]
+    stray: int
     read: int
     notes: tuple[str, ...]
 
@@ -144,7 +161,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
         one = source.load(generation)
         generation = one.manifest.generation
         return _Look(
-            generations=(generation,),
+            history=History([one]),
             events=one.manifest.events,
             bytes=one.manifest.bytes,
             ranges=plan_reading(one, address, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)),
@@ -156,7 +173,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
         )
     dropped = unfinished_marks(source.store, source.stream, listing)
     history = source.history()
-    unfinished = find_plan(source.store, source.prefix, history.generation + 1)
+    unfinished, _ = current_plan(source.store, source.prefix, history.generation + 1)
     joins = _joins(source, under_way)
     ranges, strays = plan_check(
         history, address, source.prefix, share=share, seed=seed, unfinished=unfinished, dropped=dropped, joins=joins
@@ -172,7 +189,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
             f"generations up to {upto} have expired; those of their objects that are still there were left out"
         )
     return _Look(
-        generations=tuple(each.manifest.generation for each in history.generations),
+        history=history,
         events=history.events,
         bytes=history.bytes,
         ranges=ranges,
@@ -198,11 +215,22 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
         notes += ("an export went on beside the check: objects outside of every range are not told. Check again",)
         extra = []
     return _Found(
-        findings=tuple(line for result in [*results, *extra] for line in result.findings),
-        found=sum(result.found for result in [*results, *extra]),
+        findings=tuple(line for result in results for line in result.findings),
+        found=sum(result.found for result in results),
+        strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
+        stray=sum(result.stray for result in [*results, *extra]),
         read=sum(result.read for result in results),
         notes=notes,
     )
+
+
+def _repair(runner: Runner, history: History, source: Archive, address: RootAddress) -> int:
+    """Delete what the indexes prove to be off their chains; returns how many objects."""
+    joins: dict[SegmentId, list[RangeRow]] = {}
+    for row in _joins(source, merges_under_way(source)):
+        joins.setdefault(row.segment, []).append(row)
+    tasks = list(tasks_of(history, address, source.prefix, lambda segment: keys_of(joins.get(segment, ()))))
+    return sum(removed for _, removed in runner.run(remove_strays, tasks))
 
 
 def run_checks(
@@ -222,4 +250,4 @@ def run_checks(
 def _went_on(source: Archive, generation: int) -> bool:
     """Whether an export published or began a generation since the check began."""
     newest = source.listing().newest
-    return newest != generation or find_plan(source.store, source.prefix, newest + 1) is not None
+    return newest != generation or current_plan(source.store, source.prefix, newest + 1)[0] is not None

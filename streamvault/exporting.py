@@ -12,10 +12,10 @@ from cutting.estimate import count_ranges, estimate_events
 from cutting.planning import Wanted, make_plan
 from exporter.planning import Planned, settle_plan
 from exporter.run import ExportRun
-from exporter.tidy import tidy_up
+from exporter.tidy import finish_again
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
-from manifests.plan import Plan, find_plan
+from manifests.plan import Plan, current_plan
 from objectstore.probe import fit_server
 from objectstore.uri import RootAddress
 from problems import Usage
@@ -169,7 +169,7 @@ def export_next(
         if dry_run:
             return _rehearse(archive, store, wanted, began)
         plan_began = time.monotonic()
-        planned = settle_plan(archive, store, wanted)
+        planned = settle_plan(archive, store, wanted, source.uri)
         warnings = _warnings(planned, wanted)
         if planned.newest is None and not planned.adopted:
             warnings += fit_server(archive.store, archive.prefix)
@@ -178,7 +178,7 @@ def export_next(
         if planned.plan is not None and planned.plan.layout == "chunks":
             check_window(window, planned.plan.range_size)
         if planned.plan is None:
-            return _unchanged(archive, planned, progress, began)
+            return _unchanged(archive, address, planned, progress, began)
         opening = time.monotonic()
         with runner_of() as runner:
             start_seconds = time.monotonic() - opening  # of this call: who follows a stream has opened it before
@@ -187,13 +187,14 @@ def export_next(
                 address,
                 source,
                 planned.plan,
+                planned.attempt,
                 tool=TOOL,
                 window=window,
                 storage_class=order.storage_class,
             )
             published = run.run(runner, progress)
             seconds = published.committed - plan_began - start_seconds
-    manifest = published.manifest
+    manifest, ranges = published.generation.manifest, published.generation.rows.values()
     gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
     for gap in gaps:
         warnings.append(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}")
@@ -205,7 +206,8 @@ def export_next(
         events=manifest.events,
         bytes=manifest.bytes,
         moved_bytes=published.moved_bytes,
-        ranges=published.ranges,
+        ranges=sum(map(len, ranges)),
+        fingerprint=published.generation.fingerprint,
         gaps=gaps,
         warnings=tuple(warnings),
         seconds=round(seconds, 3),
@@ -247,11 +249,11 @@ def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
     return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
 
 
-def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
+def _unchanged(archive: Archive, root: RootAddress, planned: Planned, progress: Progress, began: float) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # what a run left that was killed between publishing and tidying up
-    tidy_up(archive, planned.newest.generation, progress)
+    finish_again(archive, root, planned.newest.generation, progress)
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,
@@ -265,7 +267,7 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
 def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float) -> ExportReport:
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
-    found = find_plan(archive.store, archive.prefix, generation)
+    found, _ = current_plan(archive.store, archive.prefix, generation)
     plan: Plan | None = found or make_plan(store.describe(archive.stream), store, newest, wanted)
     events, exact = estimate_events(store, plan) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0

@@ -95,6 +95,7 @@ class ExportReport(Report):
         events, bytes: of this generation (bytes with event headers); 0 if unchanged.
         moved_bytes: of those, moved by this run; the rest was there from an earlier one.
         ranges: how many ranges the generation has.
+        fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
         gaps: what was truncated away meanwhile.
         seconds: from the plan to the commit, without Spark's start.
         total_seconds: the whole call (the command line puts in the whole command).
@@ -109,6 +110,7 @@ class ExportReport(Report):
     bytes: int = 0
     moved_bytes: int = 0
     ranges: int = 0
+    fingerprint: str = ""
     gaps: tuple[GapReport, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -281,10 +283,13 @@ class CheckReport(Report):
 
     Attributes:
         archive: URI. generations: the generations checked.
-        ok: True if nothing is missing, changed or extra.
+        ok: True if nothing is missing or changed.
         ranges: how many ranges there are. ranges_read: of how many the data was read and compared.
         events, bytes: what the manifests promise.
         findings: one line for each damage found, at most 1,000. more_findings: how many more there are.
+        strays: objects that belong to nothing; they harm nobody. stray_keys: of the first hundred, below the root.
+        removed: how many of them ``--repair`` deleted.
+        fingerprints: generation → SHA-256 of its manifest, hexadecimal.
         notes: what is not damage but good to know (an unfinished run's objects).
         seed: of the sample, with ``--read-data-subset``.
     """
@@ -298,6 +303,10 @@ class CheckReport(Report):
     bytes: int = 0
     findings: tuple[str, ...] = ()
     more_findings: int = 0
+    strays: int = 0
+    stray_keys: tuple[str, ...] = ()
+    removed: int = 0
+    fingerprints: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seed: int | None = None
     seconds: float = 0.0

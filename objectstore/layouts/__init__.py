@@ -54,8 +54,10 @@ class RangeReader(Protocol):
     ) -> Iterator[bytes | memoryview]:
         """The segment's bytes ``[start, end)`` of an archived range, as blocks cut anywhere.
 
+        Objects that lie beside the range's chain of events are skipped.
+
         Raises:
-            Damaged: an object is missing, too much or has another size; names it.
+            Damaged: an object is missing or has another size; names it.
         """
 
     def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
@@ -101,25 +103,29 @@ class Layout(RangeReader, Protocol):
         ``known`` are keys (below the archive) of chunks that may lie there beside it.
         """
 
-    def remove_extra(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
-    ) -> int:
-        """Delete what lies in ranges but does not belong to them; returns how many objects.
+    def off_chain(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """Keys of objects that begin in ``[start, end)`` and that no generation can ever need, in order.
 
-        For ranges whose starts are proved, and which are complete: what a wrongly guessed start had written. Nothing
-        that holds a whole range and more is deleted: that is of a merged generation.
+        ``ranges`` is all that is archived of the stretch, in order, as a published index has it. What is named here may
+        be deleted at any later time: published ranges keep their boundaries for good.
 
         Raises:
-            Damaged: something is missing, so that nobody can say what is too much. Nothing more is deleted then.
+            Damaged: an object of a range is missing or has another size; what was named before holds all the same.
         """
 
     def between(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
     ) -> Iterator[ObjectInfo]:
         """Every object that begins in ``[start, end)``, in order."""
-
-    def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
-        """Delete every object that begins in ``[start, end)``: a stretch that holds nothing; returns how many."""
 
     def span(self, prefix: str, epoch: int, number: int, start: int, end: int) -> tuple[str, str, str]:
         """Where in a listing the objects are that begin in ``[start, end)``: folder, and the keys around them."""

@@ -30,20 +30,27 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it must be.
+    """Something beside the chain, or a fault in it.
 
     Attributes:
-        kind: ``missing`` (no object for these bytes), ``changed`` (another size), ``extra`` (on nobody's chain).
+        kind: ``missing`` (no object for these bytes) and ``changed`` (another size) are damage. ``stray`` (proved to be
+            off the chain, so it may be deleted) and ``unknown`` (not a key of the layout, or a second object at the
+            offset of one on the chain; the listing alone does not tell which is right) harm nobody.
         key: the object's key in the store; for missing ones, where keys would start.
         start, end: the bytes of the segment it is about.
         what: a sentence.
     """
 
-    kind: Literal["missing", "changed", "extra"]
+    kind: Literal["missing", "changed", "stray", "unknown"]
     key: str
     start: int
     end: int
     what: str
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether an event cannot be read for it."""
+        return self.kind in {"missing", "changed"}
 
     def problem(self, root: str) -> Damaged:
         """The same, to be raised. ``root`` is the store's URI."""
@@ -57,14 +64,17 @@ class RangeCheck:
     Attributes:
         objects: on the chain, with the right size. bytes: of the segment that they hold, headers included.
         events: how many events, if the layout's listing tells; else None.
-        findings: the first hundred. found: how many there are.
+        damage: the first hundred faults. damaged: how many there are.
+        strays: keys of the first hundred objects beside the chain. stray: how many there are.
     """
 
     objects: int
     bytes: int
     events: int | None
-    findings: tuple[Finding, ...]
-    found: int
+    damage: tuple[Finding, ...]
+    damaged: int
+    strays: tuple[str, ...] = ()
+    stray: int = 0
 
 
 def walk(
@@ -91,7 +101,7 @@ def walk(
     for entry in entries:
         key = parse(entry.key)
         if key is None:
-            yield Finding("extra", entry.key, start, end, "a foreign object lies among the archive's")
+            yield Finding("unknown", entry.key, start, end, "a foreign object lies among the archive's")
             continue
         if rivals and key.offset != rivals[0][0].offset:
             yield from chain.add(rivals, key.offset)
@@ -104,26 +114,30 @@ def walk(
 
 
 def strict(steps: Iterable[Stored | Finding], root: str) -> Iterator[Stored]:
-    """Objects only; the first finding is raised."""
+    """The objects on the chain. What lies beside it is skipped; the first damage is raised."""
     for step in steps:
-        if isinstance(step, Finding):
+        if not isinstance(step, Finding):
+            yield step
+        elif step.is_damage:
             raise step.problem(root)
-        yield step
 
 
 def check(steps: Iterable[Stored | Finding], *, event_each: bool) -> RangeCheck:
-    """Count objects, collect findings."""
-    objects = held = found = 0
-    findings: list[Finding] = []
+    """Count objects, collect damage and strays."""
+    objects = held = damaged = stray = 0
+    damage: list[Finding] = []
+    strays: list[str] = []
     for step in steps:
-        if isinstance(step, Finding):
-            found += 1
-            if len(findings) < MAX_FINDINGS:
-                findings.append(step)
-        else:
+        if not isinstance(step, Finding):
             objects += 1
             held += step.length
-    return RangeCheck(objects, held, objects if event_each else None, tuple(findings), found)
+        elif step.is_damage:
+            damaged += 1
+            damage += [step] if damaged <= MAX_FINDINGS else []
+        else:
+            stray += 1
+            strays += [step.key] if stray <= MAX_FINDINGS else []
+    return RangeCheck(objects, held, objects if event_each else None, tuple(damage), damaged, tuple(strays), stray)
 
 
 class _Chain:
@@ -142,7 +156,8 @@ class _Chain:
             if rival is chosen:
                 yield from self._step(*rival)
             else:
-                yield self._extra(*rival)
+                what = "a second object at the offset of an event"
+                yield Finding("unknown", rival[1].key, rival[0].offset, rival[0].end, what)
 
     def missing(self, until: int) -> Finding:
         what = f"no object holds the bytes {self.at} to {until} of the segment"
@@ -150,7 +165,8 @@ class _Chain:
 
     def _step(self, key: RangeKey, entry: ObjectInfo) -> Iterator[Stored | Finding]:
         if key.offset < self.at or key.end > self._end:
-            yield self._extra(key, entry)
+            what = "an object that belongs to no event of the archive"
+            yield Finding("stray", entry.key, key.offset, key.end, what)
             return
         if key.offset > self.at:
             yield self.missing(key.offset)
@@ -161,6 +177,3 @@ class _Chain:
         else:
             what = f"the object has {entry.size} bytes instead of {expected}"
             yield Finding("changed", entry.key, key.offset, key.end, what)
-
-    def _extra(self, key: RangeKey, entry: ObjectInfo) -> Finding:
-        return Finding("extra", entry.key, key.offset, key.end, "an object that belongs to no event of the archive")

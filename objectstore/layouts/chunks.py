@@ -8,10 +8,10 @@ ranges.
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_parts, put_same
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from objectstore.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
@@ -139,23 +139,28 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.check_range`."""
         return check(self._steps(store, prefix, extent, known), event_each=False)
 
-    def remove_extra(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
-    ) -> int:
-        """See `Layout.remove_extra`."""
-        return delete_all(store, self._extra_keys(store, prefix, epoch, number, ranges))
-
-    def _extra_keys(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
+    def off_chain(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
     ) -> Iterator[str]:
-        wanted = {prefix + chunk_key(epoch, number, start, end - start) for start, end in ranges}
-        if not wanted:
-            return
-        ends = dict(ranges)
-        for entry in self.between(store, prefix, epoch, number, ranges[0][0], ranges[-1][1]):
+        """See `Layout.off_chain`.
+
+        Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
+        chunk that begins at a range's start, and ends at a range's end or behind all of them, is never named here.
+        """
+        wanted = {prefix + chunk_key(epoch, number, low, high - low) for low, high in ranges}
+        starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
+        for entry in self.between(store, prefix, epoch, number, start, end):
+            key = parse_chunk(entry.key.removeprefix(prefix))
             if entry.key in wanted:
                 wanted.discard(entry.key)
-            elif not _is_joined(entry.key.removeprefix(prefix), ends):
+            elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):
                 yield entry.key
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
@@ -170,7 +175,7 @@ class ChunksLayout(SegmentFolders):
                 continue
             if entry.key != key:
                 what = "an object that is no range of the archive"
-                yield Finding("extra", entry.key, extent.start, extent.end, what)
+                yield Finding("unknown", entry.key, extent.start, extent.end, what)
                 continue
             found = True
             if entry.size == size:
@@ -186,16 +191,6 @@ class ChunksLayout(SegmentFolders):
 def part_bytes(extent: Extent, window_bytes: int) -> int:
     """How many raw bytes of a chunk are got by one request."""
     return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
-
-
-def _is_joined(key: str, ends: Mapping[int, int]) -> bool:
-    """Whether a chunk begins where a range does and goes beyond it.
-
-    No wrong guess makes such a chunk. Another run has published these ranges, and they have been joined with later ones
-    meanwhile: this run is late, and what it would delete is all that there will be of them.
-    """
-    found = parse_chunk(key)
-    return found is not None and found.offset in ends and found.end > ends[found.offset]
 
 
 def _key(prefix: str, extent: Extent) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, delete_all, get_all, put_all
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, put_all
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
@@ -71,7 +71,12 @@ class EventsLayout(SegmentFolders):
             yield memoryview(b"".join(parts))[skip:]
 
     def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
-        """See `Layout.read_event`."""
+        """See `Layout.read_event`. The listing up to the event proves that one begins there."""
+        stored = next(found for found in self.list_range(store, prefix, extent) if found.offset + found.length > offset)
+        if (stored.offset, stored.length) != (offset, length):
+            raise NoSuchObject(
+                f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{prefix}".rstrip("/")
+            )
         payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length))
         if len(payload) != length - HEADER_BYTES:
             key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
@@ -79,12 +84,7 @@ class EventsLayout(SegmentFolders):
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
-        """See `Layout.find_event`."""
-        here = self.between(store, prefix, extent.epoch, extent.number, offset, min(offset + 1, extent.end))
-        key = next((key for entry in here if (key := parse_event(entry.key.removeprefix(prefix)))), None)
-        if key is not None:
-            return key.offset, key.length
-        # a listing goes forward only, so the event before is found from the range's start
+        """See `Layout.find_event`. Lists the range up to the event: an object at an offset does not prove an event."""
         for stored in self.list_range(store, prefix, extent):
             if stored.offset <= offset < stored.offset + stored.length:
                 return stored.offset, stored.length
@@ -94,7 +94,7 @@ class EventsLayout(SegmentFolders):
         """The range's objects in order; nothing is read.
 
         Raises:
-            Damaged: an object is missing, too much or has another size.
+            Damaged: an object is missing or has another size.
         """
         return strict(self._walk(store, prefix, extent), store.uri)
 
@@ -108,14 +108,27 @@ class EventsLayout(SegmentFolders):
         """See `Layout.check_range`."""
         return check(self._walk(store, prefix, extent), event_each=True)
 
-    def remove_extra(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Sequence[tuple[int, int]]
-    ) -> int:
-        """See `Layout.remove_extra`."""
-        stretches = (Extent(epoch, number, start, end) for start, end in _joined(ranges))
-        return sum(
-            delete_all(store, _extra_keys(self._walk(store, prefix, stretch), store.uri)) for stretch in stretches
-        )
+    def off_chain(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """See `Layout.off_chain`."""
+        at = start
+        for low, high in _joined(ranges):
+            yield from self._in_gap(store, prefix, epoch, number, at, low)
+            for step in self._walk(store, prefix, Extent(epoch, number, low, high)):
+                if isinstance(step, Finding) and step.is_damage:
+                    raise step.problem(store.uri)
+                if isinstance(step, Finding) and step.kind == "stray":
+                    yield step.key
+            at = high
+        yield from self._in_gap(store, prefix, epoch, number, at, end)
 
     def _walk(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored | Finding]:
         skip = len(prefix)
@@ -142,14 +155,6 @@ def _payloads(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) 
             yield payload
     except (NoSuchObject, WrongSize) as error:
         raise Damaged(error.what, where=error.where) from None
-
-
-def _extra_keys(steps: Iterable[Stored | Finding], root: str) -> Iterator[str]:
-    for step in steps:
-        if isinstance(step, Finding):
-            if step.kind != "extra":
-                raise step.problem(root)
-            yield step.key
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from objectstore.bulk import delete_all
 from objectstore.keys import MAX_INT63, RangeKey, parse_segment
 from objectstore.store import ObjectInfo, ObjectStore
 
@@ -15,7 +14,7 @@ __all__ = ["SegmentFolders"]
 
 
 class SegmentFolders(ABC):
-    """Listing and deleting by offsets; a layout says how its keys are made."""
+    """Listing by offsets; a layout says how its keys are made."""
 
     root: str
     """The layout's folder below the archive, with its slash."""
@@ -49,9 +48,11 @@ class SegmentFolders(ABC):
         after, stop = self.after(epoch, number, start), self.after(epoch, number, end)
         return prefix + self.folder(epoch, number), prefix + after, prefix + stop
 
-    def remove_all(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> int:
-        """See `Layout.remove_all`."""
-        return delete_all(store, (entry.key for entry in self.between(store, prefix, epoch, number, start, end)))
+    def _in_gap(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> Iterator[str]:
+        """Keys of the layout that begin in a stretch of which nothing is archived."""
+        for entry in self.between(store, prefix, epoch, number, start, end):
+            if self.parse(entry.key.removeprefix(prefix)) is not None:
+                yield entry.key
 
     def strays(
         self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Iterable[tuple[int, int]]

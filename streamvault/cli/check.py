@@ -8,7 +8,16 @@ import typer
 
 from problems import Damaged, Usage
 from sparkrun.progress import Progress
-from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption, Master, Share
+from streamvault.cli.options import (
+    ArchiveArgument,
+    Fingerprints,
+    Generation,
+    Json,
+    LogLevel,
+    LogLevelOption,
+    Master,
+    Share,
+)
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
 from streamvault.reports import CheckReport
@@ -29,11 +38,15 @@ def check(
         typer.Option("--seed", help="Choose the same ranges as the check that printed this seed.", show_default=False),
     ] = None,
     generation: Generation = None,
+    fingerprint: Fingerprints = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Delete objects that belong to no event, if nothing is damaged.")
+    ] = False,
     master: Master = "local[*]",
     as_json: Json = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> int:
-    """Prove that an archive is whole. Exit code 3 if anything is missing, changed or extra."""
+    """Prove that an archive is whole. Exit code 3 if anything is missing or changed."""
 
     def work(progress: Progress) -> CheckReport:
         if read_data and share is not None:
@@ -48,6 +61,8 @@ def check(
             subset=share,
             seed=seed,
             generation=generation,
+            fingerprints=fingerprint or (),
+            repair=repair,
             master=master,
             progress=progress,
         )
@@ -76,9 +91,19 @@ def _show(results: Results, report: CheckReport) -> None:
             "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
         }
     )
+    if report.strays:
+        results.line(f"note: {_strays(report)}")
     for note in report.notes:
         results.line(f"note: {note}")
     for finding in report.findings:
         results.line(f"damaged: {finding}")
     if report.more_findings:
         results.line(f"damaged: and {count_text(report.more_findings, 'more finding')}")
+
+
+def _strays(report: CheckReport) -> str:
+    objects = count_text(report.strays, "object")
+    if report.removed:
+        return f"{objects} belonged to no event; {report.removed:,} removed"
+    todo = "" if report.removed or not report.ok else ". Remove what can be proved to be useless with --repair"
+    return f"{objects} {'belongs' if report.strays == 1 else 'belong'} to no event; they harm nobody{todo}"

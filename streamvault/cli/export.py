@@ -138,6 +138,7 @@ def _show(results: Results, report: ExportReport) -> None:
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",
             "ranges": f"{report.ranges:,}" if report.ranges else "",
+            "fingerprint": report.fingerprint,
             "gaps": f"{count_text(len(report.gaps), 'gap')}: see streamvault show" if report.gaps else "",
             **cost_fields(report.cost),
             "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",

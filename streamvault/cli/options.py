@@ -21,6 +21,7 @@ __all__ = [
     "DryRun",
     "Every",
     "FillerLimit",
+    "Fingerprints",
     "Follow",
     "FromCut",
     "FromLayout",
@@ -237,6 +238,16 @@ WaitForWarm = Annotated[
 Generation = Annotated[
     int | None,
     typer.Option("--generation", metavar="G", min=1, help="This generation instead of the newest.", show_default=False),
+]
+Fingerprints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fingerprint",
+        metavar="HEX",
+        help="Refuse an archive whose newest manifest has another SHA-256, as export and show print it. May be given"
+        " again for earlier generations.",
+        show_default=False,
+    ),
 ]
 At = Annotated[
     str | None,

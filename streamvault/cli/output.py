@@ -113,7 +113,7 @@ class Results:
 
     def fields(self, fields: Mapping[str, str]) -> None:
         """Write names and values below each other; those with an empty value are left out."""
-        width = max(map(len, fields), default=0)
+        width = max((len(name) for name, value in fields.items() if value), default=0)
         self.write("".join(f"{name:<{width}}  {plain(value)}\n" for name, value in fields.items() if value))
 
     def json(self, value: Mapping[str, Any]) -> None:

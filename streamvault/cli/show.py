@@ -39,7 +39,8 @@ def show(
         from streamvault.looking import open_archive
 
         found = open_archive(archive)
-        return dict(found.manifest(generation).document()), found.listing().dropped
+        document = {**found.manifest(generation).document(), "fingerprint": found.fingerprint(generation)}
+        return document, found.listing().dropped
 
     return run(
         work,
@@ -60,6 +61,8 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "merged": _merged(document.get("replaces", ())),
             "head": f"generation {dropped + 1}; those before have expired" if dropped else "",
             "created": str(document["created"]),
+            "source": str(document["source"]),
+            "fingerprint": str(document["fingerprint"]),
             "layout": str(document["layout"]),
             "events": f"{document['events']:,}",
             "bytes": f"{document['bytes']:,} ({bytes_text(document['bytes'])})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from manifests.archive import Archive, NoSuchArchive
-from manifests.model import Manifest
+from manifests.entries import seal
+from manifests.model import IndexEntry, Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import encode_ranges
 from objectstore.keys import manifest_key, ranges_key
@@ -40,9 +42,22 @@ def remade(manifest: Manifest, **changes: object) -> Manifest:
     return Manifest.model_validate_json(json.dumps({**manifest.document(), **changes}))
 
 
+def bare(manifest: Manifest) -> Manifest:
+    """As it was before it was published."""
+    return manifest.model_copy(update={"index": None})
+
+
 def replace(archive: Archive, key: str, data: bytes) -> None:
     archive.store.delete([archive.prefix + key])
     archive.store.put(archive.prefix + key, data)
+
+
+def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[RangeRow]) -> None:
+    """Put a generation in place of another, as somebody who may write can: manifest and index agree on each other."""
+    index = encode_ranges(NAME, rows)
+    entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
+    replace(archive, ranges_key(number), index)
+    replace(archive, manifest_key(number), manifest.model_copy(update={"index": entry}).encode())
 
 
 def refusal(attempt: Callable[[], object]) -> str:
@@ -60,10 +75,10 @@ def test_what_is_committed_is_read(archive: Archive) -> None:
     assert archive.commit(first.manifest, first.rows)
     assert archive.commit(second.manifest, second.rows)
     assert archive.generations() == [1, 2]
-    assert archive.manifest() == second.manifest
-    assert archive.manifest(1) == first.manifest
+    assert bare(archive.manifest()) == second.manifest
+    assert bare(archive.manifest(1)) == first.manifest
     loaded = archive.load(1)
-    assert loaded.manifest == first.manifest
+    assert bare(loaded.manifest) == first.manifest
     assert [row for rows in loaded.rows.values() for row in rows] == first.rows
     assert [found.key for found in archive.store.list("")] == [
         archive.prefix + key for n in (1, 2) for key in (manifest_key(n), ranges_key(n))
@@ -108,18 +123,18 @@ def test_an_index_written_in_another_way_is_the_same(archive: Archive) -> None:
     assert other != data
     archive.store.put(archive.prefix + ranges_key(1), other)
     assert archive.commit(first.manifest, first.rows)
-    assert archive.load(1).manifest == first.manifest
+    assert bare(archive.load(1).manifest) == first.manifest
 
 
 def test_other_content_is_a_conflict(archive: Archive) -> None:
     first, _ = two_generations()
     archive.commit(first.manifest, first.rows)
     other = generation({LEFT: [[b"other"]]})
-    with pytest.raises(Conflict, match=r"_manifest/0000000001\.ranges\.parquet"):
-        archive.commit(other.manifest, other.rows)
+    with pytest.raises(Conflict, match="another run has published this generation with other content"):
+        archive.commit(remade(other.manifest, created="2026-03-04T05:06:07Z"), other.rows)
     with pytest.raises(Conflict, match=r"_manifest/0000000001\.json"):
-        archive.commit(remade(first.manifest, sealed=True), first.rows)
-    assert archive.manifest() == first.manifest
+        archive.commit(remade(first.manifest, created="2026-03-04T05:06:07Z"), first.rows)
+    assert bare(archive.manifest()) == first.manifest
 
 
 def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
@@ -129,7 +144,7 @@ def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
 
     def commit() -> None:
         start.wait(30)
-        said.append(archive.commit(first.manifest, first.rows))
+        said.append(archive.commit(first.manifest, first.rows) is not None)
 
     threads = [threading.Thread(target=commit) for _ in range(8)]
     for thread in threads:
@@ -137,7 +152,7 @@ def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(said) == [False] * 7 + [True]
-    assert archive.load(1).manifest == first.manifest
+    assert bare(archive.load(1).manifest) == first.manifest
 
 
 def test_a_generation_that_does_not_follow_is_not_published(archive: Archive) -> None:
@@ -189,8 +204,7 @@ def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) 
     first, second = two_generations()
     publish(archive, first, second)
     other = generation({RIGHT: [[b"five"] * 3]}, before=generation({LEFT: [[b"x"]]}).manifest)
-    replace(archive, manifest_key(2), other.manifest.encode())
-    replace(archive, ranges_key(2), encode_ranges(NAME, other.rows))
+    rewrite(archive, 2, other.manifest, other.rows)
     assert "generation 2 does not start where 1 ended" in refusal(archive.history)
 
 
@@ -217,7 +231,7 @@ def test_ranges_that_disagree_with_the_manifest_are_damage(
 ) -> None:
     first, _ = two_generations()
     publish(archive, first)
-    replace(archive, ranges_key(1), encode_ranges(NAME, change(first.rows)))
+    rewrite(archive, 1, first.manifest, change(first.rows))
     text = refusal(archive.history)
     assert expected in text
     assert f"{archive.store.uri}/scope/stream/_manifest/0000000001.ranges.parquet" in text
@@ -234,8 +248,9 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
         (data[:300], "not whole JSON"),
         (b"", "not whole JSON"),
         (first.manifest.encode(), "the manifest is of another archive (scope/stream, generation 1)"),
-        (json.dumps({**second.manifest.document(), "format": 2}).encode(), "a format this version does not read"),
-        (json.dumps({**second.manifest.document(), "scope": "../.."}).encode(), "not a scope's name"),
+        (seal({**second.manifest.document(), "format": 2}), "a format this version does not read"),
+        (seal({**second.manifest.document(), "scope": "../.."}), "not a scope's name"),
+        (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "not as it was written"),
     ]:
         replace(archive, manifest_key(2), wrong)
         text = refusal(archive.history)
@@ -243,11 +258,56 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
         assert f"{where}0000000002.json" in text
 
 
+def test_an_index_that_is_not_the_manifests_is_damage(archive: Archive) -> None:
+    first, _ = two_generations()
+    publish(archive, first)
+    data = archive.store.get(archive.prefix + ranges_key(1))
+    for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data + b"\0", data[:-1]):
+        replace(archive, ranges_key(1), wrong)
+        assert "not the index of ranges that the manifest names" in refusal(archive.history)
+
+
+def test_a_late_run_that_saw_less_finds_what_was_published(archive: Archive) -> None:
+    """Another run of the same plan has published; the source was truncated before this one was woken."""
+    first, _ = two_generations()
+    publish(archive, first)
+    before = list(archive.store.list(""))
+    late = generation({LEFT: [Hole(first.manifest.to.offsets[LEFT])]})
+    late = late.manifest.model_copy(update={"to": first.manifest.to})
+    rows = [row for row in first.rows if row.segment == RIGHT]
+    entries = (late.segments[0], first.manifest.segments[1])
+    gaps = (*late.gaps, *first.manifest.gaps)
+    seen = first.manifest.model_copy(
+        update={
+            "segments": entries,
+            "gaps": gaps,
+            "events": sum(one.events for one in entries),
+            "bytes": sum(one.bytes for one in entries),
+        }
+    )
+    assert archive.commit(seen, rows) is None
+    assert list(archive.store.list("")) == before
+
+
+def test_the_fingerprint_is_the_manifests(archive: Archive) -> None:
+    first, second = two_generations()
+    publish(archive, first, second)
+    data = archive.store.get(archive.prefix + manifest_key(2))
+    assert archive.fingerprint() == archive.fingerprint(2) == hashlib.sha256(data).hexdigest()
+    assert archive.load(2).fingerprint == archive.fingerprint()
+    history = archive.history()
+    history.check_fingerprints([], archive.uri)
+    history.check_fingerprints([archive.fingerprint().upper()], archive.uri)
+    history.check_fingerprints([archive.fingerprint(1), archive.fingerprint(2)], archive.uri)
+    for asked in ([archive.fingerprint(1)], ["0" * 64], [archive.fingerprint(2), "0" * 64]):
+        assert "fingerprint" in refusal(partial(history.check_fingerprints, asked, archive.uri))
+
+
 def test_a_hole_that_is_not_declared_is_damage(archive: Archive) -> None:
     made = generation({LEFT: [[b"a"], Hole(50), [b"b"]]})
     publish(archive, made)
     assert list(archive.history().gaps(LEFT)) == [(9, 59)]
-    replace(archive, manifest_key(1), remade(made.manifest, gaps=()).encode())
+    rewrite(archive, 1, remade(made.manifest, gaps=()), made.rows)
     assert "do not join at 9" in refusal(archive.history)
 
 

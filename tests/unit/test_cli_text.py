@@ -133,6 +133,8 @@ def test_a_manifest(shown: Shown) -> None:
         "stream": "orders",
         "generation": 1,
         "created": "2026-03-01T10:00:00Z",
+        "source": "pravega://127.0.0.1:9090",
+        "fingerprint": "0" * 64,
         "layout": "events",
         "events": 3,
         "bytes": 2048,
@@ -153,9 +155,9 @@ def test_a_manifest(shown: Shown) -> None:
     }
     lines = shown(show_manifest, ARCHIVE, document)
     assert lines[0] == ARCHIVE
-    assert "scaling     events, target 100 events/s a segment, factor 2, min segments 2" in lines
-    assert "retention   time, minimum 3,600,000 ms" in lines
-    assert "tags        a, b" in lines
+    assert "scaling      events, target 100 events/s a segment, factor 2, min segments 2" in lines
+    assert "retention    time, minimum 3,600,000 ms" in lines
+    assert "tags         a, b" in lines
     table = [line.split() for line in lines if "#epoch" in line and "gap" not in line]
     assert table[0] == ["0.#epoch.0", "[0,", "0.5)", "0", "1,024", "1", "1.0", "KiB", "sealed"]
     assert table[2][:3] == ["2.#epoch.1", "[0,", "0.5)"]

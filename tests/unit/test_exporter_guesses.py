@@ -226,7 +226,7 @@ def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
     archive = Archive(root.open(), NAME)
     with place.store as store:
-        plan = settle_plan(archive, store, Wanted(layout=kind[0], compression=kind[1], range_size=512)).plan
+        plan = settle_plan(archive, store, Wanted(layout=kind[0], compression=kind[1], range_size=512), source.uri).plan
     assert plan is not None
     end = plan.segments[0].end
     for low in range(512, end, 512):
@@ -238,6 +238,7 @@ def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(
             root=root,
             prefix=archive.prefix,
             generation=1,
+            attempt=1,
             layout=kind[0],
             compression=kind[1],
             window=WINDOW,

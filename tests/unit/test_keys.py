@@ -73,7 +73,19 @@ def test_chunk_keys_round_trip(epoch: int, number: int, offset: int, length: int
 
 @given(int31(), int31(), int31(), offsets)
 def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: int, offset: int) -> None:
-    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (generation, epoch, number, offset, None)
+    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (
+        generation,
+        epoch,
+        number,
+        offset,
+        None,
+        1,
+    )
+    again = keys.row_key(generation, epoch, number, offset, attempt=2)
+    assert keys.parse_row(again) == (generation, epoch, number, offset, None, 2)
+    assert again.startswith(keys.work_folder(generation))
+    assert keys.parse_row(again.replace("/0002/", "/0001/")) is None
+    assert keys.parse_row(keys.plan_key(generation, attempt=2)) is keys.parse_row(keys.ended_key(generation, 2)) is None
     assert keys.parse_manifest(keys.manifest_key(generation)) == generation
     assert keys.parse_ranges(keys.ranges_key(generation)) == generation
     assert keys.parse_row(keys.plan_key(generation)) is None
@@ -90,7 +102,7 @@ def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: i
             for parse in (keys.parse_manifest, keys.parse_ranges, keys.parse_checked, keys.parse_hold):
                 assert parse(key(*name)) is None
         row = keys.row_key(generation, epoch, number, offset, first)
-        assert keys.parse_row(row) == (generation, epoch, number, offset, first)
+        assert keys.parse_row(row) == (generation, epoch, number, offset, first, 1)
         assert keys.parse_merged_work(keys.work_folder(*name).split("/")[1]) == name
         assert keys.parse_row(keys.plan_key(*name)) is None
         with pytest.raises(InvalidKey):

@@ -281,19 +281,22 @@ def test_frames_that_are_not_those_of_the_index_are_damage() -> None:
         list(ZSTD.read_range(store, PREFIX, extent(raw, sizes[:2]), START, START + len(raw)))
 
 
-def test_what_wrong_guesses_left_is_removed_wherever_it_ends() -> None:
+def test_what_wrong_guesses_left_is_off_the_chain_wherever_it_ends() -> None:
     store = memory()
     first, second = frame(b"x" * 50) * 4, frame(b"y" * 30) * 3
     RAW.write_run(store, *AT, blocks(first))
     begin = START + len(first)
     RAW.write_run(store, *AT, iter([EventBlock(begin, memoryview(second), 3)]))
     right = [entry.key for entry in store.list("")]
-    for offset, size in ((START + 9, 100), (START + 60, len(first)), (begin + 1, 7), (START, 58), (begin, 40)):
-        store.put(f"{PREFIX}chunks/0000000003.0000000007/{offset:019d}-{size:019d}", b"z" * size)
-    ranges = [(START, begin), (begin, begin + len(second))]
-    assert RAW.remove_extra(store, *AT, ranges) == 5
-    assert [entry.key for entry in store.list("")] == right
-    assert RAW.remove_extra(store, *AT, []) == 0
+    wrong = ((START, 58), (START + 9, 100), (START + 60, len(first)), (begin, 40), (begin + 1, 7))
+    keys = [f"{PREFIX}chunks/0000000003.0000000007/{offset:019d}-{size:019d}" for offset, size in wrong]
+    for key in keys:
+        store.put(key, b"z")
+    end = begin + len(second)
+    assert list(RAW.off_chain(store, *AT, START, end, [(START, begin), (begin, end)])) == keys
+    store.delete(keys)
+    assert list(RAW.off_chain(store, *AT, START, end, [(START, begin), (begin, end)])) == []
+    assert list(RAW.off_chain(store, *AT, START, end, [])) == right
 
 
 def test_a_range_is_proved_by_one_listing() -> None:
@@ -301,7 +304,7 @@ def test_a_range_is_proved_by_one_listing() -> None:
     RAW.write_run(store, *AT, blocks(LARGE))
     before = store.meter
     report = RAW.check_range(store, PREFIX, extent(LARGE))
-    assert (report.objects, report.bytes, report.events, report.findings) == (1, len(LARGE), None, ())
+    assert (report.objects, report.bytes, report.events, report.damage) == (1, len(LARGE), None, ())
     assert store.meter.requests - before.requests == store.meter.lists - before.lists == 1
 
 

@@ -80,9 +80,9 @@ def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
 def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
     """What the check says; the strict ways must agree with it."""
     report = LAYOUT.check_range(store, PREFIX, extent(start, end))
-    assert report.found == len(report.findings)
-    if report.findings:
-        first = report.findings[0]
+    assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
+    if report.damage:
+        first = report.damage[0]
         for strict in (
             lambda: list(LAYOUT.list_range(store, PREFIX, extent(start, end))),
             lambda: read(store, start, end),
@@ -92,7 +92,7 @@ def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tup
             assert caught.value.what == first.what
             assert first.key in str(caught.value)
             assert caught.value.exit_code == 3
-    return [(finding.kind, finding.key) for finding in report.findings]
+    return [*((finding.kind, finding.key) for finding in report.damage), *(("stray", key) for key in report.strays)]
 
 
 def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
@@ -116,7 +116,7 @@ def test_any_part_between_events_comes_back(payloads: list[bytes], start: int, d
     assert [entry[1:] for entry in listed] == expected
     report = LAYOUT.check_range(store, PREFIX, extent(low, high))
     assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
-    assert report.findings == ()
+    assert (report.damage, report.strays) == ((), ())
 
 
 def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
@@ -173,46 +173,25 @@ def test_objects_of_another_size(store: ObjectStore) -> None:
         store.put(key, b"ab")
     assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
     report = LAYOUT.check_range(store, PREFIX, extent(START, END))
-    assert report.findings[0].what == "the object has 2 bytes instead of 3"
+    assert report.damage[0].what == "the object has 2 bytes instead of 3"
     assert report.objects == len(EVENTS) - 3
 
 
 def test_objects_that_are_too_much(store: ObjectStore) -> None:
     inside = EVENTS[2][0]
-    foreign = [
-        key_of(inside + 1, 5),  # inside of an event
-        key_of(inside + 20, 0),
+    inside_events = [key_of(inside + 1, 5), key_of(inside + 20, 0)]
+    unknown = [
         key_of(EVENTS[6][0], 3),  # at an event, with a wrong length: it sorts before the right one
         key_of(EVENTS[7][0], 400),  # at the last event, reaching beyond the end
         f"{PREFIX}events/0000000003.0000000007/{EVENTS[4][0]:019d}.txt",
         key_of(EVENTS[5][0], 3) + ".bak",
     ]
-    for key in foreign:
+    for key in (*inside_events, *unknown):
         store.put(key, b"")
-    assert sorted(findings(store)) == sorted(("extra", key) for key in foreign)
+    assert sorted(findings(store)) == sorted(("stray", key) for key in (*inside_events, *unknown))
     assert LAYOUT.check_range(store, PREFIX, extent(START, END)).objects == len(EVENTS)
-
-    assert LAYOUT.remove_extra(store, *AT, [(START, END)]) == len(foreign)
-    assert findings(store) == []
     assert read(store) == RAW
-    assert LAYOUT.remove_extra(store, *AT, [(START, END)]) == 0
-
-
-def test_nothing_is_removed_from_a_range_that_is_not_complete(store: ObjectStore) -> None:
-    store.delete([key_of(*((EVENTS[1][0], 0)))])
-    store.put(key_of(EVENTS[2][0] + 1, 5), b"")
-    with pytest.raises(Damaged, match="no object holds the bytes"):
-        LAYOUT.remove_extra(store, *AT, [(START, END)])
-    assert store.size(key_of(EVENTS[2][0] + 1, 5)) == 0
-
-
-def test_many_objects_are_deleted_in_bulk() -> None:
-    inner = memory()
-    put(inner, framed([b""] * 2500)[0])
-    store = MeteredStore(inner)
-    assert LAYOUT.remove_all(store, *AT, 0, 8 * 2500) == 2500
-    assert store.meter.deletes == 3
-    assert list(inner.list("")) == []
+    assert list(LAYOUT.off_chain(store, *AT, START, END, [(START, END)])) == inside_events
 
 
 def test_findings_are_counted_beyond_those_that_are_kept() -> None:
@@ -220,7 +199,7 @@ def test_findings_are_counted_beyond_those_that_are_kept() -> None:
     events, raw = framed([b"x"] * 300)
     put(store, events[::2])
     report = LAYOUT.check_range(store, PREFIX, extent(0, len(raw)))
-    assert (report.objects, report.found, len(report.findings)) == (150, 150, 100)
+    assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
 
 
 def test_strays_are_what_lies_in_no_range(store: ObjectStore) -> None:
@@ -266,7 +245,7 @@ def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str)
 
 
 def test_findings_become_problems() -> None:
-    problem = Finding("extra", "a/b", 0, 9, "something").problem("s3://bucket")
+    problem = Finding("missing", "a/b", 0, 9, "something").problem("s3://bucket")
     assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
 
 

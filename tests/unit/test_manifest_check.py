@@ -50,6 +50,8 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
     return CheckResult(
         tuple(line for result in results for line in result.findings),
         sum(result.found for result in results),
+        tuple(key for result in results for key in result.strays),
+        sum(result.stray for result in results),
         sum(result.read for result in results),
         sum(result.events for result in results),
         sum(result.bytes for result in results),
@@ -58,8 +60,8 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
 
 def test_a_sound_archive_has_no_findings(archive: Archive, root: RootAddress) -> None:
     history = archive.history()
-    assert check(archive, root) == CheckResult((), 0, 0, history.events, history.bytes)
-    assert check(archive, root, share=1.0) == CheckResult((), 0, 4, history.events, history.bytes)
+    assert check(archive, root) == CheckResult(events=history.events, bytes=history.bytes)
+    assert check(archive, root, share=1.0) == CheckResult(read=4, events=history.events, bytes=history.bytes)
 
 
 Damage = Callable[[Archive], None]
@@ -93,13 +95,15 @@ DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
         change(b"longer", 0, 0, 0, 11),
         ("the object has 6 bytes instead of 3", event_key(0, 0, 0, 11)),
     ),
-    "extra in a range": (put(FIRST, f"{5:019d}-{13:010d}"), (f"{FIRST}/{5:019d}-{13:010d}",)),
-    "extra before the first": (put("0000000000.0000000001", f"{0:019d}-{13:010d}"), ("outside of every range",)),
-    "extra behind the last": (put(FIRST, f"{10**9:019d}-{13:010d}"), ("outside of every range", f"{10**9:019d}")),
-    "extra with a foreign name": (put(FIRST, "readme.txt"), ("readme.txt",)),
-    "extra in a segment of its own": (put("0000000007.0000000000", f"{0:019d}-{13:010d}"), ("in no segment",)),
-    "extra in a foreign folder": (put("other", "x"), ("in no segment", "events/other/x")),
 }  # fmt: skip
+STRAYS = {
+    "in a range": f"{FIRST}/{5:019d}-{13:010d}",
+    "before the first": f"0000000000.0000000001/{0:019d}-{13:010d}",
+    "behind the last": f"{FIRST}/{10**9:019d}-{13:010d}",
+    "with a foreign name": f"{FIRST}/readme.txt",
+    "in a segment of its own": f"0000000007.0000000000/{0:019d}-{13:010d}",
+    "in a foreign folder": "other/x",
+}
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -110,6 +114,13 @@ def test_each_damage_is_found_and_named(archive: Archive, root: RootAddress, nam
     assert result.found == len(result.findings) == 1
     assert all(text in result.findings[0] for text in expected), result.findings
     assert result.findings[0].isprintable()
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_belongs_to_nothing_is_told_and_no_damage(archive: Archive, root: RootAddress, name: str) -> None:
+    put(*STRAYS[name].split("/"))(archive)
+    result = check(archive, root, share=1.0)
+    assert (result.found, result.stray, result.strays) == (0, 1, (f"{archive.prefix}events/{STRAYS[name]}",))
 
 
 def test_changed_content_is_found_by_reading_alone(archive: Archive, root: RootAddress) -> None:
@@ -129,7 +140,7 @@ def test_findings_are_bounded_and_counted(archive: Archive, root: RootAddress) -
     for number in range(MAX_FINDINGS + 50):
         put(FIRST, f"{10**9 + number:019d}-{13:010d}")(archive)
     result = check(archive, root)
-    assert (len(result.findings), result.found) == (MAX_FINDINGS, MAX_FINDINGS + 50)
+    assert (len(result.strays), result.stray, result.found) == (MAX_FINDINGS, MAX_FINDINGS + 50, 0)
 
 
 def test_the_objects_of_an_unfinished_generation_are_nobodys_damage(archive: Archive, root: RootAddress) -> None:
@@ -154,11 +165,11 @@ def test_the_objects_of_an_unfinished_generation_are_nobodys_damage(archive: Arc
         sealed=False,
     )
     put(FIRST, f"{ends[LEFT]:019d}-{13:010d}")(archive)
-    assert check(archive, root).found == 1
+    assert check(archive, root).stray == 1
     create_plan(archive.store, archive.prefix, plan)
-    assert check(archive, root).found == 0
+    assert check(archive, root).stray == 0
     put(FIRST, f"{ends[LEFT] + 100:019d}-{13:010d}")(archive)
-    assert check(archive, root).found == 1
+    assert check(archive, root).stray == 1
 
 
 def test_a_sample_is_the_seeds_and_at_least_one_range(tmp_path: Path) -> None:

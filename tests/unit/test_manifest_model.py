@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from manifests.entries import seal
 from manifests.jsonfile import decode
 from manifests.model import Configuration, EpochEntry, Manifest
 from manifests.schema import SCHEMA_FILE, schema_text
@@ -48,8 +49,8 @@ def test_the_fields_of_the_format_in_their_order() -> None:
     document = json.loads(two_generations()[0].manifest.encode())
     assert list(document) == [
         *("format", "generation", "created", "scope", "stream", "layout", "compression", "configuration"),
-        *("epochs", "from", "to"),
-        *("segments", "gaps", "events", "bytes", "range_size", "sealed", "tool"),
+        *("epochs", "from", "to", "source", "witness"),
+        *("segments", "gaps", "events", "bytes", "range_size", "sealed", "tool", "sha256"),
     ]
     assert document["format"] == 1
     assert document["created"] == "2026-01-02T03:04:05.006000Z"
@@ -68,8 +69,16 @@ def test_fields_of_later_versions_are_ignored_and_not_written_again() -> None:
     manifest = two_generations()[0].manifest
     document = json.loads(manifest.encode())
     document["later"] = document["segments"][0]["later"] = {"x": 1}
-    assert read(json.dumps(document).encode()) == manifest
-    assert read(json.dumps(document).encode()).encode() == manifest.encode()
+    assert read(seal(document)) == manifest
+    assert read(seal(document)).encode() == manifest.encode()
+
+
+@given(st.data())
+def test_no_bit_of_a_file_changes_without_notice(data: st.DataObject) -> None:
+    whole = bytearray(two_generations()[0].manifest.encode())
+    at = data.draw(st.integers(0, len(whole) - 2))  # a file may end in any white space
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    refusal(bytes(whole))
 
 
 def test_the_committed_schema_is_the_models() -> None:
@@ -274,7 +283,7 @@ def test_a_generation_across_a_scale_names_every_segment_between_its_cuts() -> N
 
 def with_fields(**changes: object) -> bytes:
     document = json.loads(two_generations()[0].manifest.encode())
-    return json.dumps(document | changes).encode()
+    return seal(document | changes)
 
 
 def test_how_it_is_compressed_comes_back_and_need_not_be_there() -> None:
@@ -283,7 +292,7 @@ def test_how_it_is_compressed_comes_back_and_need_not_be_there() -> None:
     assert read(found.encode()) == found
     document = json.loads(with_fields())
     del document["compression"]
-    assert read(json.dumps(document).encode()).compression == ""
+    assert read(seal(document)).compression == ""
 
 
 @pytest.mark.parametrize(

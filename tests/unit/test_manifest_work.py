@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from manifests.entries import seal
 from manifests.model import GapEntry
-from manifests.plan import Plan, PlannedSegment, create_plan, find_plan, remove_work
+from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, end_plan, find_plan, remove_work
 from manifests.rows import FinishedRange, Gap, Piece, find_rows, leave_row
 from objectstore.keys import plan_key, row_key
 from objectstore.store import ObjectStore
@@ -79,7 +79,7 @@ def test_of_many_plans_at_once_one_holds(store: ObjectStore) -> None:
 
 
 def changed(plan: Plan, **changes: object) -> bytes:
-    return json.dumps({**plan.document(), **changes}).encode()
+    return seal({**plan.document(), **changes})
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,10 @@ def changed(plan: Plan, **changes: object) -> bytes:
     [
         ({"format": 2}, "a format this version does not read"),
         ({"generation": 2}, "of another archive"),
+        (
+            {"witness": [{"segment": "scope/stream/0.#epoch.0", "offset": 0, "length": 1, "digest": "0" * 64}]},
+            "witness",
+        ),
         ({"stream": "../other"}, "not a stream's name"),
         ({"segments": []}, "segments are not those between the cuts"),
         ({"to": {"scope/stream/0.#epoch.0": 500}}, "names no segment for the keys"),
@@ -101,6 +105,27 @@ def test_a_plan_that_cannot_be_is_damage(store: ObjectStore, changes: dict[str, 
             attempt()
         assert expected in str(caught.value)
         assert str(caught.value).isprintable()
+
+
+def test_an_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> None:
+    assert current_plan(store, PREFIX, 1) == (None, 1)
+    create_plan(store, PREFIX, plan_of())
+    leave_row(store, PREFIX, 1, LEFT, row(0))
+    before = [found.key for found in store.list(PREFIX)]
+    assert current_plan(store, PREFIX, 1) == (plan_of(), 1)
+    end_plan(store, PREFIX, 1, 1, "its cut lies inside an event")
+    end_plan(store, PREFIX, 1, 1, "said twice")
+    assert current_plan(store, PREFIX, 1) == (None, 2)
+    assert set(before) < {found.key for found in store.list(PREFIX)}
+    other = plan_of(end=90)
+    assert create_plan(store, PREFIX, other, 2) == (other, True)
+    assert create_plan(store, PREFIX, plan_of(), 2) == (other, False)
+    assert current_plan(store, PREFIX, 1) == (other, 2)
+    leave_row(store, PREFIX, 1, LEFT, row(20), attempt=2)
+    assert [found.start for _, found in find_rows(store, PREFIX, 1)] == [0]
+    assert [found.start for _, found in find_rows(store, PREFIX, 1, attempt=2)] == [20]
+    remove_work(store, PREFIX, 1)
+    assert list(store.list(PREFIX)) == []
 
 
 def test_a_plan_of_another_stream_is_not_taken_up(store: ObjectStore) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from manifests.entries import seal
 from manifests.marks import Checked, Dropped, Hold, find_checked, find_dropped, find_hold
 from objectstore.keys import checked_key, dropped_key, hold_key
 from objectstore.store import ObjectStore
@@ -86,7 +86,7 @@ def test_a_mark_that_cannot_be_is_damage(store: ObjectStore, change: dict[str, o
     document = {**mark.document(), **change}
     if "scope" in change:
         document["stretches"] = []
-    store.put(PREFIX + dropped_key(2), json.dumps(document).encode())
+    store.put(PREFIX + dropped_key(2), seal(document))
     with pytest.raises(Damaged, match=said):
         find_dropped(store, NAME, 2)
 
