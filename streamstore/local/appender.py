@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 from io import FileIO
 
 from problems import Problem
@@ -37,6 +38,8 @@ class LocalAppender(SegmentAppender):
         self._in_flight = max(in_flight, 1)
         self._unsynced = 0
         self._broken: Problem | None = None
+        # without it, `close` in another thread would let the next appender cut off what is just being acknowledged
+        self._acknowledging = threading.RLock()
         with folder.locked(shared=True) as record:
             self._check_open(record)
             self._file = self._open()
@@ -87,15 +90,18 @@ class LocalAppender(SegmentAppender):
         return self._acknowledged
 
     def close(self) -> None:
-        """Drop what is not acknowledged and free the lock."""
-        if self._file.closed:
-            return
-        with contextlib.suppress(OSError):
-            self._file.truncate(self._acknowledged)
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_UN)  # also for copies of the file in processes forked off
-        with contextlib.suppress(OSError):
-            self._file.close()
+        """Free the lock; the next appender cuts off what was not acknowledged.
+
+        Nothing is cut off here: an interrupt may have come after the segment's state was written and before this
+        appender took note of it.
+        """
+        with self._acknowledging:
+            if self._file.closed:
+                return
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # also for copies of the file in processes forked off
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def _check_open(self, record: StreamRecord) -> None:
         check_live(record, self._segment)
@@ -129,6 +135,11 @@ class LocalAppender(SegmentAppender):
 
     def _acknowledge(self) -> None:
         """Sync the bytes, then say how far they go."""
+        with self._acknowledging:
+            self._check_usable()
+            self._sync()
+
+    def _sync(self) -> None:
         try:
             with system_errors(self._path):
                 os.fdatasync(self._file.fileno())

@@ -36,6 +36,7 @@ from streamstore.errors import (
 )
 from streamstore.framing import frame
 from streamstore.local import LocalStore
+from streamstore.local.state import write_state
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import SegmentAppender
 
@@ -388,6 +389,27 @@ def test_a_segment_file_that_was_removed_is_named(store: LocalStore, folder: Pat
             action()
 
 
+def interrupted_before(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_after(path: Path, **state: int) -> None:
+    write_state(path, **state)
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("interrupted", "kept"), [(interrupted_before, b""), (interrupted_after, frame(b"event"))])
+def test_an_interrupted_append_leaves_a_segment_that_can_be_used(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, interrupted: Callable[..., None], kept: bytes
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("streamstore.local.appender.write_state", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            append(store, frame(b"event"))
+    append(store, frame(b"next"))
+    assert read(store, 0, len(kept) + 12) == kept + frame(b"next")
+
+
 # Other processes and threads
 
 
@@ -419,6 +441,25 @@ def test_closing_the_store_frees_its_segments(store: LocalStore, root: Path) -> 
     with pytest.raises(ValueError, match="closed"):
         appender.append(frame(b"late"))
     append(store, frame(b"event"))
+
+
+def test_closing_waits_for_what_is_being_acknowledged(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    appender = store.appender(NAME, FIRST)
+    closing = threading.Thread(target=appender.close)
+    busy: list[bool] = []
+
+    def write_late(path: Path, **state: int) -> None:
+        closing.start()
+        closing.join(0.2)
+        busy.append(closing.is_alive())
+        write_state(path, **state)
+
+    monkeypatch.setattr("streamstore.local.appender.write_state", write_late)
+    appender.append(frame(b"event"))
+    assert appender.flush() == 13
+    closing.join()
+    assert busy == [True]
+    assert store.appender(NAME, FIRST).offset == 13
 
 
 def test_a_forked_copy_does_not_keep_the_segment(store: LocalStore) -> None:
