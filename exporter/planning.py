@@ -9,6 +9,7 @@ from cutting.planning import Wanted, make_plan
 from manifests.archive import Archive
 from manifests.model import Manifest
 from manifests.plan import Plan, create_plan, current_plan, remove_work
+from streamstore.own import describe_source
 from streamstore.store import StreamStore
 
 __all__ = ["Planned", "settle_plan"]
@@ -41,13 +42,14 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
         source: the store's address as it was given.
 
     Raises:
-        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived, or planned.
+        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived or planned, or not
+            a user's.
     """
     while True:
         newest = archive.newest()
         generation = newest.generation + 1 if newest else 1
         plan, attempt = current_plan(archive.store, archive.prefix, generation)
-        described = store.describe(archive.stream)
+        described = describe_source(store, archive.stream)
         if plan is not None:
             check_same_stream(described, store, plan)
             return Planned(plan, newest, attempt, adopted=True)

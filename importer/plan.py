@@ -16,6 +16,7 @@ from manifests.selection import ArchivedPart, select_parts
 from problems import Damaged, Usage
 from streamstore.cuts import segments_between
 from streamstore.model import ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import OWN
 
 __all__ = ["Offsets", "Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
 
@@ -161,6 +162,8 @@ def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamCo
 
     A stream can have another number than its fixed policy says, but not be given such a policy: Pravega would scale it.
     """
+    # no archive can make a user's stream one of ours
+    configuration = replace(configuration, tags=tuple(tag for tag in configuration.tags if tag != OWN))
     scaling = configuration.scaling
     if scaling.kind is not ScaleKind.FIXED or scaling.min_segments == open_segments:
         return configuration

@@ -21,7 +21,7 @@ from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.lease import Lease
+from streamstore.lease import Lease, last_record
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -90,14 +90,13 @@ class ImportRun:
     def check_free(self) -> None:
         """Raise `TargetTaken` if the target is somebody else's. Changes nothing."""
         begun = unfinished_work(self._store, self._name)
-        if begun not in {None, self._plan.work}:
-            raise taken(self._name, begun, self._plan)
+        if begun is not None and begun != self._plan.work:
+            raise taken(self._store, self._store.describe(self._name), self._plan, begun)
 
     def is_finished(self) -> bool:
         """Whether the target looks restored already; `verify` proves it."""
-        return not self._store.exists(lease_stream(self._name)) and Target.is_finished(
-            self._store, self._name, self._plan
-        )
+        held = last_record(self._store, lease_stream(self._name)) is not None
+        return not held and Target.is_finished(self._store, self._name, self._plan)
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
         """Read a finished target back and compare it with the archive; changes nothing.
@@ -118,8 +117,9 @@ class ImportRun:
         """
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            target = Target.take(self._store, self._name, self._plan, verified=lease.finished_before)
-            if not lease.finished_before:
+            verified = lease.finished_before
+            target = Target.take(self._store, self._name, self._plan, lease.confirm, verified=verified)
+            if target.marked:
                 self._fill(target, runner, progress, lease)
             events, size = self._verify(runner, progress, lease.check)
             lease.finishing()

@@ -1,20 +1,27 @@
-"""The stream that an import restores into: made by it, or its own unfinished one, or nothing at all."""
+"""The stream that an import restores into: made by it, or its own unfinished one, or nothing at all.
+
+An import may be paused before any of these calls while another run of it ends, and while a user configures, writes to
+or deletes what was restored. So each call names what it saw: scales and truncations name segments, whose numbers are
+never used again; a deletion and the seal name the stream's first epoch; a new configuration names the one it replaces,
+which has the mark. The lease is looked at before each of them too, but that only gives the better message.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from problems import Conflict, Failed
-from streamstore.model import Epoch, ScaleKind, Scaling, StreamConfiguration, StreamDescription, StreamName
+from streamstore.errors import StreamExists
+from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
+from streamstore.own import OWN, is_own, own_stream
 from streamstore.store import StreamStore
 
 __all__ = ["Target", "TargetTaken", "taken"]
-
-ANY_NUMBER = Scaling(kind=ScaleKind.BY_EVENTS, target=2**31 - 1, factor=2, min_segments=1)
-"""A policy under which a stream may have any number of segments, and no rate is ever too high."""
 
 
 class TargetTaken(Conflict):
@@ -28,15 +35,30 @@ class Target:
 
     Attributes:
         resumed: whether an unfinished import is gone on with.
+        marked: whether it has the mark of an unfinished import. Without, an earlier run has verified it and set its
+            policies, and only the seal may be missing.
         epoch: the newest epoch it has.
     """
 
-    def __init__(self, store: StreamStore, name: StreamName, plan: RestorePlan, *, resumed: bool) -> None:
+    def __init__(
+        self,
+        store: StreamStore,
+        described: StreamDescription,
+        plan: RestorePlan,
+        check: Callable[[], None],
+        *,
+        resumed: bool,
+    ) -> None:
         self._store = store
-        self._name = name
+        self._name = described.name
+        self._configuration = described.configuration
         self._plan = plan
+        self._check = check
         self.resumed = resumed
-        self.epoch = 0
+        self.marked = _is_marked(described, plan)
+        self.epoch = described.epochs[-1].number
+        if self.marked:
+            self._fix(len(described.epochs[-1].segments))
 
     @classmethod
     def is_finished(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> bool:
@@ -47,23 +69,25 @@ class Target:
         if not store.exists(name):
             return False
         described = store.describe(name)
-        ends = {segment: plan.segments[segment].end for segment in plan.replay.epochs[-1].segments}
         return (
             described.configuration == plan.configuration
             and tuple(described.epochs) == plan.replay.epochs
             and described.head.offsets == plan.head.offsets
-            and described.tail.offsets == ends
+            and described.tail.offsets == _ends(plan)
             and described.sealed == plan.sealed
         )
 
     @classmethod
-    def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, *, verified: bool) -> Target:
+    def take(
+        cls, store: StreamStore, name: StreamName, plan: RestorePlan, check: Callable[[], None], *, verified: bool
+    ) -> Target:
         """Make the target, or go on with this import's unfinished one.
 
         Args:
             store: where it is.
             name: of the target.
             plan: what is to stand there.
+            check: called before each change, by `scale` and `finish` too; raises if the lease is lost.
             verified: an earlier run of this import had verified the target and was setting its policies: it may have
                 lost its mark already.
 
@@ -71,20 +95,17 @@ class Target:
             TargetTaken: something else is there.
         """
         if not store.exists(name):
-            _create(store, name, plan)
-            return cls(store, name, plan, resumed=False)
+            return cls(store, _create(store, name, plan, check), plan, check, resumed=False)
         described = store.describe(name)
-        if mark(plan) not in described.configuration.tags and not verified:
-            raise taken(name, marked_work(described), plan)
-        if not _begun_right(described, plan):
-            if verified or _has_data(described):
-                raise taken(name, marked_work(described), plan)
-            store.delete(name)
-            _create(store, name, plan)
-            described = store.describe(name)
-        target = cls(store, name, plan, resumed=True)
-        target.epoch = described.epochs[-1].number
-        return target
+        marked, begun_right = _is_marked(described, plan), _begun_right(described, plan)
+        if not (begun_right and (marked or verified)):
+            if not marked or _has_data(described):
+                raise taken(store, described, plan)
+            # Nobody can fill a stream that begins with other segments: no run of this import does.
+            check()
+            store.delete(name, first=described.epochs[0])
+            described = _create(store, name, plan, check)
+        return cls(store, described, plan, check, resumed=True)
 
     def scale(self, step: ScaleStep) -> None:
         """Replay one scale; what it seals is full.
@@ -93,7 +114,11 @@ class Target:
             Failed: the store numbered the new segments in another way than expected.
         """
         expected = self._plan.replay.epochs[step.epoch]
-        self._allow(len(expected.segments))
+        self._check()
+        if len(expected.segments) < self._configuration.scaling.min_segments:
+            # A store refuses to go below the policy's minimum, and given a fixed number other than that of the open
+            # segments it scales by itself. So until the scale is done, the policy is a rate that is never reached.
+            self._configure(Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, len(expected.segments)))
         made = self._store.scale(self._name, step.seal, step.ranges)
         self.epoch = made.number
         if made != expected:
@@ -102,19 +127,28 @@ class Target:
                 where=f"{self._name}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
+        self._fix(len(made.segments))
 
-    def _allow(self, segments: int) -> None:
-        """See that the policy lets the stream have so few segments; a store refuses to scale below its minimum."""
-        if segments < len(self._plan.replay.first.segments):
-            configuration = self._store.describe(self._name).configuration
-            if configuration.scaling.min_segments > segments:
-                self._store.update_stream(self._name, replace(configuration, scaling=ANY_NUMBER))
+    def _fix(self, segments: int) -> None:
+        """See that no auto-scaler merges segments that are not written to for a while."""
+        if self._configuration.scaling.kind is not ScaleKind.FIXED:
+            self._check()
+            self._configure(Scaling(min_segments=segments))
+
+    def _configure(self, scaling: Scaling) -> None:
+        wanted = replace(self._configuration, scaling=scaling)
+        self._store.update_stream(self._name, wanted, was=self._configuration)
+        self._configuration = wanted
 
     def finish(self) -> None:
         """Set the head, then the source's policies and tags (which takes the mark away), then seal.
 
+        What has no mark any more was finished by another run, and its policies are its user's.
+
         Raises:
             Failed: the stream has other epochs than it was given: somebody else scaled it.
+            Conflict: it should be sealed, and somebody has written to it since it was finished.
+            StreamChanged: it was deleted or configured by somebody else meanwhile.
         """
         described = self._store.describe(self._name)
         if tuple(described.epochs) != self._plan.replay.epochs:
@@ -125,12 +159,21 @@ class Target:
             )
         if described.sealed:
             return
-        if described.head.offsets != self._plan.head.offsets:
-            self._store.truncate(replace(self._plan.head, stream=self._name))
-        if described.configuration != self._plan.configuration:
-            self._store.update_stream(self._name, self._plan.configuration)
+        if _is_marked(described, self._plan):
+            if described.head.offsets != self._plan.head.offsets:
+                self._check()
+                self._store.truncate(replace(self._plan.head, stream=self._name))
+            self._check()
+            self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
         if self._plan.sealed:
-            self._store.seal(self._name)
+            if described.tail.offsets != _ends(self._plan):
+                raise Conflict(
+                    "somebody wrote to the restored stream before it was sealed",
+                    where=str(self._name),
+                    todo="Seal it yourself, or delete it and import again.",
+                )
+            self._check()
+            self._store.seal(self._name, first=described.epochs[0])
 
 
 def mark(plan: RestorePlan) -> str:
@@ -138,32 +181,55 @@ def mark(plan: RestorePlan) -> str:
     return MARK + plan.work
 
 
-def _create(store: StreamStore, name: StreamName, plan: RestorePlan) -> None:
+def _create(store: StreamStore, name: StreamName, plan: RestorePlan, check: Callable[[], None]) -> StreamDescription:
     """Make the target with the source's first segments, under a fixed policy and marked."""
     first = plan.replay.first
     wanted = min(segment.number for segment in first.segments)
-    marked = StreamConfiguration(
-        scaling=Scaling(kind=ScaleKind.FIXED, min_segments=len(first.segments)), tags=(mark(plan),)
-    )
-    store.create_stream(name, marked)
-    made = store.describe(name).epochs[0]
-    number = min(segment.number for segment in made.segments)
+    marked = StreamConfiguration(scaling=Scaling(min_segments=len(first.segments)), tags=(OWN, mark(plan)))
+    described = _make(store, name, plan, marked, check)
+    number = min(segment.number for segment in described.epochs[0].segments)
     if number < wanted:
         # The source was deleted and made again, so its numbers start above 0. A store goes on numbering in a stream
         # that is made again: use up the numbers before.
-        store.delete(name)
-        used = replace(marked, scaling=replace(marked.scaling, min_segments=wanted - number))
-        store.create_stream(name, used)
-        store.delete(name)
-        store.create_stream(name, marked)
-        made = store.describe(name).epochs[0]
-    if made != first:
-        store.delete(name)
+        for configuration in (replace(marked, scaling=Scaling(min_segments=wanted - number)), marked):
+            check()
+            store.delete(name, first=described.epochs[0])
+            described = _make(store, name, plan, configuration, check)
+    if described.epochs[0] != first:
+        check()
+        store.delete(name, first=described.epochs[0])
         raise Conflict(
             f"a stream of this name was there before, so its segments would be numbered from {number}, not {wanted}",
             where=str(name),
             todo="Choose a name that was never used.",
         )
+    return described
+
+
+def _make(
+    store: StreamStore,
+    name: StreamName,
+    plan: RestorePlan,
+    configuration: StreamConfiguration,
+    check: Callable[[], None],
+) -> StreamDescription:
+    """Create a stream. One that is there and has this import's mark was made by a request whose answer was lost."""
+    check()
+    with suppress(StreamExists):
+        store.create_stream(name, configuration)
+    described = store.describe(name)
+    if not _is_marked(described, plan):
+        raise taken(store, described, plan)
+    return described
+
+
+def _is_marked(described: StreamDescription, plan: RestorePlan) -> bool:
+    return {OWN, mark(plan)}.issubset(described.configuration.tags)
+
+
+def _ends(plan: RestorePlan) -> dict[SegmentId, int]:
+    """Where the restored stream ends: its last segments' write offsets (bytes)."""
+    return {segment: plan.segments[segment].end for segment in plan.replay.epochs[-1].segments}
 
 
 def _begun_right(described: StreamDescription, plan: RestorePlan) -> bool:
@@ -174,21 +240,25 @@ def _has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
-def taken(name: StreamName, begun: str, plan: RestorePlan) -> TargetTaken:
+def taken(store: StreamStore, described: StreamDescription, plan: RestorePlan, begun: str = "") -> Conflict:
     """What to say of a target that is not this import's.
 
     Args:
-        name: of the target.
-        begun: the unfinished import that it belongs to (`unfinished_work`); empty if it is none's.
+        store: where it is.
+        described: the stream.
         plan: what was to be restored.
+        begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
     what, todo = "the stream exists", "Choose another name, or delete it first."
+    begun = marked_work(described) or begun
     if begun:
         what, generation = "another import's unfinished stream", generation_of(begun)
         if generation is not None and generation != plan.generation:
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."
-    return TargetTaken(what, where=str(name), todo=todo)
+    elif is_own(described.configuration):
+        return own_stream(store, described.name)
+    return TargetTaken(what, where=str(described.name), todo=todo)
 
 
 def _text(epoch: Epoch) -> str:

@@ -27,6 +27,7 @@ from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.own import describe_source
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -161,7 +162,7 @@ class StreamOrigin:
     def _description(self, known: Manifest | None) -> StreamDescription:
         """The stream when this run first looked; later, if another run has been further since."""
         if self._described is None or (known is not None and _is_beyond(known.to, self._described)):
-            self._described = self._store.describe(self.stream)
+            self._described = describe_source(self._store, self.stream)
         return self._described
 
 

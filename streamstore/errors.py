@@ -23,6 +23,7 @@ __all__ = [
     "SegmentTruncated",
     "StoreBusy",
     "StoreFull",
+    "StreamChanged",
     "StreamExists",
     "StreamNotSealed",
     "StreamSealed",
@@ -96,6 +97,10 @@ class TransactionsNotOffered(Usage):
 
 class StreamExists(Conflict):
     """The stream that should be created exists."""
+
+
+class StreamChanged(Conflict):
+    """The stream is not the one that the caller saw, or somebody else has configured it since."""
 
 
 class ScopeNotEmpty(Conflict):

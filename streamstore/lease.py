@@ -2,7 +2,11 @@
 
 A small stream holds records of a fixed size, one every few seconds. Creating the stream decides between two that start
 together. Who finds it there watches it: if a record arrives, the holder is alive; if none does, it is dead, and its
-place is taken by an append at exactly the offset that was watched, which succeeds for one only.
+place is taken by an append at exactly the offset that was watched, which succeeds for one only. A sealed stream is a
+lease that was given back: its holder was about to delete it.
+
+A lease spares work and gives clear messages; it does not make anything safe. A holder that was paused finds out that it
+lost the lease only when it looks, so what it does under it has to be harmless when it comes late.
 """
 
 from __future__ import annotations
@@ -25,12 +29,15 @@ from streamstore.errors import (
     NoSuchSegment,
     NoSuchStream,
     OffsetConflict,
+    SegmentSealed,
     SegmentTruncated,
     StoreBusy,
+    StreamChanged,
     StreamExists,
     StreamStoreError,
 )
-from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
+from streamstore.own import OWN, is_own
 from streamstore.store import SegmentAppender, StreamStore
 
 __all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
@@ -62,7 +69,8 @@ class Record:
         work: what the holder does under the lease; the same for one that goes on with it.
         run: this process's run of it.
         finishing: whether `Lease.finishing` was called, by this run or one before it of the same work.
-        host: the machine and its boot. pid: of the holder. started: the process's start time in clock ticks.
+        host: the machine, its boot and the namespace of its process ids. pid: of the holder. started: the process's
+            start time in clock ticks.
     """
 
     work: str
@@ -100,7 +108,10 @@ def last_record(store: StreamStore, name: StreamName) -> Record | None:
     """
     while True:
         try:
-            segment = next(iter(store.describe(name).tail.offsets))
+            described = store.describe(name)
+            if described.sealed or not is_own(described.configuration):
+                return None
+            segment = next(iter(described.tail.offsets))
             end = store.segment_info(name, [segment])[0].write_offset
             return _record_before(store, name, segment, end) if end else None
         except SegmentTruncated:
@@ -121,7 +132,7 @@ class Lease:
     def __init__(
         self,
         store: StreamStore,
-        name: StreamName,
+        described: StreamDescription,
         appender: SegmentAppender,
         *,
         mine: Record,
@@ -131,14 +142,15 @@ class Lease:
         self.former = former
         self._held = held
         self._store = store
-        self._name = name
+        self._name = described.name
+        self._first = described.epochs[0]
         self._appender = appender
         self._mine = mine
         self._beats = 0
         self._stop = threading.Event()
         self._lost: StreamStoreError | None = None
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._keep_up, name=f"lease {name}", daemon=True)
+        self._thread = threading.Thread(target=self._keep_up, name=f"lease {self._name}", daemon=True)
         self._thread.start()
 
     @classmethod
@@ -156,6 +168,7 @@ class Lease:
 
         Raises:
             LeaseHeld: a living process holds it.
+            Conflict: a user's stream has the name.
         """
         deadline = time.monotonic() + wait_seconds
         while True:
@@ -172,24 +185,35 @@ class Lease:
         mine = Record(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
         while True:
             with contextlib.suppress(StreamExists):
-                store.create_stream_and_scope(name, StreamConfiguration())
+                store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
             try:
-                segment = next(iter(store.describe(name).tail.offsets))
+                described = store.describe(name)
+                if not is_own(described.configuration):
+                    raise Conflict(
+                        "a stream has the name that Streamvault needs for a lease",
+                        where=f"{store.uri}/{name}",
+                        todo="Rename or delete it, or use another scope.",
+                    )
+                if described.sealed:  # given back; who did so was ended before it could delete it
+                    with contextlib.suppress(StreamChanged):
+                        store.delete(name, first=described.epochs[0])
+                    continue
+                segment = next(iter(described.tail.offsets))
                 former, offset = _watch(store, name, segment, held)
-                appender = store.appender(name, segment, in_flight=1)
-                if appender.offset != offset:
-                    appender.close()
-                    raise held
                 if former is not None and former.work == work:
                     # a run that dies in its turn must not take this knowledge with it
                     mine = replace(mine, finishing=former.finishing)
+                appender = store.appender(name, segment, in_flight=1)
+                if appender.offset != offset:
+                    appender.close()
+                    raise _anew(held)
                 appender.append(mine.encode())
                 appender.flush()
-            except (NoSuchStream, NoSuchSegment):
-                continue  # its holder finished and removed it while we looked
+            except (NoSuchStream, NoSuchSegment, SegmentSealed):
+                continue  # its holder gave it back while we looked
             except (OffsetConflict, StoreBusy):
-                raise held from None
-            return cls(store, name, appender, mine=mine, former=former, held=held)
+                raise _anew(held) from None
+            return cls(store, described, appender, mine=mine, former=former, held=held)
 
     def check(self) -> None:
         """Raise if the lease was lost.
@@ -201,6 +225,18 @@ class Lease:
             raise type(self._held)(
                 "this process lost its lease", where=f"{self._held.where}: {self._lost}", todo="Run it again."
             )
+
+    def confirm(self) -> None:
+        """Say that this process is alive, and raise if it is not the holder any more.
+
+        `check` tells what the last beat found out, which after a pause may be long ago.
+
+        Raises:
+            LeaseHeld: as `check`.
+        """
+        if self._lost is None:
+            self._beat()
+        self.check()
 
     @property
     def is_finishing(self) -> bool:
@@ -215,8 +251,7 @@ class Lease:
     def finishing(self) -> None:
         """Note that all but the last step is done, for a run that takes over."""
         self._mine = replace(self._mine, finishing=True)
-        self._beat()
-        self.check()
+        self.confirm()
 
     def release(self, *, remove: bool) -> None:
         """Give the lease back; with ``remove`` its stream goes too (the work is done, or nothing was begun).
@@ -229,8 +264,8 @@ class Lease:
             self._beat()
         self._appender.close()
         if remove and self._lost is None:
-            with contextlib.suppress(NoSuchStream):
-                self._store.delete(self._name)
+            with contextlib.suppress(NoSuchStream, StreamChanged):
+                self._store.delete(self._name, first=self._first)
 
     def _keep_up(self) -> None:
         while not self._stop.wait(BEAT_SECONDS) and self._lost is None:
@@ -251,6 +286,11 @@ class Lease:
                     self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
 
 
+def _anew(held: LeaseHeld) -> LeaseHeld:
+    """The same refusal as an exception of its own, so that no traceback grows from one try to the next."""
+    return type(held).rebuild(held.what, held.where, held.todo)
+
+
 def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
     """Wait until the holder is known to be dead; its last record and the offset to go on from."""
     offset = store.segment_info(name, [segment])[0].write_offset
@@ -260,12 +300,15 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
     try:
         record = _record_before(store, name, segment, offset)
     except SegmentTruncated:
-        raise held from None
+        raise _anew(held) from None
     deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-        if store.segment_info(name, [segment])[0].write_offset != offset:
-            raise held
+        info = store.segment_info(name, [segment])[0]
+        if info.sealed:
+            raise SegmentSealed("the lease was given back", where=str(name))
+        if info.write_offset != offset:
+            raise _anew(held)
     return record, offset
 
 
@@ -279,8 +322,11 @@ def _dead(record: Record) -> bool:
 
 
 def _this_host() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
+    """What process ids can be compared within: containers on one machine may share host name and boot, but not ids."""
+    boot, ids = Path("/proc/sys/kernel/random/boot_id"), ""
+    with contextlib.suppress(OSError):
+        ids = str(Path("/proc/self/ns/pid").readlink())
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''} {ids}"
 
 
 def _start_time(pid: int) -> str:

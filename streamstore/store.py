@@ -101,8 +101,12 @@ class StreamStore(ABC):
         """Every scope, sorted."""
 
     @abstractmethod
-    def list_streams(self, scope: str) -> Iterator[StreamName]:
-        """Every user's stream of a scope, sorted; internal ones (names starting with ``_``) are left out."""
+    def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
+        """Every user's stream of a scope, sorted.
+
+        Left out are the store's internal ones (names starting with ``_``) and, unless asked for with ``own``,
+        Streamvault's (`streamstore.own`).
+        """
 
     @abstractmethod
     def describe(self, stream: StreamName) -> StreamDescription:
@@ -151,8 +155,21 @@ class StreamStore(ABC):
         """
 
     @abstractmethod
-    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
-        """Replace policies and tags."""
+    def update_stream(
+        self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
+    ) -> None:
+        """Replace policies and tags.
+
+        Args:
+            stream: which.
+            configuration: the new one.
+            was: the one to replace, so that a late caller does not undo what somebody else has set meanwhile; None for
+                any. Setting what is set already changes nothing.
+
+        Raises:
+            StreamChanged: the stream has another configuration than ``was``.
+            StreamSealed: the stream is sealed.
+        """
 
     @abstractmethod
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
@@ -188,12 +205,29 @@ class StreamStore(ABC):
         """
 
     @abstractmethod
-    def seal(self, stream: StreamName) -> None:
-        """Seal the stream for ever. Sealing twice is fine."""
+    def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+        """Seal the stream for ever. Sealing twice is fine.
+
+        Args:
+            stream: which.
+            first: its first epoch as the caller saw it; as for `delete`.
+
+        Raises:
+            StreamChanged: as `delete`.
+        """
 
     @abstractmethod
-    def delete(self, stream: StreamName) -> None:
-        """Seal if need be and delete the stream with its data."""
+    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+        """Seal if need be and delete the stream with its data.
+
+        Args:
+            stream: which.
+            first: its first epoch as the caller saw it. A stream that is made again under the name numbers its
+                segments on, so a late caller cannot hit it. None for whatever has the name now.
+
+        Raises:
+            StreamChanged: the stream that the caller saw is gone and another one has its name.
+        """
 
     @abstractmethod
     def delete_scope(self, scope: str) -> None:

@@ -24,6 +24,7 @@ from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.model import StreamCut, StreamName
+from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 from streamvault.layouts import check_layout
@@ -268,7 +269,7 @@ def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     found, _ = current_plan(archive.store, archive.prefix, generation)
-    plan: Plan | None = found or make_plan(store.describe(archive.stream), store, newest, wanted)
+    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, wanted)
     events, exact = estimate_events(store, plan) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)

@@ -17,6 +17,7 @@ from manifests.model import Compression, Layout, Manifest
 from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
+from streamstore.own import describe_source
 from streamvault.compacting import GRACE, TARGET, Compaction
 from streamvault.expiring import Policy
 from streamvault.exporting import ExportOrder, export_next
@@ -177,7 +178,7 @@ def _look_once(order: ExportOrder, archive: Archive) -> None:
     """Raise if stream or archive cannot be reached: what has never answered is not away, but the wrong one."""
     archive.listing()
     with order.source.open() as store:
-        store.describe(order.name)
+        describe_source(store, order.name)
 
 
 def _follow(

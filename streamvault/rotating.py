@@ -20,6 +20,7 @@ from sparkrun.progress import Progress
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
+from streamstore.own import describe_source
 from streamvault.compacting import GRACE
 from streamvault.expiring import Expiry, Policy, drop, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
@@ -259,7 +260,7 @@ class Rotation:
     def _truncate(self, cut: StreamCut) -> bool:
         """Move the source's head to a cut, but for where it is further already; False if the stream is sealed."""
         with self.order.source.open() as store:
-            described = store.describe(self.order.name)
+            described = describe_source(store, self.order.name)
             later = later_of(described, cut, described.head)
             if later == described.head:
                 return True

@@ -8,6 +8,7 @@ from contextlib import suppress
 from problems import Conflict
 from streamstore.errors import StreamExists
 from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import OWN
 from streamstore.store import StreamStore
 
 __all__ = ["NotAQueue", "QueueSegment"]
@@ -44,7 +45,8 @@ class QueueSegment:
         """
         described = store.describe(name)
         (segment, *more) = described.epochs[-1].segments
-        if MARK not in described.configuration.tags or more or len(described.epochs) > 1 or described.sealed:
+        is_queue = {OWN, MARK}.issubset(described.configuration.tags)
+        if not is_queue or more or len(described.epochs) > 1 or described.sealed:
             raise NotAQueue(
                 "the stream is not a queue",
                 where=f"{store.uri}/{name}",
@@ -60,7 +62,7 @@ class QueueSegment:
             NotAQueue: the stream is something else.
         """
         if not store.exists(name):
-            configuration = StreamConfiguration(tags=(MARK,), rollover_bytes=ROLLOVER_BYTES)
+            configuration = StreamConfiguration(tags=(OWN, MARK), rollover_bytes=ROLLOVER_BYTES)
             with suppress(StreamExists):
                 store.create_stream_and_scope(name, configuration)
         return cls.open(store, name)

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamStoreError
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamChanged, StreamStoreError
 from streamstore.local.files import locked, system_errors
 from streamstore.local.paths import data_path, state_path, stream_folder
 from streamstore.local.record import StreamRecord, load_record, read_revision
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import Epoch, SegmentId, StreamName
 
-__all__ = ["StreamFolder", "check_live", "scope_errors"]
+__all__ = ["StreamFolder", "check_first", "check_live", "scope_errors"]
 
 
 @contextlib.contextmanager
@@ -107,6 +107,16 @@ class StreamFolder:
             if not self.path.parent.is_dir():
                 raise NoSuchScope("no such scope", where=f"local://{self.root}/{self.stream.scope}") from None
             raise NoSuchStream("no such stream", where=f"local://{self.root}/{self.stream}") from None
+
+
+def check_first(record: StreamRecord, first: Epoch | None) -> None:
+    """Refuse a stream that was made again under the name since the caller saw it.
+
+    Raises:
+        StreamChanged: its first epoch is another one than given.
+    """
+    if first is not None and first != record.epochs[0]:
+        raise StreamChanged("the stream was deleted, and another one has its name now", where=str(record.stream))
 
 
 def check_live(record: StreamRecord, segment: SegmentId) -> None:

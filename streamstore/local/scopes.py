@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamstore.errors import InvalidName, ScopeNotEmpty, StreamExists, StreamStoreError
 from streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
-from streamstore.local.folder import StreamFolder, scope_errors
+from streamstore.local.folder import StreamFolder, check_first, scope_errors
 from streamstore.local.paths import DRAFT, REMAINS, numbers_path
 from streamstore.local.record import StreamRecord, save_record
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
@@ -91,15 +91,16 @@ def create_stream(folder: StreamFolder, configuration: StreamConfiguration) -> N
         sync_folder(scope)
 
 
-def delete_stream(folder: StreamFolder) -> None:
+def delete_stream(folder: StreamFolder, first: Epoch | None = None) -> None:
     """Delete a stream with its data; one of this name that is made later goes on with the numbers.
 
     Raises:
-        NoSuchStream, NoSuchScope: as named.
+        NoSuchStream, NoSuchScope: as named. StreamChanged: it is not the one with this first epoch.
     """
     scope = folder.path.parent
     with scope_errors(folder.root, folder.stream.scope), locked(scope):
         with folder.locked() as record:
+            check_first(record, first)
             numbers = _numbers(folder)
             numbers[folder.stream.stream] = max(segment.number for segment in record.current.segments) + 1
             path = numbers_path(folder.root, folder.stream.scope)

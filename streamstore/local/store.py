@@ -10,10 +10,18 @@ from pathlib import Path
 from weakref import WeakSet
 
 from streamstore.cuts import is_before, validate_cut
-from streamstore.errors import InvalidCut, InvalidName, ScaleRefused, SegmentTruncated, StreamSealed, StreamStoreError
+from streamstore.errors import (
+    InvalidCut,
+    InvalidName,
+    ScaleRefused,
+    SegmentTruncated,
+    StreamChanged,
+    StreamSealed,
+    StreamStoreError,
+)
 from streamstore.local import scopes
 from streamstore.local.appender import LocalAppender
-from streamstore.local.folder import StreamFolder, check_live
+from streamstore.local.folder import StreamFolder, check_first, check_live
 from streamstore.local.reader import read_blocks
 from streamstore.local.record import StreamRecord, save_record
 from streamstore.local.segments import free_bytes, free_segments, info_of, settled, tail_of
@@ -29,6 +37,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.numbering import predict_order
+from streamstore.own import is_own
 from streamstore.ranges import check_replaces
 from streamstore.store import SegmentAppender, StreamStore
 
@@ -66,9 +75,9 @@ class LocalStore(StreamStore):
         """Every scope, sorted."""
         return scopes.scope_names(self._root)
 
-    def list_streams(self, scope: str) -> Iterator[StreamName]:
-        """Every stream of a scope, sorted."""
-        return scopes.stream_names(self._root, scope)
+    def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
+        """Every user's stream of a scope, sorted; with ``own`` also Streamvault's."""
+        return (name for name in scopes.stream_names(self._root, scope) if own or not self._is_own(name))
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
@@ -113,15 +122,21 @@ class LocalStore(StreamStore):
         """Make a stream of segments of equal width."""
         scopes.create_stream(self._folder(stream), configuration)
 
-    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+    def update_stream(
+        self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
+    ) -> None:
         """Replace policies and tags.
 
         Raises:
-            StreamSealed: the stream is sealed.
+            StreamChanged: they are others than ``was``. StreamSealed: the stream is sealed.
         """
         folder = self._folder(stream)
         with folder.locked() as record:
             _check_not_sealed(record)
+            if record.configuration == configuration:
+                return
+            if was is not None and was != record.configuration:
+                raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
             save_record(folder.path, replace(record, configuration=configuration))
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
@@ -184,16 +199,25 @@ class LocalStore(StreamStore):
             save_record(folder.path, truncated)
             free_segments(folder, truncated)
 
-    def seal(self, stream: StreamName) -> None:
-        """Seal the stream for ever."""
+    def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+        """Seal the stream for ever.
+
+        Raises:
+            StreamChanged: it is not the one with this first epoch.
+        """
         folder = self._folder(stream)
         with folder.locked() as record:
+            check_first(record, first)
             if not record.sealed:
                 save_record(folder.path, replace(record, sealed=True))
 
-    def delete(self, stream: StreamName) -> None:
-        """Delete the stream with its data."""
-        scopes.delete_stream(self._folder(stream))
+    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+        """Delete the stream with its data.
+
+        Raises:
+            StreamChanged: it is not the one with this first epoch.
+        """
+        scopes.delete_stream(self._folder(stream), first)
 
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
@@ -205,6 +229,12 @@ class LocalStore(StreamStore):
             appenders = list(self._appenders)
         for appender in appenders:
             appender.close()
+
+    def _is_own(self, stream: StreamName) -> bool:
+        try:
+            return is_own(self._folder(stream).record().configuration)
+        except StreamStoreError:
+            return False  # it is damaged or gone; whoever uses it is told
 
     def _folder(self, stream: StreamName) -> StreamFolder:
         with self._mutex:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamstore.cuts import is_before, validate_cut
-from streamstore.errors import InvalidCut, RequestFailed, ScaleRefused, StreamNotSealed, StreamSealed
-from streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamName
+from streamstore.errors import InvalidCut, RequestFailed, ScaleRefused, StreamChanged, StreamNotSealed, StreamSealed
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.history import current_epoch, describe
 from streamstore.pravega.segments import SegmentStores
 from streamstore.ranges import check_replaces
 
-__all__ = ["delete", "insist", "scale", "truncate"]
+__all__ = ["delete", "insist", "scale", "seal", "truncate", "update"]
 
 CHANGE_SECONDS = 60.0
 """For how long a change is tried again that the controller could not do, and a scale is waited for."""
@@ -89,20 +89,67 @@ def truncate(controller: Controller, stores: SegmentStores, cut: StreamCut) -> N
     insist(lambda: controller.truncate_stream(cut))
 
 
-def delete(controller: Controller, stream: StreamName) -> None:
-    """Seal and delete the stream that is there now, and none that somebody makes under its name meanwhile."""
+def update(
+    controller: Controller, stream: StreamName, configuration: StreamConfiguration, was: StreamConfiguration | None
+) -> None:
+    """Replace policies and tags; see `StreamStore.update_stream`.
+
+    The controller cannot compare, so the stream is looked at right before each attempt.
+    """
+
+    def attempt() -> None:
+        now = None if was is None else controller.configuration(stream)
+        if now is not None and now != was:
+            if now == configuration:
+                return  # an attempt whose answer was lost
+            raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
+        controller.update_stream(stream, configuration)
+
+    insist(attempt)
+
+
+def seal(controller: Controller, stream: StreamName, first: Epoch | None) -> None:
+    """Seal the stream; see `StreamStore.seal`."""
+
+    def attempt() -> None:
+        _check_first(controller, stream, first)
+        controller.seal_stream(stream)
+
+    insist(attempt)
+
+
+def delete(controller: Controller, stream: StreamName, first: Epoch | None) -> None:
+    """Seal and delete the stream that is there now, and none that somebody makes under its name meanwhile.
+
+    The controller deletes by name, and only what is sealed. So one that is sealed already is not sealed again: however
+    late the call to delete it arrives, a stream that was made under the name meanwhile refuses it.
+    """
+    _check_first(controller, stream, first)
     # a stream that is made again goes on numbering its segments
-    begun = controller.epochs(stream, [0])
+    begun = [first] if first else controller.epochs(stream, [0])
 
     def is_gone() -> bool:
         return controller.epochs(stream, [0]) != begun
 
+    sealed = not controller.current_segments(stream)
+
     def attempt() -> None:
+        nonlocal sealed
         if not is_gone():
-            controller.seal_stream(stream)
+            if not sealed:
+                controller.seal_stream(stream)
+            sealed = False  # should it be refused, it is sealed again
             controller.delete_stream(stream, is_gone)
 
     insist(attempt, StreamNotSealed)
+
+
+def _check_first(controller: Controller, stream: StreamName, first: Epoch | None) -> None:
+    """Raise `StreamChanged` if the stream was made again since its first epoch was seen."""
+    if first is not None and (now := controller.epochs(stream, [0])) != [first]:
+        if not now:
+            raise controller.missing(stream)
+        raise StreamChanged("the stream was deleted, and another one has its name now", where=str(stream))
 
 
 def _open(controller: Controller, stream: StreamName) -> Epoch:

@@ -172,6 +172,15 @@ class Controller:
         if answer is not None:
             self._status(pb.DeleteStreamStatus.Status, answer.status, stream)
 
+    def configuration(self, stream: StreamName) -> StreamConfiguration:
+        """Its policies and tags."""
+        return configuration_from(self._ask(stream, "getStreamConfiguration", stream_message(stream)))
+
+    def configurations(self, streams: Sequence[StreamName]) -> list[StreamConfiguration | None]:
+        """The policies and tags of several; None for one that is gone."""
+        answers = self._calls.call_all([("getStreamConfiguration", stream_message(stream)) for stream in streams])
+        return [None if answer is None else configuration_from(answer) for answer in answers]
+
     # segments
 
     def current_segments(self, stream: StreamName) -> dict[SegmentId, KeyRange]:

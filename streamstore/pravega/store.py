@@ -16,6 +16,7 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from streamstore.own import is_own
 from streamstore.pravega import changes, history
 from streamstore.pravega.appender import PravegaAppender
 from streamstore.pravega.controller import Controller
@@ -28,6 +29,9 @@ from streamstore.store import SegmentAppender, StreamStore
 __all__ = ["PravegaStore"]
 
 _log = logging.getLogger(__name__)
+
+LISTED_AT_ONCE = 100
+"""How many streams of a scope are asked for their configuration at once."""
 
 
 class PravegaStore(StreamStore):
@@ -56,10 +60,18 @@ class PravegaStore(StreamStore):
         """Every user's scope, sorted."""
         yield from sorted(scope for scope in self._controller.scopes() if not scope.startswith("_"))
 
-    def list_streams(self, scope: str) -> Iterator[StreamName]:
-        """Every user's stream of a scope, sorted."""
-        names = sorted(name for name in self._controller.streams(scope) if not name.startswith("_"))
-        for name in names:
+    def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
+        """Every user's stream of a scope, sorted; with ``own`` also Streamvault's."""
+        names = list(self._names(scope))
+        for at in range(0, len(names), LISTED_AT_ONCE):
+            some = names[at : at + LISTED_AT_ONCE]
+            configurations = [None for _ in some] if own else self._controller.configurations(some)
+            for name, configuration in zip(some, configurations, strict=True):
+                if configuration is None or not is_own(configuration):
+                    yield name
+
+    def _names(self, scope: str) -> Iterator[StreamName]:
+        for name in sorted(name for name in self._controller.streams(scope) if not name.startswith("_")):
             try:
                 yield StreamName(scope, name)
             except InvalidName as error:
@@ -97,12 +109,14 @@ class PravegaStore(StreamStore):
                 raise StreamExists("the stream exists", where=f"{self.uri}/{stream}") from None
             raise
 
-    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+    def update_stream(
+        self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
+    ) -> None:
         """Replace policies and tags.
 
         A fixed number of segments other than the open ones makes the controller scale the stream to that number.
         """
-        changes.insist(lambda: self._controller.update_stream(stream, configuration))
+        changes.update(self._controller, stream, configuration, was)
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
         """Seal segments and open others in their place; see `StreamStore.scale`."""
@@ -120,13 +134,13 @@ class PravegaStore(StreamStore):
         """Move the stream's head to a cut."""
         changes.truncate(self._controller, self._stores, cut)
 
-    def seal(self, stream: StreamName) -> None:
+    def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """Seal the stream for ever."""
-        changes.insist(lambda: self._controller.seal_stream(stream))
+        changes.seal(self._controller, stream, first)
 
-    def delete(self, stream: StreamName) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """Seal and delete the stream."""
-        changes.delete(self._controller, stream)
+        changes.delete(self._controller, stream, first)
 
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""

@@ -17,6 +17,7 @@ from problems import Conflict
 from streamstore.errors import OffsetConflict, StreamExists
 from streamstore.framing import frame
 from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import OWN, is_own
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction
@@ -62,14 +63,21 @@ class Ledger:
         """The newest note; None if there is none.
 
         Raises:
-            StreamStoreError: the ledger cannot be read.
+            StreamStoreError: the ledger cannot be read. Conflict: a user's stream has its name.
         """
         if not self._store.exists(self.stream):
             # of several at once, one makes it
             with suppress(StreamExists):
-                self._store.create_stream(self.stream, StreamConfiguration(tags=(f"of:{self._target}"[:256],)))
+                self._store.create_stream(self.stream, StreamConfiguration(tags=(OWN, f"of:{self._target}"[:256])))
         # one that was deleted and made again numbers its segment on
-        segment = next(iter(self._store.describe(self.stream).tail.offsets))
+        described = self._store.describe(self.stream)
+        if not is_own(described.configuration):
+            raise Conflict(
+                "a stream has the name that the notes of this write need",
+                where=f"{self._store.uri}/{self.stream}",
+                todo="Rename or delete it, or give the write another txnAppId.",
+            )
+        segment = next(iter(described.tail.offsets))
         info = self._store.segment_info(self.stream, [segment])[0]
         self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
         splitter, last = EventSplitter(info.start_offset, str(self.stream)), None

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 
 from problems import Failed, Problem
+from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction, TransactionState, Written
 from streamvault.spark.ledger import Ledger, Note
@@ -110,6 +111,7 @@ def _commit(writing: Writing, parts: Sequence[Written], app: str, version: int |
     if not parts:
         return
     with writing.address.lend() as store:
+        describe_source(store, writing.stream)
         if not app or version is None:
             joined = store.transactions().join(parts)
             _check(store.transactions().commit(joined), joined)

@@ -110,7 +110,7 @@ class DurableQueueContract:
         assert 0.0 <= metrics.latency_seconds <= time.time() - before
         assert queue.outstanding() == 0
         assert queue.store.describe(queue.name).head.offsets == {queue.segment: entries[-1].end}
-        assert list(queue.store.list_streams(queue.name.scope)) == [queue.name], "the lease's stream is gone"
+        assert list(queue.store.list_streams(queue.name.scope, own=True)) == [queue.name], "the lease's stream is gone"
         assert work_off(queue).contents == []
 
     def test_the_largest_entry(self, queue: QueueSegment) -> None:

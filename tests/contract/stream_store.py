@@ -23,6 +23,7 @@ from streamstore.errors import (
     SegmentSealed,
     SegmentTruncated,
     StoreBusy,
+    StreamChanged,
     StreamExists,
     StreamSealed,
 )
@@ -39,6 +40,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.numbering import nudge, predict_order
+from streamstore.own import OWN
 from streamstore.splitting import EventSplitter
 from streamstore.store import SegmentAppender, StreamStore
 
@@ -130,6 +132,15 @@ class StreamStoreContract:
         for name in wanted:
             store.create_stream(name, fixed(1))
         assert list(store.list_streams(stream.scope)) == sorted(wanted)
+
+    def test_streams_of_our_own_are_listed_only_if_asked_for(self, store: StreamStore, stream: StreamName) -> None:
+        ours = StreamName(stream.scope, "ours")
+        store.create_stream(stream, fixed(1))
+        store.create_stream(ours, replace(fixed(1), tags=("other", OWN)))
+        assert list(store.list_streams(stream.scope)) == [stream]
+        assert list(store.list_streams(stream.scope, own=True)) == [ours, stream]
+        store.update_stream(ours, replace(fixed(1), tags=("other",)))
+        assert list(store.list_streams(stream.scope)) == [ours, stream]
 
     def test_only_an_empty_scope_is_deleted(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
@@ -715,6 +726,37 @@ class StreamStoreContract:
         store.create_scope(stream.scope)
         store.create_stream(stream, fixed(1))
         assert list(store.describe(stream).epochs[0].segments) == [SegmentId(0, 8)]
+
+    def test_a_late_deletion_or_seal_leaves_a_stream_made_anew_alone(self, stores: Open, stream: StreamName) -> None:
+        store, elsewhere = stores(), stores()
+        store.create_stream(stream, fixed(1))
+        first = store.describe(stream).epochs[0]
+        elsewhere.delete(stream)
+        for change in (store.seal, store.delete):
+            with pytest.raises(NoSuchStream):
+                change(stream, first=first)
+        elsewhere.create_stream(stream, fixed(1))
+        for change in (store.seal, store.delete):
+            with pytest.raises(StreamChanged, match="another one has its name now"):
+                change(stream, first=first)
+        described = store.describe(stream)
+        assert not described.sealed
+        store.seal(stream, first=described.epochs[0])
+        store.delete(stream, first=described.epochs[0])
+        assert not store.exists(stream)
+
+    def test_a_late_update_leaves_what_was_set_meanwhile(self, stores: Open, stream: StreamName) -> None:
+        store, elsewhere = stores(), stores()
+        store.create_stream(stream, fixed(1))
+        was = store.describe(stream).configuration
+        wanted, others = replace(was, tags=("wanted",)), replace(was, tags=("other",))
+        store.update_stream(stream, wanted, was=was)
+        store.update_stream(stream, wanted, was=was)
+        assert store.describe(stream).configuration == wanted
+        elsewhere.update_stream(stream, others)
+        with pytest.raises(StreamChanged, match="configured by somebody else"):
+            store.update_stream(stream, wanted, was=was)
+        assert store.describe(stream).configuration == others
 
     def test_a_stream_made_anew_at_once_is_left_alone(self, stores: Open, stream: StreamName) -> None:
         store, elsewhere = stores(), stores()

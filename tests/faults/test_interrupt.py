@@ -101,4 +101,4 @@ def test_an_import_is_interrupted(ground: Ground, stop: Stop) -> None:
     assert report["resumed"]
     assert shape_of(ground.store, target) == ground.shape
     assert digest_of(ground.store, target) == ground.digest
-    assert list(ground.store.list_streams(target.scope)) == [target]
+    assert list(ground.store.list_streams(target.scope, own=True)) == [target]

@@ -55,7 +55,7 @@ def is_marked(ground: Ground, target: StreamName) -> bool:
 def assert_restored(ground: Ground, target: StreamName) -> None:
     assert shape_of(ground.store, target) == ground.shape
     assert digest_of(ground.store, target) == ground.digest
-    assert list(ground.store.list_streams(target.scope)) == [target], "the lease's stream is gone"
+    assert list(ground.store.list_streams(target.scope, own=True)) == [target], "the lease's stream is gone"
 
 
 @pytest.mark.spark

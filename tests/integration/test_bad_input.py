@@ -257,7 +257,7 @@ CUTS = [
 def test_the_command_says_what_is_wrong(made: World, bad: Bad, capfd: pytest.CaptureFixture[str]) -> None:
     assert_ends(bad.arguments(made), bad.code, bad.line, capfd)
     with made.store as store:
-        assert list(store.list_streams("shop")) == [NAME], "nothing was made"
+        assert list(store.list_streams("shop", own=True)) == [NAME], "nothing was made"
     assert not (made.folder / "elsewhere" / "shop" / "orders" / "_manifest").exists()
 
 

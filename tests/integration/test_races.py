@@ -210,7 +210,7 @@ def test_two_imports_into_one_target(place: Place) -> None:
     assert str(target) in ended[1].err
     assert shape_of(place.store, target) == shape_of(place.store, place.source)
     assert digest_of(place.store, target) == digest_of(place.store, place.source)
-    assert list(place.store.list_streams(target.scope)) == [target]
+    assert list(place.store.list_streams(target.scope, own=True)) == [target]
 
 
 def test_an_import_of_something_else_into_the_same_target(place: Place) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from problems import Conflict
 from streamstore import lease
 from streamstore.errors import StreamStoreUnavailable
-from streamstore.lease import RECORD_BYTES, Lease, LeaseHeld
+from streamstore.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record
 from streamstore.local import LocalStore
-from streamstore.model import StreamCut, StreamName
+from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 
 NAME = StreamName("scope", "lease")
 HELD = LeaseHeld("it is held", where="here")
@@ -69,3 +71,92 @@ def test_it_is_held_by_one(store: LocalStore, tmp_path: Path) -> None:
             Lease.take(other, NAME, "work", held=HELD, wait_seconds=0.5)
         held.release(remove=False)
         Lease.take(other, NAME, "work", held=HELD).release(remove=True)
+
+
+def seal_only(store: LocalStore, name: StreamName, **_: Any) -> None:
+    """What is left if Pravega's deletion is killed between its two steps."""
+    store.seal(name)
+
+
+def test_one_that_was_sealed_and_not_deleted_was_given_back(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Lease.take(store, NAME, "work", held=HELD)
+    held.finishing()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", seal_only)
+        held.release(remove=True)
+    assert store.describe(NAME).sealed
+    assert last_record(store, NAME) is None
+    after = Lease.take(store, NAME, "work", held=HELD)
+    assert after.former is None
+    after.check()
+    after.release(remove=True)
+    assert not store.exists(NAME)
+
+
+def test_one_that_is_sealed_while_it_is_watched_was_given_back(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Lease.take(store, NAME, "work", held=HELD).release(remove=False)
+    monkeypatch.setattr(lease, "_dead", lambda _: False)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.0)
+    looks = iter([store.seal])
+    real = store.segment_info
+
+    def look(name: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
+        infos = real(name, segments)
+        for seal in looks:
+            seal(name)
+        return infos
+
+    monkeypatch.setattr(store, "segment_info", look)
+    Lease.take(store, NAME, "work", held=HELD).release(remove=True)
+
+
+def test_giving_back_late_leaves_a_lease_that_was_made_anew_alone(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Lease.take(store, NAME, "work", held=HELD)
+    real = store.delete
+    others = []
+
+    def paused(name: StreamName, **options: Any) -> None:
+        with LocalStore(tmp_path / "store") as other:
+            other.delete(name)
+        others.append(Lease.take(store, NAME, "other", held=HELD))
+        real(name, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete", paused)
+        late.release(remove=True)
+    (other,) = others
+    other._beat()
+    other.check()
+    other.release(remove=True)
+
+
+def test_a_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None:
+    store.create_stream(NAME, StreamConfiguration(tags=("mine",)))
+    before = store.describe(NAME)
+    with pytest.raises(Conflict, match=r"has the name that Streamvault needs for a lease: local://.*/scope/lease"):
+        Lease.take(store, NAME, "work", held=HELD)
+    assert last_record(store, NAME) is None
+    assert store.describe(NAME) == before
+
+
+def test_each_refusal_is_an_exception_of_its_own(store: LocalStore) -> None:
+    held = Lease.take(store, NAME, "work", held=HELD)
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(LeaseHeld) as caught:
+            Lease.take(store, NAME, "work", held=HELD)
+        refusals.append(caught.value)
+    assert refusals[0] is not refusals[1]
+    assert HELD.__traceback__ is None
+    held.release(remove=True)
+
+
+def test_process_ids_are_compared_within_their_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Record("work", "run", finishing=False, host=lease._this_host(), pid=2**30, started="1")
+    assert lease._dead(mine)
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[1]"))
+    assert not lease._dead(mine), "another container on this machine"

@@ -168,7 +168,7 @@ def test_nothing_is_there_before_the_commit_and_all_after_it(place: Place) -> No
     sink.commit([])
     sink.commit([None, place.task()])
     assert place.events == [b"a", b"b", b"c"]
-    assert list(place.store.list_streams(TARGET.scope)) == [TARGET]  # a write without a name keeps no notes
+    assert list(place.store.list_streams(TARGET.scope, own=True)) == [TARGET]  # a write without a name keeps no notes
 
 
 def test_what_is_aborted_is_never_there(place: Place) -> None:

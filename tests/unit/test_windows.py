@@ -62,7 +62,7 @@ def test_importing_asks_for_a_window_too(tmp_path: Path, capfd: pytest.CaptureFi
     assert main([*line, "--window", "8MiB"]) == 2
     assert "a window has 16.0 MiB at least" in capfd.readouterr().err
     with vault.store as store:
-        assert [found.stream for found in store.list_streams("scope")] == [NAME.stream]
+        assert [found.stream for found in store.list_streams("scope", own=True)] == [NAME.stream]
     assert main([*line, "--window", "16MiB"]) == 0
 
 
