@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from importer.fill import Filled, FillTask, fill_segment
@@ -19,8 +20,10 @@ from importer.replay import ScaleStep
 from importer.target import Target, taken
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
+from problems import Conflict
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
+from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
 from streamstore.lease import Lease, last_record
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
@@ -117,13 +120,13 @@ class ImportRun:
         """
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            verified = lease.finished_before
-            target = Target.take(self._store, self._name, self._plan, lease.confirm, verified=verified)
-            if target.marked:
-                self._fill(target, runner, progress, lease)
-            events, size = self._verify(runner, progress, lease.check)
-            lease.finishing()
-            target.finish()
+            with _blaming(lease):
+                target = Target.take(self._store, self._name, self._plan, lease)
+                if target.marked:
+                    self._fill(target, runner, progress, lease)
+                events, size = self._verify(runner, progress, lease.check)
+                lease.finishing()
+                target.finish()
             finished = time.monotonic()
         except BaseException:
             # Once policies are set the mark is gone, and only the lease still says whose target it is.
@@ -230,6 +233,20 @@ class ImportRun:
                 part_end=part.end,
                 shift=part.shift,
             )
+
+
+@contextmanager
+def _blaming(lease: Lease) -> Iterator[None]:
+    """Say that the lease was lost if that is why something was refused: a run that comes late is refused in many ways.
+
+    Raises:
+        LeaseHeld: it was.
+    """
+    try:
+        yield
+    except (Conflict, InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed):
+        lease.confirm()
+        raise
 
 
 class _Jobs:

@@ -8,7 +8,6 @@ which has the mark. The lease is looked at before each of them too, but that onl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from problems import Conflict, Failed
 from streamstore.errors import StreamExists
+from streamstore.lease import Lease
 from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
 from streamstore.own import OWN, is_own, own_stream
 from streamstore.store import StreamStore
@@ -41,19 +41,13 @@ class Target:
     """
 
     def __init__(
-        self,
-        store: StreamStore,
-        described: StreamDescription,
-        plan: RestorePlan,
-        check: Callable[[], None],
-        *,
-        resumed: bool,
+        self, store: StreamStore, described: StreamDescription, plan: RestorePlan, lease: Lease, *, resumed: bool
     ) -> None:
         self._store = store
         self._name = described.name
         self._configuration = described.configuration
         self._plan = plan
-        self._check = check
+        self._lease = lease
         self.resumed = resumed
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
@@ -78,34 +72,28 @@ class Target:
         )
 
     @classmethod
-    def take(
-        cls, store: StreamStore, name: StreamName, plan: RestorePlan, check: Callable[[], None], *, verified: bool
-    ) -> Target:
+    def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:
         """Make the target, or go on with this import's unfinished one.
 
         Args:
             store: where it is.
             name: of the target.
             plan: what is to stand there.
-            check: called before each change, by `scale` and `finish` too; raises if the lease is lost.
-            verified: an earlier run of this import had verified the target and was setting its policies: it may have
-                lost its mark already.
+            lease: on the target; confirmed before each change, by `scale` and `finish` too. If an earlier run was
+                finishing, the target may have lost its mark already.
 
         Raises:
-            TargetTaken: something else is there.
+            TargetTaken: something else is there. LeaseHeld: the lease is lost.
         """
         if not store.exists(name):
-            return cls(store, _create(store, name, plan, check), plan, check, resumed=False)
+            return cls(store, _create(store, name, plan, lease), plan, lease, resumed=False)
         described = store.describe(name)
         marked, begun_right = _is_marked(described, plan), _begun_right(described, plan)
-        if not (begun_right and (marked or verified)):
+        if not (begun_right and (marked or lease.finished_before)):
             if not marked or _has_data(described):
                 raise taken(store, described, plan)
-            # Nobody can fill a stream that begins with other segments: no run of this import does.
-            check()
-            store.delete(name, first=described.epochs[0])
-            described = _create(store, name, plan, check)
-        return cls(store, described, plan, check, resumed=True)
+            described = _create(store, name, plan, lease, described)
+        return cls(store, described, plan, lease, resumed=True)
 
     def scale(self, step: ScaleStep) -> None:
         """Replay one scale; what it seals is full.
@@ -114,7 +102,7 @@ class Target:
             Failed: the store numbered the new segments in another way than expected.
         """
         expected = self._plan.replay.epochs[step.epoch]
-        self._check()
+        self._lease.confirm()
         if len(expected.segments) < self._configuration.scaling.min_segments:
             # A store refuses to go below the policy's minimum, and given a fixed number other than that of the open
             # segments it scales by itself. So until the scale is done, the policy is a rate that is never reached.
@@ -132,7 +120,7 @@ class Target:
     def _fix(self, segments: int) -> None:
         """See that no auto-scaler merges segments that are not written to for a while."""
         if self._configuration.scaling.kind is not ScaleKind.FIXED:
-            self._check()
+            self._lease.confirm()
             self._configure(Scaling(min_segments=segments))
 
     def _configure(self, scaling: Scaling) -> None:
@@ -161,9 +149,9 @@ class Target:
             return
         if _is_marked(described, self._plan):
             if described.head.offsets != self._plan.head.offsets:
-                self._check()
+                self._lease.confirm()
                 self._store.truncate(replace(self._plan.head, stream=self._name))
-            self._check()
+            self._lease.confirm()
             self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
         if self._plan.sealed:
             if described.tail.offsets != _ends(self._plan):
@@ -172,7 +160,7 @@ class Target:
                     where=str(self._name),
                     todo="Seal it yourself, or delete it and import again.",
                 )
-            self._check()
+            self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
 
 
@@ -181,42 +169,49 @@ def mark(plan: RestorePlan) -> str:
     return MARK + plan.work
 
 
-def _create(store: StreamStore, name: StreamName, plan: RestorePlan, check: Callable[[], None]) -> StreamDescription:
-    """Make the target with the source's first segments, under a fixed policy and marked."""
+def _create(
+    store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, described: StreamDescription | None = None
+) -> StreamDescription:
+    """Make the target with the source's first segments, under a fixed policy and marked.
+
+    If the source was deleted and made again, its numbers start above 0. A stream that is made again goes on numbering,
+    so one of the name is made and deleted first, which uses up the numbers before.
+
+    Args:
+        store: where.
+        name: of the target.
+        plan: what is to stand there.
+        lease: on the target.
+        described: what an earlier run has made; it begins with other segments, and nobody can have filled it.
+
+    Raises:
+        Conflict: the name was used before, so that higher numbers would come out.
+    """
     first = plan.replay.first
-    wanted = min(segment.number for segment in first.segments)
-    marked = StreamConfiguration(scaling=Scaling(min_segments=len(first.segments)), tags=(OWN, mark(plan)))
-    described = _make(store, name, plan, marked, check)
-    number = min(segment.number for segment in described.epochs[0].segments)
-    if number < wanted:
-        # The source was deleted and made again, so its numbers start above 0. A store goes on numbering in a stream
-        # that is made again: use up the numbers before.
-        for configuration in (replace(marked, scaling=Scaling(min_segments=wanted - number)), marked):
-            check()
-            store.delete(name, first=described.epochs[0])
-            described = _make(store, name, plan, configuration, check)
-    if described.epochs[0] != first:
-        check()
+    wanted, segments = min(segment.number for segment in first.segments), len(first.segments)
+    if described is None:
+        # one that was killed may have used them up already
+        described = _make(store, name, plan, lease, segments if lease.died_before else wanted or segments)
+    while described.epochs[0] != first:
+        number = min(segment.number for segment in described.epochs[0].segments)
+        following = number + len(described.epochs[0].segments)
+        lease.confirm()
         store.delete(name, first=described.epochs[0])
-        raise Conflict(
-            f"a stream of this name was there before, so its segments would be numbered from {number}, not {wanted}",
-            where=str(name),
-            todo="Choose a name that was never used.",
-        )
+        if following > wanted:
+            raise Conflict(
+                f"a stream of this name was there before, so segments would be numbered from {number}, not {wanted}",
+                where=str(name),
+                todo="Choose a name that was never used.",
+            )
+        described = _make(store, name, plan, lease, wanted - following or segments)
     return described
 
 
-def _make(
-    store: StreamStore,
-    name: StreamName,
-    plan: RestorePlan,
-    configuration: StreamConfiguration,
-    check: Callable[[], None],
-) -> StreamDescription:
-    """Create a stream. One that is there and has this import's mark was made by a request whose answer was lost."""
-    check()
+def _make(store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, segments: int) -> StreamDescription:
+    """Create a marked stream. One that is there and has the mark was made by a request whose answer was lost."""
+    lease.confirm()
     with suppress(StreamExists):
-        store.create_stream(name, configuration)
+        store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan))))
     described = store.describe(name)
     if not _is_marked(described, plan):
         raise taken(store, described, plan)

@@ -244,9 +244,14 @@ class Lease:
         return self._mine.finishing
 
     @property
+    def died_before(self) -> bool:
+        """Whether an earlier run of this same work died."""
+        return self.former is not None and self.former.work == self._mine.work
+
+    @property
     def finished_before(self) -> bool:
         """Whether an earlier run of this same work had called `finishing` and died after it."""
-        return self.former is not None and self.former.finishing and self.former.work == self._mine.work
+        return self.died_before and self.former is not None and self.former.finishing
 
     def finishing(self) -> None:
         """Note that all but the last step is done, for a run that takes over."""
