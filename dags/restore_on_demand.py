@@ -43,6 +43,13 @@ PARAMS = {
         title="Offsets",
         description="Of segments whose beginning the archive does not have: fill up to them, or shift them down.",
     ),
+    "retention": Param(
+        "keep",
+        type="string",
+        enum=["keep", "off"],
+        title="Retention policy",
+        description="Keep the archived one, by which the store may soon delete from the new stream, or set none.",
+    ),
     "read_back": Param(
         True, type="boolean", title="Read back", description="Read all of the new stream again and compare it."
     ),
@@ -94,6 +101,7 @@ def restore_on_demand() -> None:
         at="{{ params.at or '' }}",
         generation="{{ params.generation or '' }}",
         offsets="{{ params.offsets }}",
+        retention="{{ params.retention }}",
         read_back="{{ params.read_back }}",
         pravega_conn_id="{{ params.pravega_conn_id }}",
         aws_conn_id="{{ params.aws_conn_id }}",

@@ -15,12 +15,13 @@ from manifests.archive import History
 from manifests.selection import ArchivedPart, select_parts
 from problems import Damaged, Usage
 from streamstore.cuts import segments_between
-from streamstore.model import ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import Retention, ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN
 
-__all__ = ["Offsets", "Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
+__all__ = ["KeptRetention", "Offsets", "Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
 
 Offsets = Literal["keep", "shift"]
+KeptRetention = Literal["keep", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,12 @@ def plan_restore(
     to_cut: StreamCut | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
+    retention: KeptRetention = "keep",
 ) -> RestorePlan:
     """Plan an import of an archive's generations, or of the part between two cuts.
+
+    What the target has to hold while it is filled, and so the import's name, does not depend on ``retention``: an
+    unfinished import can be gone on with either way.
 
     Raises:
         InvalidCut: a cut is not one of the archive's stream, lies outside of it, or ``from_cut`` lies after ``to_cut``.
@@ -136,6 +141,9 @@ def plan_restore(
         else:
             segments[segment] = SegmentPlan(0, (), (), 0, 0)
     _check_filler(history.stream, segments, filler_limit)
+    configuration = described.configuration
+    if retention == "off":
+        configuration = replace(configuration, retention=Retention())
     new_head = StreamCut(history.stream, {segment: segments[segment].head for segment in head.offsets})
     complete = tail == history.tail
     return RestorePlan(
@@ -144,7 +152,7 @@ def plan_restore(
         replay=replay,
         segments=segments,
         head=new_head,
-        configuration=_fitting(described.configuration, len(replay.epochs[-1].segments)),
+        configuration=_fitting(configuration, len(replay.epochs[-1].segments)),
         sealed=described.sealed and complete,
         offsets=offsets,
         work=_work_name(history, head, tail, offsets),

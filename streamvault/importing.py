@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from importer.lease import unfinished_work
-from importer.plan import Offsets, RestorePlan, generation_of, plan_restore
+from importer.plan import KeptRetention, Offsets, RestorePlan, generation_of, plan_restore
 from importer.run import ImportRun, Restored
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import Stored, touch
@@ -24,7 +24,7 @@ from objectstore.uri import RootAddress
 from problems import Damaged, Usage
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
-from streamstore.model import StreamCut, StreamName
+from streamstore.model import RetentionKind, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault.in_force import check_in_force
@@ -51,6 +51,7 @@ def import_stream(
     table: str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
+    retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
     wait_for_warm: bool = False,
@@ -78,6 +79,8 @@ def import_stream(
         table: its name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: bytes of filler a segment may need with ``"keep"``.
+        retention: ``"keep"`` gives the stream the archived retention policy when all is restored, by which the store
+            may soon delete some of it, as a warning tells; ``"off"`` gives it none.
         window: bytes that a task may hold of what is on its way.
         read_back: read back also what this run itself has appended.
         wait_for_warm: wait for objects that S3 is bringing back from an archive class (see `warm_archive`).
@@ -96,8 +99,7 @@ def import_stream(
     address, scope, name = RootAddress.parse(archive).resolve().split()
     check_window(window)
     target, target_name = parse_stream(stream)
-    if offsets not in {"keep", "shift"}:
-        raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
+    _check_choices(offsets, retention)
     if at is not None and generation is not None:
         raise Usage("--at and --generation both say up to where", todo="Give one of them.")
     moment = None if at is None else parse_moment(at, "--at")
@@ -105,7 +107,15 @@ def import_stream(
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
-    make_plan = partial(_plan, source, from_cut=from_cut, to_cut=to_cut, offsets=offsets, filler_limit=filler_limit)
+    make_plan = partial(
+        _plan,
+        source,
+        from_cut=from_cut,
+        to_cut=to_cut,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        retention=retention,
+    )
     with target.open() as store:
         begun = None if generation is not None else _begun(store, target_name, make_plan)
         history, plan = begun or make_plan(generation)
@@ -150,6 +160,13 @@ def import_stream(
     return replace(report, unchanged=restored_before)
 
 
+def _check_choices(offsets: str, retention: str) -> None:
+    if offsets not in {"keep", "shift"}:
+        raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
+    if retention not in {"keep", "off"}:
+        raise Usage("a retention policy is either kept or off", where=repr(retention), todo="Use keep or off.")
+
+
 def generation_at(archive: Archive, moment: datetime) -> int:
     """The last generation in force whose tail was taken at a moment or before.
 
@@ -183,6 +200,7 @@ def _plan(
     to_cut: Cut | None,
     offsets: Offsets,
     filler_limit: int,
+    retention: KeptRetention,
 ) -> tuple[History, RestorePlan]:
     """What is restored if it is up to this generation; None for the newest."""
     history = source.history(generation)
@@ -192,6 +210,7 @@ def _plan(
         to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
         offsets=offsets,
         filler_limit=filler_limit,
+        retention=retention,
     )
     return history, plan
 
@@ -279,6 +298,7 @@ def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) 
             f"the source's policy says {asked.min_segments} segments while {fits.min_segments} are open; "
             f"the restored one says {fits.min_segments}, or the store would scale the stream"
         )
+    warnings += _retention(plan)
     if plan.replay.moved:
         most = max(moved.ulps for moved in plan.replay.moved)
         warnings.append(
@@ -286,6 +306,19 @@ def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) 
             "so that the segments keep their numbers"
         )
     return warnings
+
+
+def _retention(plan: RestorePlan) -> list[str]:
+    """What the store may delete of what was restored, by the policy that the stream gets at the end."""
+    policy = plan.configuration.retention
+    if policy.kind is RetentionKind.SIZE and plan.bytes > policy.minimum:
+        what = f"keeps {policy.minimum} bytes, and {plan.bytes} are restored: the store may delete the oldest at once"
+    elif policy.kind is RetentionKind.TIME:
+        kept = age_text(policy.minimum / 1000)
+        what = f"keeps events for {kept}, counted by the store from the restore on: it deletes them after that"
+    else:
+        return []
+    return [f"the archived retention policy {what}; --retention off restores the stream without it"]
 
 
 def _report(

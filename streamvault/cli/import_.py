@@ -21,6 +21,8 @@ from streamvault.cli.options import (
     Offsets,
     OffsetsOption,
     ReadBack,
+    Retention,
+    RetentionOption,
     StreamArgument,
     ToCut,
     WaitForWarm,
@@ -47,6 +49,7 @@ def import_(
     table: FromTable = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
+    retention: RetentionOption = Retention.KEEP,
     window: Window = "64MiB",  # type: ignore[assignment]
     read_back: ReadBack = False,
     wait_for_warm: WaitForWarm = False,
@@ -73,6 +76,7 @@ def import_(
             table=table,
             offsets=offsets.value,
             filler_limit=filler_limit,
+            retention=retention.value,
             window=window,
             read_back=read_back,
             wait_for_warm=wait_for_warm,

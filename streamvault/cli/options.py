@@ -45,6 +45,8 @@ __all__ = [
     "QueueArgument",
     "RangeSize",
     "ReadBack",
+    "Retention",
+    "RetentionOption",
     "RetryFor",
     "RootArgument",
     "Share",
@@ -89,6 +91,13 @@ class Compress(StrEnum):
 
     NONE = "none"
     ZSTD = "zstd"
+
+
+class Retention(StrEnum):
+    """Whether a restored stream gets the archived retention policy."""
+
+    KEEP = "keep"
+    OFF = "off"
 
 
 class Offsets(StrEnum):
@@ -346,6 +355,13 @@ StorageClass = Annotated[
 HoldName = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False),
+]
+RetentionOption = Annotated[
+    Retention,
+    typer.Option(
+        "--retention",
+        help="Give the stream the archived retention policy, by which the store may soon delete from it; or none.",
+    ),
 ]
 OffsetsOption = Annotated[
     Offsets,

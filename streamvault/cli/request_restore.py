@@ -19,6 +19,8 @@ from streamvault.cli.options import (
     Offsets,
     OffsetsOption,
     ReadBack,
+    Retention,
+    RetentionOption,
     StreamArgument,
     ToCut,
     Window,
@@ -51,6 +53,7 @@ def request_restore(
     at: At = None,
     offsets: OffsetsOption = Offsets.KEEP,
     filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
+    retention: RetentionOption = Retention.KEEP,
     window: Window = "64MiB",  # type: ignore[assignment]
     read_back: ReadBack = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the arguments; put nothing in.")] = False,
@@ -73,6 +76,7 @@ def request_restore(
             at=at,
             offsets=offsets.value,
             filler_limit=filler_limit,
+            retention=retention.value,
             window=window,
             read_back=read_back,
             dry_run=dry_run,

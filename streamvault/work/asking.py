@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from importer.plan import Offsets
+from importer.plan import KeptRetention, Offsets
 from objectstore.uri import RootAddress
 from problems import Usage
 from streamstore.fifo import Producer
@@ -35,6 +35,7 @@ def request_restore(
     at: datetime | str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
+    retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
     dry_run: bool = False,
@@ -53,6 +54,7 @@ def request_restore(
         at: likewise.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
+        retention: likewise.
         window: likewise (bytes).
         read_back: likewise.
         dry_run: only check the arguments.
@@ -76,6 +78,7 @@ def request_restore(
             at=None if at is None else parse_moment(at, "at"),
             offsets=offsets,
             filler_limit=filler_limit,
+            retention=retention,
             window=window,
             read_back=read_back,
         )

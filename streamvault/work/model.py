@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from importer.plan import Offsets
+from importer.plan import KeptRetention, Offsets
 from problems import Usage
 
 __all__ = [
@@ -45,6 +45,7 @@ class RestoreRequest(_Model):
     at: AwareDatetime | None = None
     offsets: Offsets = "keep"
     filler_limit: Annotated[int, Field(ge=0)] = 1024**3
+    retention: KeptRetention = "keep"
     window: Annotated[int, Field(gt=0)] = 64 * 1024**2
     read_back: bool = False
 

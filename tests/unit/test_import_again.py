@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from streamstore.model import Retention, RetentionKind, StreamConfiguration
 from streamvault.cli import main
 from tests.streams import append_events
 from tests.unit.small_archives import KINDS, NAME, Vault
 
-BACK = replace(NAME, stream="back")
+BACK, KEPT = replace(NAME, stream="back"), replace(NAME, stream="kept")
 
 
 def restore(vault: Vault, *options: str) -> int:
@@ -44,3 +46,38 @@ def test_what_was_written_to_is_refused(tmp_path: Path) -> None:
     with vault.store as store:
         append_events(store, BACK, min(store.describe(BACK).tail.offsets), [b"more"])
     assert restore(vault, "--again") == 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Retention(RetentionKind.SIZE, 100, 200), "keeps 100 bytes, and 1[0-9]{3} are restored"),
+        (Retention(RetentionKind.TIME, 3_600_000, 0), "keeps events for .*, counted by the store from the restore on"),
+        (Retention(RetentionKind.SIZE, 1024**3, 0), ""),
+        (Retention(), ""),
+    ],
+)
+def test_what_a_retention_policy_may_delete_is_said_before(
+    tmp_path: Path, policy: Retention, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(retention=policy))
+    vault.add(*[b"event" * 25] * 10)
+    vault.export()
+    capfd.readouterr()
+    assert restore(vault, "--dry-run") == 0
+    warnings = json.loads(capfd.readouterr().out)["warnings"]
+    if said:
+        (warning,) = warnings
+        assert re.search(f"the archived retention policy {said}.*; --retention off ", warning)
+    else:
+        assert not warnings
+    assert restore(vault, "--retention", "off") == 0
+    assert not json.loads(capfd.readouterr().out)["warnings"]
+    with vault.store as store:
+        assert store.describe(BACK).configuration == StreamConfiguration()
+    assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
+    with vault.store as store:
+        assert store.describe(KEPT).configuration.retention == policy

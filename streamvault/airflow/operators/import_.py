@@ -18,6 +18,7 @@ IMPORT_FIELDS = (
     "to_cut",
     "offsets",
     "filler_limit",
+    "retention",
     "window",
     "read_back",
     "layout",
@@ -38,6 +39,7 @@ class ImportStreamOperator(CommandOperator):
         to_cut: likewise.
         offsets: ``keep`` or ``shift``; None for the command's default, as for all that follow.
         filler_limit: as on the command line, ``1GiB``.
+        retention: ``keep`` or ``off``: whether the stream gets the archived retention policy.
         window: likewise.
         read_back: whether to read back and compare also what the run itself has appended.
         layout: ``table`` restores from a table of the archive.
@@ -60,6 +62,7 @@ class ImportStreamOperator(CommandOperator):
         to_cut: str | Mapping[str, int] | None = None,
         offsets: str | None = None,
         filler_limit: str | None = None,
+        retention: str | None = None,
         window: str | None = None,
         read_back: bool | str = False,
         layout: str | None = None,
@@ -76,6 +79,7 @@ class ImportStreamOperator(CommandOperator):
         self.to_cut = to_cut
         self.offsets = offsets
         self.filler_limit = filler_limit
+        self.retention = retention
         self.window = window
         self.read_back = read_back
         self.layout = layout
@@ -96,6 +100,7 @@ class ImportStreamOperator(CommandOperator):
                 "--to": self.to_cut,
                 "--offsets": self.offsets,
                 "--filler-limit": self.filler_limit,
+                "--retention": self.retention,
                 "--window": self.window,
                 "--read-back": flag(self.read_back),
                 "--layout": self.layout,
