@@ -10,7 +10,7 @@ producers in other processes see; write offset less start offset is what is outs
 """
 
 from streamstore.fifo.consumer import Consumer, ConsumerBusy, Handler
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry, EntryTooLarge
 from streamstore.fifo.metrics import QueueMetrics
 from streamstore.fifo.place import NotAQueue, QueueSegment
 from streamstore.fifo.producer import Producer, QueueFull
@@ -20,6 +20,7 @@ __all__ = [
     "Consumer",
     "ConsumerBusy",
     "Entry",
+    "EntryTooLarge",
     "Handler",
     "NotAQueue",
     "Producer",

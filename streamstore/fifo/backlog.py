@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from problems import Problem
 from streamstore.errors import SegmentTruncated
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, BadEntry, Entry, decode_entry
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, decode_entry
 from streamstore.fifo.place import QueueSegment
 
 __all__ = ["READ_BYTES", "Backlog", "outstanding_entries"]
 
-READ_BYTES = MAX_ENTRY_BYTES + OVERHEAD_BYTES
+READ_BYTES = MAX_ENTRY_BYTES + NOTE_BYTES + OVERHEAD_BYTES
 """How much is read at once: an entry of any size fits."""
 
 

@@ -11,7 +11,7 @@ from typing import Self
 from tenacity import (
     RetryCallState,
     Retrying,
-    retry_if_exception_type,
+    retry_if_exception,
     sleep_using_event,
     stop_after_attempt,
     stop_never,
@@ -82,7 +82,7 @@ class Consumer:
         self._latency = 0.0
         after = stop_never if tries is None else stop_after_attempt(tries)
         self._attempts = Retrying(
-            retry=retry_if_exception_type(Exception),
+            retry=retry_if_exception(_passes),
             stop=after | stop_when_event_set(self._stop),
             wait=wait_random_exponential(multiplier=0.2, min=0.1, max=longest_pause),
             sleep=sleep_using_event(self._stop),
@@ -101,12 +101,13 @@ class Consumer:
         self._backlog = Backlog(queue, start)
         self._settled = self._processed = start
 
-    def run(self, handler: Handler, *, idle_seconds: float | None = None) -> QueueMetrics:
+    def run(self, handler: Handler, *, idle_seconds: float | None = None, until: int | None = None) -> QueueMetrics:
         """Hand out batches in order until told to stop.
 
         Args:
             handler: see `Handler`.
             idle_seconds: return when nothing came for so long; 0 works off what is there; None waits for ever.
+            until: return before a batch that begins at this offset (bytes) or beyond.
 
         Raises:
             ConsumerBusy: another consumer took over.
@@ -116,7 +117,7 @@ class Consumer:
         """
         quiet_since = time.monotonic()
         pause = FIRST_LOOK
-        while not self._stop.is_set():
+        while not self._stop.is_set() and (until is None or self._backlog.offset < until):
             self._lease.check()
             batch = self._backlog.next_batch(self._batch_entries, self._batch_bytes)
             if not batch:
@@ -164,12 +165,26 @@ class Consumer:
     def _handled(self, handler: Handler, batch: Sequence[Entry]) -> bool:
         """Whether a batch was handled; False if it was given up because of `stop`."""
         try:
-            self._attempts(handler, batch)
+            self._attempts(self._try, handler, batch)
         except Exception:
             if self._stop.is_set():
                 return False
             raise
         return True
+
+    def _try(self, handler: Handler, batch: Sequence[Entry]) -> None:
+        """Hand a batch out, unless another consumer has taken over, which a process that was paused learns late.
+
+        One that is paused in the handler does the batch a second time. It drops nothing that it has not handled itself:
+        dropping is moving the start offset to where its own batch ends, and an offset that was passed changes nothing.
+        """
+        self._lease.check()
+        start = self._queue.info().start_offset
+        if start > batch[0].offset:
+            raise ConsumerBusy(
+                "another consumer has worked on this queue meanwhile", where=self._queue.where, todo="Run it again."
+            )
+        handler(batch)
 
     def _note(self, batch: Sequence[Entry]) -> None:
         """A batch is handled: drop it."""
@@ -192,3 +207,8 @@ class Consumer:
         error = state.outcome.exception() if state.outcome else None
         if self._failing is not None and error is not None:
             self._failing(error, state.upcoming_sleep)
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether a batch is handed out again after an error."""
+    return isinstance(error, Exception) and not isinstance(error, ConsumerBusy)

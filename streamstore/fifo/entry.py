@@ -12,14 +12,26 @@ import uuid
 import zlib
 from dataclasses import dataclass
 
-from problems import Damaged
+from problems import Damaged, Usage
 from streamstore.framing import frame
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["MAX_ENTRY_BYTES", "OVERHEAD_BYTES", "BadEntry", "Entry", "decode_entry", "encode_entry"]
+__all__ = [
+    "MAX_ENTRY_BYTES",
+    "NOTE_BYTES",
+    "OVERHEAD_BYTES",
+    "BadEntry",
+    "Entry",
+    "EntryTooLarge",
+    "decode_entry",
+    "encode_entry",
+]
 
 MAX_ENTRY_BYTES = 1024 * 1024
-"""The largest content of an entry. An entry is appended whole or not at all, so it fits into one block."""
+"""The largest content that is put in. An entry is appended whole or not at all, so it fits into one block."""
+
+NOTE_BYTES = 64 * 1024
+"""How much longer the content of an entry may be that was moved from another queue: room to note why."""
 
 VERSION = 1
 
@@ -33,6 +45,10 @@ OVERHEAD_BYTES = HEADER_BYTES + _HEAD.size + _CHECK.size
 
 class BadEntry(Damaged):
     """Bytes in a queue that are no entry. They are kept."""
+
+
+class EntryTooLarge(Usage):
+    """A content that no entry can hold. Nothing was put in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +69,22 @@ class Entry:
     end: int
 
 
-def encode_entry(content: bytes, name: uuid.UUID | None = None, put_time: float | None = None) -> bytes:
+def encode_entry(
+    content: bytes, name: uuid.UUID | None = None, put_time: float | None = None, *, limit: int = MAX_ENTRY_BYTES
+) -> bytes:
     """An entry as the bytes to append.
 
     Args:
-        content: at most `MAX_ENTRY_BYTES`.
+        content: what to put in.
         name: a new one if not given.
         put_time: seconds since 1970; now if not given.
+        limit: bytes that the content may have.
 
     Raises:
-        ValueError: the content is too large.
+        EntryTooLarge: the content is larger than that.
     """
-    if len(content) > MAX_ENTRY_BYTES:
-        raise ValueError(f"an entry has at most {MAX_ENTRY_BYTES} bytes, not {len(content)}")
+    if len(content) > limit:
+        raise EntryTooLarge(f"an entry of a queue has at most {limit} bytes, not {len(content)}")
     micros = round((time.time() if put_time is None else put_time) * 1e6)
     head = _HEAD.pack(VERSION, micros, (name or uuid.uuid4()).bytes)
     return frame(head + _CHECK.pack(zlib.crc32(content, zlib.crc32(head))) + content)
@@ -88,7 +107,7 @@ def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) ->
     (length,) = _EVENT.unpack_from(buffer, at)
     if not 0 <= length <= MAX_EVENT_BYTES:
         raise _bad("no event begins here", where, offset)
-    if not _HEAD.size + _CHECK.size <= length <= _HEAD.size + _CHECK.size + MAX_ENTRY_BYTES:
+    if not _HEAD.size + _CHECK.size <= length <= _HEAD.size + _CHECK.size + MAX_ENTRY_BYTES + NOTE_BYTES:
         raise _bad(f"an event of {length} bytes is no entry of a queue", where, offset)
     end = at + HEADER_BYTES + length
     if len(buffer) < end:

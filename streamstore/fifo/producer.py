@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from problems import Failed, Usage
 from streamstore.errors import OffsetConflict, SegmentTruncated, StoreBusy
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, encode_entry
+from streamstore.fifo.backlog import outstanding_entries
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, encode_entry
 from streamstore.fifo.place import QueueSegment
 
 __all__ = ["LIMIT_BYTES", "Producer", "QueueFull"]
@@ -72,11 +74,28 @@ class Producer:
             QueueFull: there was no room in time. OffsetConflict, StoreBusy: others were faster all the time. Nothing
                 was put in.
             StreamStoreUnavailable: the store went away; the entry may have been put in.
-            ValueError: the content is larger than `MAX_ENTRY_BYTES`.
+            EntryTooLarge: the content is larger than `MAX_ENTRY_BYTES`.
         """
         name = name or uuid.uuid4()
         self._attempts(self._append, encode_entry(content, name))
         return name
+
+    def move(self, content: bytes, name: uuid.UUID, unless: Callable[[Entry], bool] | None = None) -> None:
+        """Put an entry in that was taken out of a queue, with a note.
+
+        Two that move the same entry, one of which was paused or killed in between, put it in once if `unless` knows
+        it: what is outstanding is looked through up to the very offset at which the entry is then appended.
+
+        Args:
+            content: at most `MAX_ENTRY_BYTES` and `NOTE_BYTES` together.
+            name: of the entry.
+            unless: whether an outstanding entry is this very one, so that nothing is put in.
+
+        Raises:
+            QueueFull, OffsetConflict, StoreBusy, StreamStoreUnavailable, EntryTooLarge: as of `put`.
+        """
+        entry = encode_entry(content, name, limit=MAX_ENTRY_BYTES + NOTE_BYTES)
+        self._attempts(self._append, entry, unless)
 
     def put_many(self, contents: Iterable[bytes]) -> Iterator[int]:
         """Put entries in, some at a time; yields how many were put in each time. Raises as `put`.
@@ -96,10 +115,12 @@ class Producer:
             self._attempts(self._append, bytes(block))
             yield count
 
-    def _append(self, block: bytes) -> None:
-        """Append a block at the queue's end, as it is now."""
+    def _append(self, block: bytes, unless: Callable[[Entry], bool] | None = None) -> None:
+        """Append a block at the queue's end, as it is now, unless a certain entry is outstanding below it."""
         appender = self._queue.store.appender(self._queue.name, self._queue.segment, in_flight=1)
         try:
+            if unless is not None and self._holds(unless):
+                return
             end = appender.offset + len(block)
             self._check_room(end)
             try:
@@ -113,6 +134,12 @@ class Producer:
                 # ours is there; somebody else's came behind it while the answer was lost
         finally:
             appender.close()
+
+    def _holds(self, wanted: Callable[[Entry], bool]) -> bool:
+        """Whether such an entry is outstanding; what follows a bad entry is not seen."""
+        with suppress(BadEntry):
+            return any(map(wanted, outstanding_entries(self._queue)))
+        return False
 
     def _check_room(self, end: int) -> None:
         """The start offset only grows, so it is asked for only when the last one known says that there is no room."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -11,7 +10,7 @@ from problems import Conflict, Damaged, Failed, Problem, Usage
 from streamstore.fifo import Entry, Producer, QueueSegment
 from streamvault.passing import PASSING
 from streamvault.work.handlers import HANDLERS, Workshop
-from streamvault.work.model import FailedRequest, decode_request, encode
+from streamvault.work.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from streamvault.work.reports import FinishedRequest
 
 __all__ = ["Attempts"]
@@ -21,6 +20,10 @@ FINAL = (Usage, Conflict, Damaged)
 
 TRIES = 3
 """How often a request is tried that fails for any other reason (no permission, a full disk, a bug)."""
+
+
+TEXT_CHARACTERS = 2000
+"""Of each text that is noted with a failed request."""
 
 
 class Attempts:
@@ -90,17 +93,29 @@ class Attempts:
         self.current, self.trouble, self.tried = "", "", 0
 
     def _put_aside(self, entry: Entry, kind: str, error: Problem, began: float) -> None:
-        """Move a request to the failed ones; it is in both for a moment, never in none."""
+        """Move a request to the failed ones; it is in both for a moment, never in none.
+
+        If another worker has moved it already, it is not moved again. Its name alone would not tell: one that was put
+        back and fails once more has to be moved, though whoever put it back has not taken it out there yet.
+        """
         failed = FailedRequest(
-            content=b64encode(entry.content),
+            content=entry.content,
+            offset=entry.offset,
             time=datetime.now(UTC),
-            what=error.what,
-            where=error.where,
-            todo=error.todo,
+            what=_shortened(error.what),
+            where=_shortened(error.where),
+            todo=_shortened(error.todo),
             exit_code=error.exit_code,
             tries=self.tried,
         )
-        Producer(self._aside()).put(encode(failed), entry.name)
+
+        def is_this(other: Entry) -> bool:
+            try:
+                return other.name == entry.name and decode_failed(other.content).offset == entry.offset
+            except NotARequest:
+                return False
+
+        Producer(self._aside()).move(encode(failed), entry.name, unless=is_this)
         self.failed += 1
         self.exit_codes.add(error.exit_code)
         self._finished(
@@ -122,6 +137,12 @@ def as_problem(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     return Failed(f"internal error: {type(error).__name__}", where=" ".join(str(error).split()))
+
+
+def _shortened(text: str) -> str:
+    """A text as it is noted with a failed request: three of them fit into `NOTE_BYTES`, whatever they hold."""
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= TEXT_CHARACTERS else f"{text[: TEXT_CHARACTERS - 2]} …"
 
 
 def _since(entry: Entry) -> float:

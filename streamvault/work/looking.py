@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from problems import Usage
-from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
+from streamstore.fifo import Consumer, Entry, EntryTooLarge, Producer, QueueSegment
 from streamstore.fifo.backlog import outstanding_entries
 from streamvault.work.model import NotARequest, decode_failed, decode_request
 from streamvault.work.place import open_queue
@@ -35,11 +35,12 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
     with open_queue(queue) as place:
         waiting = place.waiting(make=False)
         aside = place.failed()
-        handled = 0
-        if aside is not None and failed != "keep":
-            back = _put_back(Producer(waiting)) if failed == "retry" else _drop
+        moved = dropped = 0
+        if aside is not None and failed == "retry":
+            moved = _put_back(aside, waiting)
+        elif aside is not None and failed == "drop":
             with Consumer(aside) as consumer:
-                handled = consumer.run(back, idle_seconds=0).entries
+                dropped = consumer.run(_drop, idle_seconds=0).entries
         count, size, shown = _contents(waiting, _waiting)
         failed_count, failed_size, failed_shown = _contents(aside, _failed) if aside is not None else (0, 0, ())
     return QueueReport(
@@ -50,17 +51,31 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
         failed_bytes=failed_size,
         first_waiting=shown,
         first_failed=failed_shown,
-        moved=handled if failed == "retry" else 0,
-        dropped=handled if failed == "drop" else 0,
+        moved=moved,
+        dropped=dropped,
     )
 
 
-def _put_back(producer: Producer) -> Callable[[Sequence[Entry]], None]:
-    def put_back(batch: Sequence[Entry]) -> None:
-        for entry in batch:
-            producer.put(decode_failed(entry.content).content, entry.name)
+def _put_back(aside: QueueSegment, waiting: QueueSegment) -> int:
+    """Move the failed requests back; how many. What this release cannot read goes to the end of the failed ones.
 
-    return put_back
+    A request is always put in, also if it still waits: the worker that has just put it aside is about to drop it there.
+    """
+    moved = 0
+
+    def put_back(batch: Sequence[Entry]) -> None:
+        nonlocal moved
+        (entry,) = batch
+        try:
+            Producer(waiting).put(decode_failed(entry.content).content, entry.name)
+        except (NotARequest, EntryTooLarge):
+            Producer(aside).move(entry.content, entry.name)
+        else:
+            moved += 1
+
+    with Consumer(aside, batch_entries=1, tries=1) as consumer:
+        consumer.run(put_back, idle_seconds=0, until=aside.info().write_offset)
+    return moved
 
 
 def _drop(_batch: Sequence[Entry]) -> None:

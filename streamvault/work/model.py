@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from importer.plan import KeptRetention, Offsets
 from problems import Usage
@@ -77,13 +77,15 @@ class FailedRequest(_Model):
     """A request that trying again does not mend, as it lies in the queue of failed ones.
 
     Attributes:
-        content: the request as it lay in its queue, byte for byte. time: when it failed.
+        content: the request as it lay in its queue, byte for byte. offset: where it lay (bytes in the segment).
+        time: when it failed.
         what, where, todo, exit_code: why, as a command says it. tries: how often it was tried.
     """
 
     kind: Literal["failed"] = "failed"
     version: Literal[1] = 1
-    content: Base64Bytes
+    content: Annotated[bytes, Field(exclude=True)] = b""
+    offset: Annotated[int, Field(ge=0)]
     time: AwareDatetime
     what: str
     where: str
@@ -104,7 +106,8 @@ _FAILED: TypeAdapter[FailedRequest] = TypeAdapter(FailedRequest)
 
 def encode(request: Request | FailedRequest) -> bytes:
     """A request as an entry's content."""
-    return request.model_dump_json().encode()
+    told = request.model_dump_json().encode()
+    return told + b"\n" + request.content if isinstance(request, FailedRequest) else told
 
 
 def decode_request(content: bytes) -> Request:
@@ -118,7 +121,11 @@ def decode_request(content: bytes) -> Request:
 
 def decode_failed(content: bytes) -> FailedRequest:
     """What lies in a queue of failed requests; raises as `decode_request`."""
-    return _decoded(_FAILED, content)
+    told, newline, request = content.partition(b"\n")
+    failed = _decoded(_FAILED, told)
+    if not newline:
+        raise NotARequest("the entry is a failed request without the request itself")
+    return failed.model_copy(update={"content": request})
 
 
 def _decoded(adapter: TypeAdapter[T], content: bytes) -> T:

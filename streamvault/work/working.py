@@ -38,7 +38,7 @@ def work_queue(
     done already is done again, which changes nothing.
 
     Args:
-        queue: the queue's URI; it is made if need be.
+        queue: the queue's URI.
         idle_seconds: return when nothing came for so long; 0 works off what waits; None goes on for ever.
         for_seconds: begin no request after so long.
         wait_seconds: for how long another worker of this queue is waited for.
@@ -48,6 +48,7 @@ def work_queue(
         progress: told how requests go on.
 
     Raises:
+        NoSuchScope, NoSuchStream: there is no such queue. NotAQueue (4): it is another stream.
         ConsumerBusy (4): another worker works this queue off.
         BadEntry (3): the queue holds something that is no entry; it is kept.
         Problem: the queue's store, or with ``tries`` another one, does not answer; nothing is lost.
@@ -58,7 +59,7 @@ def work_queue(
     Master.parse(master)
     workshop = Workshop(master, progress)
     with open_queue(queue) as place:
-        waiting = place.waiting(make=True)
+        waiting = place.waiting(make=False)
         place.failed()  # raises if the name is taken
         attempts = Attempts(workshop, place.make_failed, finished)
 

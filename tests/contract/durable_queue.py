@@ -19,12 +19,13 @@ from streamstore.fifo import (
     Consumer,
     ConsumerBusy,
     Entry,
+    EntryTooLarge,
     NotAQueue,
     Producer,
     QueueFull,
     QueueSegment,
 )
-from streamstore.fifo.entry import OVERHEAD_BYTES, BadEntry, encode_entry
+from streamstore.fifo.entry import NOTE_BYTES, OVERHEAD_BYTES, BadEntry, encode_entry
 from streamstore.framing import frame
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
@@ -119,8 +120,33 @@ class DurableQueueContract:
         handled = work_off(queue, batch_bytes=1000)
         assert handled.contents == [b"before", largest, b"after"]
         assert [len(batch) for batch in handled.batches] == [1, 1, 1]
-        with pytest.raises(ValueError, match="at most"):
+        with pytest.raises(EntryTooLarge, match="at most"):
             Producer(queue).put(largest + b"x")
+        note = bytes(NOTE_BYTES)
+        Producer(queue).move(largest + note, uuid.uuid4())
+        assert work_off(queue).contents == [largest + note]
+        with pytest.raises(EntryTooLarge, match="at most"):
+            Producer(queue).move(largest + note + b"x", uuid.uuid4())
+
+    def test_what_is_moved_is_there_once_while_it_is_outstanding(self, queue: QueueSegment) -> None:
+        name = Producer(queue).put(b"first")
+        Producer(queue).move(b"second", name, unless=lambda entry: entry.name == name)
+        Producer(queue).move(b"third", name, unless=lambda entry: entry.content == b"other")
+        assert [[(entry.name, entry.content) for entry in batch] for batch in work_off(queue).batches] == [
+            [(name, b"first"), (name, b"third")]
+        ]
+        Producer(queue).move(b"fourth", name, unless=lambda entry: entry.name == name)
+        assert work_off(queue).contents == [b"fourth"]
+
+    def test_a_consumer_ends_where_it_is_told_to(self, queue: QueueSegment) -> None:
+        put_all(queue, numbers(3))
+        handled = Handled()
+        end = queue.info().write_offset
+        Producer(queue).put(b"later")
+        with Consumer(queue, batch_entries=1) as consumer:
+            consumer.run(handled, until=end)
+        assert handled.contents == numbers(3)
+        assert work_off(queue).contents == [b"later"]
 
     def test_batches_are_bounded_in_entries_and_bytes(self, queue: QueueSegment) -> None:
         put_all(queue, numbers(25))

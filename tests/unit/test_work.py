@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from objectstore.errors import ObjectStoreUnavailable
 from problems import Conflict, Damaged, Failed, Problem, Usage
 from sparkrun.progress import Progress
-from streamstore.errors import InvalidName, NoSuchStream
-from streamstore.fifo import Consumer, Entry, NotAQueue, Producer, QueueSegment
+from streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamstore.fifo import MAX_ENTRY_BYTES, Consumer, Entry, NotAQueue, Producer, QueueFull, QueueSegment
+from streamstore.fifo.backlog import outstanding_entries
 from streamstore.lease import LeaseHeld
 from streamstore.model import StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
@@ -345,6 +346,68 @@ def test_a_time_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.M
     assert [call["generation"] for call in calls] == [None, 2]
 
 
+@pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
+def test_the_largest_request_fails_as_any_other(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
+    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        raise Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)
+
+    restoring(failing)
+    large = encode(RestoreRequest(archive=ARCHIVE, stream=target(queue))).ljust(MAX_ENTRY_BYTES)
+    put(queue, large)
+    ask(queue, 1)
+    assert work(queue)[0].failed == 2
+    shown = show_queue(queue, failed="retry")
+    assert (shown.waiting, shown.failed, shown.moved) == (2, 0, 2)
+    with open_segment(queue) as segment:
+        assert next(outstanding_entries(segment)).content == large
+
+
+def test_a_request_that_no_entry_can_hold_is_refused_when_it_is_asked_for(queue: str) -> None:
+    cut = {f"shop/orders/{number}.#epoch.0": number for number in range(40_000)}
+    with pytest.raises(Usage, match="at most 1048576 bytes"):
+        request_restore(ARCHIVE, target(queue), queue=queue, from_cut=cut)
+
+
+@pytest.mark.parametrize(
+    "foreign", [b"", b"nonsense", b'{"kind": "failed", "version": 2}', b"\n", b"x" * MAX_ENTRY_BYTES]
+)
+def test_what_cannot_be_put_back_stays_with_the_failed_ones(
+    queue: str, restoring: Callable[[Handler], None], foreign: bytes
+) -> None:
+    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        raise Conflict("no")
+
+    put(f"{queue}-failed", foreign)
+    restoring(failing)
+    (name,) = ask(queue, 1)
+    work(queue)
+    shown = show_queue(queue, failed="retry")
+    assert (shown.moved, shown.failed) == (1, 1)
+    assert [one.id for one in shown.first_waiting] == [name]
+    assert shown.first_failed[0].text == "an entry that is no failed request"
+    assert show_queue(queue, failed="drop").dropped == 1
+
+
+def test_a_full_queue_is_said_and_nothing_is_moved(
+    queue: str, restoring: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+        raise Conflict("no")
+
+    restoring(failing)
+    ask(queue, 1)
+    work(queue)
+
+    def full(producer: Producer, *_: Any) -> None:
+        raise QueueFull("the queue is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "put", full)
+        with pytest.raises(QueueFull):
+            show_queue(queue, failed="retry")
+    assert show_queue(queue).failed == 1
+
+
 # Commands
 
 
@@ -385,6 +448,9 @@ def test_what_the_commands_print(
     assert command("work", queue, "--for", "soon")[0] == 2
     assert command("work", queue, "--master", "nonsense")[0] == 2
     assert command("queue", f"{queue}-other")[0] == 1
+    code, out, err = command("work", f"{queue}-other", "--once", "--master", "inline")
+    assert (code, out) == (1, "")
+    assert err.startswith("streamvault: no such stream: ")
 
 
 def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]) -> None:
@@ -414,6 +480,10 @@ def test_the_queue_of_failed_requests_is_not_worked_on(queue: str) -> None:
 def test_other_problems_have_their_names(queue: str) -> None:
     with pytest.raises(InvalidName):
         work_queue("nonsense")
+    with pytest.raises(NoSuchScope):
+        work_queue(queue, idle_seconds=0)
     ask(queue, 1)
     with pytest.raises(NoSuchStream):
         show_queue(f"{queue}-other")
+    with pytest.raises(NoSuchStream):
+        work_queue(f"{queue}-other", idle_seconds=0)
