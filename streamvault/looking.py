@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
 from manifests.model import Manifest
+from objectstore.errors import AccessDenied, InvalidRoot
+from objectstore.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, parse_segment
+from objectstore.paths import is_path
+from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Damaged, Problem
+from problems import Damaged, Failed, Problem
 from streamstore.errors import InvalidName
 from streamstore.model import StreamName
 from streamvault.reports import ArchiveSummary, Timeline, TimelineEntry
@@ -19,27 +25,24 @@ from streamvault.times import moment_text
 __all__ = ["list_archives", "open_archive", "show_archive", "show_timeline"]
 
 
-def list_archives(root: str) -> list[ArchiveSummary]:
-    """Every archive below a root, sorted by scope and stream.
+def list_archives(place: str) -> list[ArchiveSummary]:
+    """Every archive and table in a folder and the folders below it, in the order of their paths.
+
+    Costs a listing for each folder, but never lists an archive's events or chunks.
 
     Args:
-        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
 
     Raises:
-        Problem: the root cannot be read. An archive that cannot be read is listed with its `problem`.
+        NoSuchPlace: the folder does not exist, or nothing is there.
+        Problem: the place cannot be read. An archive, or a folder below, that cannot be is listed with its `problem`.
     """
-    store = RootAddress.parse(root).open()
-    found = []
-    for scope in store.folders(""):
-        for stream in store.folders(f"{scope}/"):
-            try:
-                archive = Archive(store, StreamName(scope, stream))
-            except InvalidName:
-                continue  # a foreign folder
-            summary = _summary(archive)
-            if summary is not None:
-                found.append(summary)
-    return found
+    address = RootAddress.parse(place).resolve()
+    found = (_summary(one) if isinstance(one, Archive) else one for one in _archives(address))
+    archives = [summary for summary in found if summary is not None]
+    if not archives:
+        _check_there(address)
+    return archives
 
 
 def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
@@ -103,35 +106,129 @@ def open_archive(uri: str) -> Archive:
     return Archive(address.open(), StreamName(scope, stream))
 
 
+_RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
+"""The folders by which an archive, a table or an unfinished one is known."""
+
+_OWN = _RECORDS | {folder.rstrip("/") for folder in (EVENTS, CHUNKS)} | {"table"}
+"""The folders of an archive, in which no other archives lie."""
+
+
+class NoSuchPlace(Failed):
+    """There is no such folder, nor any object whose key begins like that."""
+
+
+def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
+    """What may be an archive or a table, by the names of folders alone; and folders that may not be read."""
+    store = address.open()
+    paths = [""]
+    while paths:
+        path = paths.pop()
+        try:
+            names = _folders(address, store, path)
+        except AccessDenied as problem:
+            if not path:
+                raise
+            yield ArchiveSummary(archive=_below(address, path).uri, stream="", problem=str(problem))
+            continue
+        own = _RECORDS.intersection(names)
+        if own:
+            yield from _archives_in(_below(address, path))
+            own = _OWN
+        # the folder of a segment has an object for each event
+        below = (f"{path}/{name}" if path else name for name in names if name not in own and not parse_segment(name))
+        paths += reversed([each for each in below if not _is_loop(address, each)])
+
+
+def _archives_in(address: RootAddress) -> Iterator[Archive]:
+    """An archive's folder: the archive, and its tables."""
+    try:
+        root, scope, stream = address.split()
+        name = StreamName(scope, stream)
+    except (InvalidRoot, InvalidName):
+        return  # a foreign folder
+    store = root.open()
+    archive = Archive(store, name)
+    yield archive
+    for table in store.folders(archive.prefix + TABLES):
+        yield Archive(store, name, table)
+
+
+def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
+    if address.scheme == "file":  # whose folders may have any name, and links in them
+        return _local_folders(_below(address, path))
+    return store.folders(f"{path}/" if path else "") if not path or is_path(path) else ()
+
+
+def _local_folders(address: RootAddress) -> Sequence[str]:
+    try:
+        return sorted(entry.name for entry in Path(address.place).iterdir() if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except PermissionError:
+        raise AccessDenied("permission denied", where=address.uri) from None
+    except OSError as error:
+        raise Failed(error.strerror or str(error), where=address.uri) from None
+
+
+def _below(address: RootAddress, path: str) -> RootAddress:
+    if address.scheme == "file":
+        return replace(address, place=f"{address.place.rstrip('/')}/{path}".rstrip("/") or "/")
+    return replace(address, prefix=f"{address.prefix}/{path}".strip("/"))
+
+
+def _is_loop(address: RootAddress, path: str) -> bool:
+    """Whether a folder is a link to one that it lies in."""
+    if address.scheme != "file":
+        return False
+    folder = Path(_below(address, path).place)
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
+
+
+def _check_there(address: RootAddress) -> None:
+    is_there = (
+        Path(address.place).is_dir()
+        if address.scheme == "file"
+        else not address.prefix or any(True for _ in address.open().list(""))
+    )
+    if not is_there:
+        raise NoSuchPlace("nothing is there", where=address.uri, todo="Check the address.")
+
+
 def _summary(archive: Archive) -> ArchiveSummary | None:
     listing = archive.listing()
-    if not listing.newest:
+    if not (listing.generations if archive.table else listing.newest):
         return None
     numbers = listing.generations
     summary = ArchiveSummary(
-        archive=archive.uri,
+        archive=Archive(archive.store, archive.stream).uri,
+        table=archive.table,
         stream=str(archive.stream),
         generations=len(numbers),
         first_generation=listing.first_of(numbers[0]) if numbers else 0,
         generation=listing.newest,
     )
     try:
-        manifests = archive.stable(partial(_manifests, archive))
+        return archive.stable(partial(_summed, archive, summary))
     except Problem as problem:
         return replace(summary, problem=str(problem))
-    return replace(
-        summary,
-        generations=len(manifests),
-        first_generation=manifests[0].first,
-        generation=manifests[-1].generation,
-        created=str(manifests[-1].document()["created"]),
-        events=sum(manifest.events for manifest in manifests),
-        bytes=sum(manifest.bytes for manifest in manifests),
-        layout=manifests[-1].layout,
-    )
 
 
-def _manifests(archive: Archive, listing: Listing) -> list[Manifest]:
+def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
+    """The same with what the manifests say. One is held at a time."""
     if not listing.generations:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
-    return [archive.read_manifest(*name) for name in listing.names]
+    events = size = 0
+    for name in listing.names:
+        manifest = archive.read_manifest(*name)
+        events += manifest.events
+        size += manifest.bytes
+    return replace(
+        summary,
+        generations=len(listing.names),
+        first_generation=listing.names[0][1],
+        generation=manifest.generation,
+        created=str(manifest.document()["created"]),
+        events=events,
+        bytes=size,
+        layout="table" if archive.table else manifest.layout,
+    )

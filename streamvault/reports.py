@@ -259,9 +259,10 @@ class ArchiveSummary(Report):
 
     Attributes:
         archive: URI. stream: ``scope/stream``. generations: how many there are (merged ones as one).
+        table: the table's name, if it is one that a handoff made beside or from the archive; else empty.
         generation: the newest.
         first_generation: the oldest that has not expired.
-        created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest.
+        created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest, or ``table``.
         problem: why the archive cannot be read; empty if it can.
     """
 
@@ -275,6 +276,7 @@ class ArchiveSummary(Report):
     bytes: int = 0
     layout: str = ""
     problem: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

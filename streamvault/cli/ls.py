@@ -13,7 +13,7 @@ __all__ = ["ls"]
 
 
 def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption = LogLevel.WARNING) -> int:
-    """List the archives below a root."""
+    """List the archives and tables in a folder and in the folders below it."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
         from streamvault.looking import list_archives
@@ -34,23 +34,31 @@ def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption =
 
 
 def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
+    from objectstore.uri import RootAddress
+
     if not archives:
         results.line(f"no archives below {root}")
         return
+    root = RootAddress.parse(root).uri
     results.table(
-        {"STREAM": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
+        {"ARCHIVE": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
         [
-            (archive.stream, "?", "?", "?", "?", "cannot be read")
+            (_path(archive, root), "?", "?", "?", "?", "cannot be read")
             if archive.problem
             else (
-                archive.stream,
+                _path(archive, root),
                 f"{archive.generations:,}"
                 + (f" (from {archive.first_generation})" if archive.first_generation > 1 else ""),
                 f"{archive.events:,}",
                 bytes_text(archive.bytes),
-                archive.layout,
+                f"table {archive.table}" if archive.table else archive.layout,
                 archive.created,
             )
             for archive in archives
         ],
     )
+
+
+def _path(archive: ArchiveSummary, root: str) -> str:
+    """An archive's address below the one that was asked for; of that very one its stream."""
+    return archive.archive.removeprefix(root).removeprefix("/") or archive.stream

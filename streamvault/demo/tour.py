@@ -48,19 +48,13 @@ def run_demo(
         progress: told how the runs go on.
 
     Raises:
-        Conflict: there is something in the folder already.
+        Conflict: there is something in the folder already. Failed: the folder cannot be used.
         Failed: a proof did not hold.
         Problem: as the verbs raise them.
     """
     began = time.monotonic()
     with ExitStack() as cleanup:
-        if keep is None:
-            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-demo-")))
-        else:
-            folder = keep.absolute()
-            if folder.exists() and any(folder.iterdir()):
-                raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Name a new one.")
-        (folder / "archive").mkdir(parents=True, exist_ok=True)
+        folder = _folder(keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
         tour = _Tour(folder, endpoint, events, master, progress or Progress())
@@ -71,6 +65,24 @@ def run_demo(
         return replace(
             tour.report(), kept=str(folder) if keep else "", total_seconds=round(time.monotonic() - began, 3)
         )
+
+
+def _folder(keep: Path | None, cleanup: ExitStack) -> Path:
+    """The empty folder that everything goes to, with one for the archive in it."""
+    folder = keep.absolute() if keep else Path()
+    try:
+        if keep is None:
+            folder = Path(tempfile.gettempdir())
+            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-demo-")))
+        elif folder.exists() and any(folder.iterdir()):
+            raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Name a new one.")
+        (folder / "archive").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        todo = "Set TMPDIR to another one." if keep is None else "Name another one."
+        raise Failed(
+            f"the folder for the demo cannot be used ({error.strerror})", where=str(folder), todo=todo
+        ) from None
+    return folder
 
 
 class _Tour:

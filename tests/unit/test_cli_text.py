@@ -119,7 +119,7 @@ def test_a_list_of_archives(shown: Shown) -> None:
     bad = ArchiveSummary(archive=ARCHIVE + "2", stream="shop/orders2", problem="not whole JSON")
     lines = shown(show_ls, "s3://vault/backups", [good, bad])
     assert [line.split() for line in (lines[0], *lines[2:])] == [
-        ["STREAM", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],
+        ["ARCHIVE", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],
         ["shop/orders", "2", "10,000", "1.0", "MiB", "events", "2026-03-01T10:00:00Z"],
         ["shop/orders2", "?", "?", "?", "?", "cannot", "be", "read"],
     ]

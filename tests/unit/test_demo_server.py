@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import boto3
 import pytest
 
+from streamvault.cli import main
 from streamvault.demo.server import environment, s3_server
 
 
@@ -34,3 +36,21 @@ def test_the_next_demo_finds_nothing_of_the_one_before() -> None:
             assert "left-behind" not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
             client.create_bucket(Bucket="left-behind")
             client.put_object(Bucket="left-behind", Key="key", Body=b"value")
+
+
+@pytest.mark.parametrize("keep", ["file", "file/below", "x" * 300, "/proc/1/demo"])
+def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], keep: str) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--keep", str(tmp_path / keep)]) == 1
+    _, err = capfd.readouterr()
+    assert err.startswith("streamvault: the folder for the demo cannot be used (")
+    assert err.count("\n") == 1
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+        assert main(["demo"]) == 1
+    assert capfd.readouterr().err.endswith(f"{tmp_path / 'gone'}. Set TMPDIR to another one.\n")

@@ -53,7 +53,10 @@ def test_every_event_is_a_row(vault: Vault, layout: Layout, compress: Compressio
     assert (report.added, report.events, report.files) == ((1,), len(events), len(table_keys(vault.root)))
     assert report.files > 3
     assert check_archive(vault.archive).ok, "a table is nothing to a check"
-    assert [archive.stream for archive in list_archives(vault.root)] == [str(NAME)]
+    assert [(archive.stream, archive.layout) for archive in list_archives(vault.root)] == [
+        (str(NAME), layout),
+        (str(NAME), "table"),
+    ]
 
 
 def test_a_second_generation_is_added_and_nothing_written_again(vault: Vault) -> None:
