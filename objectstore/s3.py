@@ -61,6 +61,8 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
                 "unsigned_payload": encrypted,
                 "skip_signature": False,
                 "conditional_put": "etag",
+                # Object Lock's default retention asks for a checksum with each object; S3 holds the body against it.
+                "checksum_algorithm": "sha256",
             },
             client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=timeout)},

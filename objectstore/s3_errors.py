@@ -49,9 +49,14 @@ _DENIED = {
     "AllAccessDisabled": ("the server refuses the account", ""),
 }
 TRANSIENT_CODES = {
+    "BandwidthLimitExceeded",
     "ConditionalRequestConflict",
+    "IncompleteBody",
     "InternalError",
     "OperationAborted",
+    "PriorRequestNotComplete",
+    "RequestLimitExceeded",
+    "RequestThrottled",
     "RequestTimeout",
     "ServiceUnavailable",
     "SlowDown",
@@ -59,9 +64,11 @@ TRANSIENT_CODES = {
     "SlowDownWrite",
     "Throttling",
     "ThrottlingException",
+    "TooManyRequests",
     "XMinioServerNotInitialized",
 }
 TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
+_SPOILED = {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _WRONG_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 _IN_THE_WAY = {
@@ -138,7 +145,7 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
     )
     if found is not None:
         return found
-    if isinstance(error, AlreadyExistsError):
+    if isinstance(error, AlreadyExistsError) and report.status != 409:  # obstore takes any 409 for a taken key
         return AlreadyExists("the object exists", where=key)
     if isinstance(error, FileNotFoundError) or report.status == 404:
         return NoSuchObject("no such object", where=key)
@@ -160,9 +167,14 @@ def beyond_the_end(error: BaseException) -> bool:
 
 def _busy(report: _Report) -> Problem | None:
     """The server could do it, but not now."""
-    if report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
+    # A 409 alone does not say that the key is taken (that is 412): other requests for the key may be under way.
+    is_conflict = report.status == 409 and not report.code
+    if is_conflict or report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
         what = f"the server is busy or failing ({report.said})"
         return ServerBusy(what, where=report.at, todo="Try again later.")
+    if report.code in _SPOILED:
+        what, todo = "what was sent was damaged on its way", "If this stays, check this machine's memory and network."
+        return ObjectStoreUnavailable(f"{what} ({report.said})", where=report.key, todo=todo)
     if report.code in _FULL or report.status == 507:
         what = f"the server has no room left ({report.said})"
         return OutOfSpace(what, where=report.at, todo="Free space and run this again.")
