@@ -57,12 +57,12 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
                 "endpoint": f"{scheme}://{bucket}.{host}" if access.virtual_host else access.endpoint,
                 "region": access.region,
                 "virtual_hosted_style_request": access.virtual_host,
-                # Over TLS the transport protects the payload; without it, the signature does, as with AWS's clients.
-                "unsigned_payload": encrypted,
                 "skip_signature": False,
                 "conditional_put": "etag",
-                # Object Lock's default retention asks for a checksum with each object; S3 holds the body against it.
+                # The server verifies the body against it, and refuses a body without one where Object Lock has a
+                # default retention. The header is signed, so that signing the body too would hash it twice for nothing.
                 "checksum_algorithm": "sha256",
+                "unsigned_payload": True,
             },
             client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=timeout)},

@@ -1,4 +1,4 @@
-"""A gateway that speaks TLS before an S3 server and damages bodies on their way, as bad memory between the two would."""
+"""A gateway before an S3 server that damages bodies on their way, as bad memory between the two would."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HOST = "127.0.0.1"
 
 
 class SpoilingGateway:
-    """Forwards requests from a loopback port of its own, over TLS, to a server without. A context manager.
+    """Forwards requests from a loopback port of its own to a server without TLS. A context manager.
 
     Args:
         target: the server's URL.
-        certificates: for ``127.0.0.1``.
+        certificates: for ``127.0.0.1``, if the gateway is to speak TLS.
 
     Attributes:
         endpoint: the gateway's URL.
@@ -29,7 +29,7 @@ class SpoilingGateway:
         statuses: what the server answered to each PUT.
     """
 
-    def __init__(self, target: str, certificates: Certificates) -> None:
+    def __init__(self, target: str, certificates: Certificates | None = None) -> None:
         self.spoil = 0
         self.statuses: list[int] = []
         gateway, address = self, urlsplit(target).netloc
@@ -64,10 +64,12 @@ class SpoilingGateway:
                 pass
 
         self._server = ThreadingHTTPServer((HOST, 0), Handler)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificates.certificate, certificates.key)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.endpoint = f"https://{HOST}:{self._server.server_port}"
+        self.endpoint = f"http://{HOST}:{self._server.server_port}"
+        if certificates is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificates.certificate, certificates.key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.endpoint = f"https://{HOST}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="spoiling-gateway", daemon=True)
 
     def __enter__(self) -> Self:
