@@ -13,7 +13,7 @@ from manifests.jsonfile import decode
 from manifests.listing import Listing, Name, read_listing
 from manifests.model import GenerationModel, IndexEntry, Manifest, now_utc
 from manifests.range_row import RangeRow
-from manifests.ranges import decode_ranges, encode_ranges
+from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import archive_prefix, manifest_key, ranges_key, table_folder
 from objectstore.layouts import table_layout
@@ -163,12 +163,12 @@ class Archive:
         key = self.prefix + ranges_key(generation, first)
         where = f"{self.store.uri}/{key}"
         try:
-            data = self.store.get(key)
+            data = self.store.get(key, MOST_INDEX_BYTES)
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
         if _index_entry(data) != manifest.index:
             raise Damaged("not the index of ranges that the manifest names (size or SHA-256 differ)", where=where)
-        rows = by_segment(decode_ranges(self.stream, data, where))
+        rows = by_segment(decode_ranges(self.stream, data, where, most_rows=manifest.events))
         cross_check(manifest, rows, where)
         return self._generation(manifest, rows, written)
 
@@ -333,7 +333,7 @@ class Archive:
         try:
             self.store.put(self.prefix + key, data)
         except AlreadyExists:
-            found = self.store.get(self.prefix + key)
+            found = self.store.get(self.prefix + key, MOST_INDEX_BYTES)
             if found != data and not is_same(found, where):
                 raise Conflict(
                     "another run has written this generation with other content",

@@ -16,6 +16,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from objectstore.store import SMALL
+from problems import Failed
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
     Epoch,
@@ -92,8 +94,16 @@ class Model(BaseModel):
     )
 
     def encode(self) -> builtins.bytes:
-        """The JSON file: the same value makes the same bytes, and a number read back is the same number."""
-        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+        """The JSON file: the same value makes the same bytes, and a number read back is the same number.
+
+        Raises:
+            Failed: it is larger than what readers take.
+        """
+        data = (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+        if len(data) > SMALL:
+            what = f"its {type(self).__name__.lower()} would have {len(data)} bytes, more than readers take ({SMALL})"
+            raise Failed(f"the stream has too many segments and epochs: {what}")
+        return data
 
     def document(self) -> Mapping[str, object]:
         """As plain JSON values, keys in their order."""

@@ -2,6 +2,9 @@
 
 A row stands for a range of up to the range size (64 MiB), so the index of a terabyte has some 16,000 rows; nothing here
 grows with the number of events.
+
+The file is not compressed and stores each digest and each frame's size as it is: at least 64 bytes for a row and 4 for
+a frame. So the file's size tells a reader how much decoding may yield, and a file that promises more is refused.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import pyarrow.parquet as pq
 
 from manifests.entries import one_line
 from manifests.range_row import RangeRow
-from objectstore.layouts.frames import FRAME_BYTES
-from problems import Damaged
+from objectstore.layouts.frames import FRAME_BYTES, MOST_STORED_BYTES
+from problems import Damaged, Failed
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName
 
-__all__ = ["decode_ranges", "encode_ranges"]
+__all__ = ["MOST_INDEX_BYTES", "decode_ranges", "encode_ranges"]
 
 SCHEMA = pa.schema(
     [
@@ -33,18 +36,27 @@ SCHEMA = pa.schema(
         pa.field("digest", pa.string(), nullable=False),
     ]
 )
+DIGEST_BYTES = 64
+FRAME_SIZE_BYTES = 4
 FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
 """A column that only the index of a compressed generation has."""
 
 BATCH_ROWS = 10_000
 
+MOST_INDEX_BYTES = 1024 * 1024 * 1024
+"""A larger index is not read: that of half a petabyte, or of a sixth if it is compressed."""
+
 
 def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
-    """The rows, in order of (segment, start), as a Parquet file."""
+    """The rows, in order of (segment, start), as a Parquet file.
+
+    Raises:
+        Failed: it is larger than what readers take.
+    """
     sink, left = io.BytesIO(), iter(rows)
     batch = list(islice(left, BATCH_ROWS))
     schema = SCHEMA.append(FRAMES) if any(row.frames for row in batch) else SCHEMA
-    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=["segment"]) as writer:
         while batch:
             columns = [
                 _texts(row.segment.in_stream(stream) for row in batch),
@@ -57,22 +69,26 @@ def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
                 columns.append(_lists(row.frames for row in batch))
             writer.write_batch(pa.record_batch(columns, schema=schema))
             batch = list(islice(left, BATCH_ROWS))
+    if sink.tell() > MOST_INDEX_BYTES:
+        raise Failed(f"the index of ranges would have {sink.tell()} bytes, more than readers take ({MOST_INDEX_BYTES})")
     return sink.getvalue()
 
 
-def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[RangeRow]:
-    """The rows of a Parquet file.
+def decode_ranges(stream: StreamName, data: bytes, where: str, *, most_rows: int | None = None) -> Iterator[RangeRow]:
+    """The rows of a Parquet file. What the file says of its size is checked before any of it is decoded.
 
     Args:
         stream: the archive's stream; every row has to name a segment of it.
         data: the file.
         where: the file's name for a message.
+        most_rows: how many rows there can be, such as the number of the generation's events.
 
     Raises:
-        Damaged: not such a file, a row that cannot be, or rows that overlap or are not in order.
+        Damaged: not such a file, one with more rows, a row that cannot be, or rows that overlap or are not in order.
     """
     try:
         file = pq.ParquetFile(io.BytesIO(data))
+        _check_size(file.metadata, len(data), most_rows, where)
         if not (file.schema_arrow.equals(SCHEMA) or file.schema_arrow.equals(SCHEMA.append(FRAMES))):
             raise Damaged("not an index of ranges (its columns are others)", where=where)
         last: RangeRow | None = None
@@ -85,6 +101,19 @@ def decode_ranges(stream: StreamName, data: bytes, where: str) -> Iterator[Range
                 last = row
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+
+
+def _check_size(footer: pq.FileMetaData, size: int, most_rows: int | None, where: str) -> None:
+    """Raise `Damaged` unless what the footer promises fits a file of this size."""
+    if footer.num_rows > size // DIGEST_BYTES or (most_rows is not None and footer.num_rows > most_rows):
+        raise Damaged(f"an index of ranges cannot have {footer.num_rows} rows", where=where)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            if column.compression != "UNCOMPRESSED":
+                raise Damaged("the index of ranges is compressed", where=where)
+            if column.num_values > max(group.num_rows, size // FRAME_SIZE_BYTES):
+                raise Damaged(f"an index of ranges cannot have {column.num_values} frames", where=where)
 
 
 # Made of buffers: `pyarrow.array` would load pandas where it is installed, to see whether what it is given is of that
@@ -125,4 +154,7 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:
     """Whether a range of this size can have these frames."""
-    return not frames or (len(frames) == -(-size // FRAME_BYTES) and all(isinstance(f, int) and f > 0 for f in frames))
+    return not frames or (
+        len(frames) == -(-size // FRAME_BYTES)
+        and all(isinstance(f, int) and 0 < f <= MOST_STORED_BYTES for f in frames)
+    )

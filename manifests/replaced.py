@@ -18,7 +18,7 @@ from manifests.merging import Merger
 from manifests.model import now_utc
 from manifests.plan import find_plan
 from manifests.range_row import RangeRow
-from manifests.ranges import decode_ranges
+from manifests.ranges import MOST_INDEX_BYTES, decode_ranges
 from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
@@ -187,7 +187,7 @@ def _rows(archive: Archive, name: Name) -> Iterator[RangeRow]:
     """The rows of an index; none if it is gone already."""
     key = archive.prefix + ranges_key(*name)
     try:
-        data = archive.store.get(key)
+        data = archive.store.get(key, MOST_INDEX_BYTES)
     except NoSuchObject:
         return
     yield from decode_ranges(archive.stream, data, f"{archive.store.uri}/{key}")

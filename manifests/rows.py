@@ -12,7 +12,7 @@ from manifests.jsonfile import decode
 from objectstore.bulk import get_all
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import parse_row, row_key, work_folder
-from objectstore.store import ObjectStore
+from objectstore.store import SMALL, ObjectStore
 from problems import Damaged
 from streamstore.model import HEADER_BYTES, SegmentId
 
@@ -132,7 +132,7 @@ def find_rows(
         Damaged: a row cannot be read.
     """
     listed = (
-        (found.key, found.size)
+        (found.key, min(found.size, SMALL))
         for found in store.list(prefix + work_folder(generation, first, attempt))
         if (key := parse_row(found.key.removeprefix(prefix))) is not None and key.attempt == attempt
     )

@@ -11,11 +11,11 @@ from itertools import chain, islice
 from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
 
-from objectstore.errors import AlreadyExists, WrongSize
+from objectstore.errors import AlreadyExists, TooLarge, WrongSize
 from objectstore.store import ObjectStore
 from problems import Conflict
 
-__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "delete_all", "get_all", "get_parts", "put_all", "put_same"]
+__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "delete_all", "get_all", "get_parts", "holds", "put_all", "put_same"]
 
 WINDOW = 32
 """Objects in flight. More threads are not faster: obstore's own work is the limit."""
@@ -48,7 +48,7 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
     try:
         store.put(key, data)
     except AlreadyExists:
-        if not _holds(store, key, data):
+        if not holds(store, key, data):
             raise Conflict(
                 "another object is already there",
                 where=f"{store.uri}/{key}",
@@ -56,10 +56,17 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
             ) from None
 
 
-def _holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
-    """Whether an object is these bytes; a large one is compared a part at a time."""
+def holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
+    """Whether an object is these bytes; a large one is compared a part at a time.
+
+    Raises:
+        NoSuchObject: there is no such object.
+    """
     if len(data) <= PART_BYTES:
-        return store.get(key) == data
+        try:
+            return store.get(key, len(data)) == data
+        except TooLarge:
+            return False
     view = memoryview(data)
     parts = ((low, min(low + PART_BYTES, len(view))) for low in range(0, len(view), PART_BYTES))
     return store.size(key) == len(view) and all(
@@ -154,13 +161,13 @@ def get_all(
         window_bytes: bytes in flight and waiting at most, a single larger object excepted.
 
     Raises:
-        WrongSize: an object has another size now.
+        WrongSize, TooLarge: an object has another size now.
         Problem: the first one met; what comes before it in order may be missing.
     """
 
     def get(item: tuple[str, int]) -> tuple[str, bytes]:
         key, size = item
-        data = store.get(key)
+        data = store.get(key, size)
         if len(data) != size:
             raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
         return key, data

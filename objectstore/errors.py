@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from problems import Conflict, Failed, Usage
+from problems import Conflict, Damaged, Failed, Usage
 
 __all__ = [
     "AccessDenied",
@@ -16,6 +16,7 @@ __all__ = [
     "ObjectStoreUnavailable",
     "OutOfSpace",
     "ServerBusy",
+    "TooLarge",
     "UnorderedListing",
     "WrongSize",
 ]
@@ -65,6 +66,15 @@ class UnorderedListing(ObjectStoreError):
 
 class WrongSize(ObjectStoreError):
     """An object is shorter than what was asked for, or has another size than its listing said."""
+
+
+class TooLarge(Damaged):
+    """An object is larger than anything that an archive has under its key."""
+
+    @classmethod
+    def of(cls, size: int, at_most: int, where: str) -> TooLarge:
+        """One of `size` bytes where `at_most` were expected."""
+        return cls(f"the object has {size} bytes instead of {at_most} at most", where=where)
 
 
 class AlreadyExists(Conflict):

@@ -25,11 +25,12 @@ from objectstore.errors import (
     NoSuchObject,
     ObjectStoreError,
     OutOfSpace,
+    TooLarge,
     WrongSize,
 )
 from objectstore.folder_listing import has_files, walk
 from objectstore.paths import check_key, check_prefix
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 from problems import Problem
 
 __all__ = ["FolderStore"]
@@ -93,15 +94,15 @@ class FolderStore(ObjectStore):
             else:
                 return
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
-        return self._get(key, 0, None)
+        return self._get(key, 0, None, at_most)
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
         return memoryview(self._get(key, start, end))
 
-    def _get(self, key: str, start: int, end: int | None) -> bytes:
+    def _get(self, key: str, start: int, end: int | None, at_most: int = 0) -> bytes:
         check_key(key)
         try:
             descriptor = os.open(f"{self._root}/{key}", os.O_RDONLY)
@@ -109,6 +110,8 @@ class FolderStore(ObjectStore):
                 found = os.fstat(descriptor)
                 if stat.S_ISDIR(found.st_mode):
                     raise self._missing(key)
+                if end is None and found.st_size > at_most:
+                    raise TooLarge.of(found.st_size, at_most, self._where(key))
                 stop = found.st_size if end is None else max(start, end)
                 data = _read(descriptor, start, stop)
             finally:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TypeVar
 
 from objectstore.obstore_store import PAGE
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 __all__ = ["Meter", "MeteredStore"]
 
@@ -60,9 +60,9 @@ class MeteredStore(ObjectStore):
         with self._lock:
             self._meter.bytes_put += len(data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
-        return self._got(self._store.get, key)
+        return self._got(self._store.get, key, at_most)
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""

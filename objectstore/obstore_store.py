@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from obstore.store import MemoryStore, S3Store
 
-from objectstore.errors import NoSuchObject, ObjectStoreUnavailable, UnorderedListing, WrongSize
+from objectstore.errors import NoSuchObject, ObjectStoreUnavailable, TooLarge, UnorderedListing, WrongSize
 from objectstore.paths import check_key, check_prefix
 from objectstore.s3_errors import BACKEND_ERRORS, beyond_the_end, translate
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from obstore import Attributes  # not there at run time
@@ -22,7 +22,7 @@ LARGE = 1024 * 1024
 """Objects of more bytes than this are given more time: sending them over a slow line is no sign of a dead server."""
 
 PAGE = 1000
-"""Entries of a listing that are held at once; also the size of S3's pages."""
+"""Entries of a listing that are held at once; also the size of S3's pages, and the keys of one bulk deletion."""
 
 
 class ObstoreStore(ObjectStore):
@@ -71,13 +71,17 @@ class ObstoreStore(ObjectStore):
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
         check_key(key)
         try:
-            return bytes(self._backend.get(self._base + key).bytes())
+            found = self._backend.get(self._base + key)
+            size = found.meta["size"]
+            if size <= at_most:
+                return bytes(found.bytes())
         except BACKEND_ERRORS as error:
             self._raise(error, "get", key)
+        raise TooLarge.of(size, at_most, f"{self.uri}/{key}")
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
@@ -106,7 +110,10 @@ class ObstoreStore(ObjectStore):
         if isinstance(problem, ObjectStoreUnavailable):
             raise problem
         # The answer to HEAD has no body: a missing object, a missing bucket, wrong credentials. A GET says which.
-        return len(self.get(key))
+        try:
+            return int(self._backend.get(self._base + key).meta["size"])
+        except BACKEND_ERRORS as error:
+            self._raise(error, "get", key)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
@@ -146,16 +153,19 @@ class ObstoreStore(ObjectStore):
         """See `ObjectStore.delete`."""
         for key in keys:
             check_key(key)
-        if not keys:
-            return
+        for first in range(0, len(keys), PAGE):
+            self._delete(keys[first : first + PAGE])
+
+    def _delete(self, keys: Sequence[str]) -> None:
         try:
             self._backend.delete([self._base + key for key in keys])
-        except FileNotFoundError as error:
+        except BACKEND_ERRORS as error:
             problem = translate(error, **self._place("delete", keys[0]))
             if not isinstance(problem, NoSuchObject):
                 raise problem from None
-        except BACKEND_ERRORS as error:
-            self._raise(error, "delete", keys[0])
+            if len(keys) > 1:  # one of them; what became of the others was not told
+                for key in keys:
+                    self._delete([key])
 
     @property
     def _patient(self) -> S3Store | MemoryStore:

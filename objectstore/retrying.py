@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
+from objectstore.bulk import holds
 from objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 from problems import Problem
 
 __all__ = ["RetryingStore"]
@@ -46,9 +48,9 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded: an equal object is a success."""
         self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
-        return self._call(partial(self._store.get, key))
+        return self._call(partial(self._store.get, key, at_most))
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
@@ -97,8 +99,10 @@ class RetryingStore(ObjectStore):
         try:
             self._put_if_absent(key, data)
         except AlreadyExists:
-            if self._store.get(key) != data:
-                raise
+            with suppress(NoSuchObject):  # it was deleted since
+                if holds(self._store, key, data):
+                    return
+            raise
 
     def _put_if_absent(self, key: str, data: bytes | memoryview) -> None:
         """Look first: some servers refuse a taken key by cutting the connection while a large object is being sent."""

@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ObjectInfo", "ObjectStore"]
+__all__ = ["SMALL", "ObjectInfo", "ObjectStore"]
+
+SMALL = 64 * 1024 * 1024
+"""Bytes that `get` takes if it is not told otherwise; an archive's plans, manifests, rows and marks are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,16 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         """All of an object.
+
+        Args:
+            key: the object's.
+            at_most: bytes that it may have.
 
         Raises:
             NoSuchObject: no object has the key.
+            TooLarge: it has more bytes; they were not read.
         """
 
     @abstractmethod

@@ -223,7 +223,7 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
     try:
         store.put(key, data)
     except AlreadyExists:
-        found = sizes_of_same(store.get(key), data)
+        found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
         if found is None:
             raise Conflict(
                 "another object is already there",

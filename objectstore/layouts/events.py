@@ -77,7 +77,7 @@ class EventsLayout(SegmentFolders):
             raise NoSuchObject(
                 f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{prefix}".rstrip("/")
             )
-        payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length))
+        payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length), length)
         if len(payload) != length - HEADER_BYTES:
             key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
             raise Damaged(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)

@@ -10,12 +10,16 @@ import zstandard
 from objectstore.layouts.extent import Extent
 from problems import Damaged
 
-__all__ = ["FRAME_BYTES", "FrameWriter", "decompressed", "frame_span", "sizes_of_same"]
+__all__ = ["FRAME_BYTES", "MOST_STORED_BYTES", "FrameWriter", "decompressed", "frame_span", "sizes_of_same"]
 
 FRAME_BYTES = 1024 * 1024
 """Raw bytes of a compressed frame."""
 
+MOST_STORED_BYTES = FRAME_BYTES + FRAME_BYTES // 128
+"""No frame has more compressed bytes: zstd stores what it cannot compress, with a few bytes more."""
+
 LEVEL = 3
+_REPEATED_BYTE = 1  # the type of a block that is one byte, repeated
 
 
 class FrameWriter:
@@ -61,36 +65,50 @@ def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where:
     """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
     low, high = span
     edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
-    size = edge - low // FRAME_BYTES * FRAME_BYTES
-    sizes = extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]
-    wrong = "its frames are not those of the index"
+    left = edge - low // FRAME_BYTES * FRAME_BYTES
+    raw: list[bytes] = []
+    at, wrong = 0, "its frames are not those of the index"
     try:
-        frames = list(_frames(data))
+        for size in extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]:
+            raw.append(_decompressed(data[at : at + size]))
+            at += size
+            left -= len(raw[-1])
     except (zstandard.ZstdError, ValueError) as error:
-        frames, wrong = [], str(error)
-    raw = b"".join(frame for frame, _ in frames)
-    if len(raw) != size or tuple(stored for _, stored in frames) != sizes:
+        left, wrong = -1, str(error)
+    if left or at != len(data):
         where = f"{where}, of the bytes {extent.start} to {extent.end}"
         raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
-    return raw
+    return b"".join(raw)
 
 
-def _frames(data: bytes | memoryview) -> Iterator[tuple[bytes, int]]:
+def _decompressed(frame: memoryview) -> bytes:
+    """The raw bytes of one frame; its output buffer is what its header says, and no larger."""
+    if not 0 < zstandard.get_frame_parameters(frame).content_size <= FRAME_BYTES:
+        raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
+    return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+
+
+def _frames(data: memoryview) -> Iterator[tuple[bytes, int]]:
     """Each frame's raw bytes, and how many compressed bytes it has."""
-    left = data
-    while left:
-        if not 0 < zstandard.get_frame_parameters(left).content_size <= FRAME_BYTES:
-            raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
-        squeezed = zstandard.ZstdDecompressor().decompressobj()
-        raw = squeezed.decompress(left)
-        if not squeezed.eof:
+    while data:
+        size = _frame_bytes(data)
+        yield _decompressed(data[:size]), size
+        data = data[size:]
+
+
+def _frame_bytes(data: memoryview) -> int:
+    """How many compressed bytes a frame has: its header, blocks and checksum (RFC 8878, 3.1.1)."""
+    at, is_last = zstandard.frame_header_size(data), False
+    while not is_last:
+        head = int.from_bytes(data[at : at + 3], "little")
+        is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        at += 3 + (1 if kind == _REPEATED_BYTE else size)
+        if at > len(data):
             raise ValueError("a frame is cut short")
-        rest = squeezed.unused_data
-        yield raw, len(left) - len(rest)
-        left = rest
+    return at + (4 if zstandard.get_frame_parameters(data).has_checksum else 0)
 
 
-def sizes_of_same(found: bytes, wanted: memoryview) -> tuple[int, ...] | None:
+def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | None:
     """The sizes of an object's frames if it holds the same as another; None if it does not.
 
     Another release of zstd may have made other frames of the same bytes.

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from objectstore.bulk import put_all
-from objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, WrongSize
+from objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, TooLarge, WrongSize
 from objectstore.probe import check_server
 from objectstore.store import ObjectInfo, ObjectStore
 
@@ -95,6 +95,13 @@ class ObjectStoreContract:
                 won = list(threads.map(create, range(20)))
             assert won.count(True) == 1
             assert store.get(f"race/{race}") == b"%d" % won.index(True) * 1000
+
+    def test_an_object_that_is_larger_than_expected_is_not_read(self, store: ObjectStore) -> None:
+        store.put("a/b", b"0123456789")
+        assert store.get("a/b", 10) == b"0123456789"
+        for at_most in (9, 0):
+            with pytest.raises(TooLarge, match=f"10 bytes instead of {at_most} at most: .*a/b"):
+                store.get("a/b", at_most)
 
     def test_ranges(self, store: ObjectStore) -> None:
         store.put("r", b"0123456789")

@@ -14,6 +14,7 @@ from obstore.store import MemoryStore
 from objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
 from objectstore.errors import AccessDenied, NoSuchObject, WrongSize
 from objectstore.obstore_store import ObstoreStore
+from objectstore.store import SMALL
 from problems import Conflict
 
 
@@ -55,8 +56,8 @@ class Watched(ObstoreStore):
         super().delete(keys)
         self._end(len(keys))
 
-    def get(self, key: str) -> bytes:
-        data = super().get(key)
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        data = super().get(key, at_most)
         self._begin(len(data))
         self._end(len(data))
         return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 
@@ -269,6 +270,46 @@ def test_frames_that_hold_more_or_less_than_they_should_are_damage() -> None:
         store = memory()
         store.put(key_of(raw), data)
         assert "cannot be decompressed" in damaged(store, extent(raw, (len(data),)))
+
+
+def bomb(size: int) -> bytes:
+    """A frame that says it holds a mebibyte."""
+    [honest] = framed(bytes(size), size=size, write_content_size=False)
+    head = zstandard.frame_header_size(honest)
+    # magic, a descriptor for a content size of four bytes in a single segment, the size
+    return honest[:4] + bytes([0b1010_0000]) + FRAME_BYTES.to_bytes(4, "little") + honest[head:]
+
+
+def test_a_frame_yields_no_more_than_it_says() -> None:
+    data = bomb(300 * MIB)
+    assert len(data) < 20_000
+    raw = frame(b"first") + bytes(100)
+    for frames in ((len(data),), (len(data) // 2, len(data) - len(data) // 2)):
+        store = memory()
+        store.put(key_of(raw), data)
+        held = extent(raw, frames)
+        tracemalloc.start()
+        assert "cannot be decompressed" in damaged(store, held)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+        tracemalloc.stop()
+    store = memory()
+    store.put(key_of(raw), data)
+    tracemalloc.start()
+    with pytest.raises(Conflict):
+        ZSTD.write_run(store, *AT, blocks(raw))
+    assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    tracemalloc.stop()
+
+
+def test_many_frames_in_the_place_of_one_are_not_decompressed() -> None:
+    raw = frame(b"first") + bytes(100)
+    data = framed(bytes(FRAME_BYTES))[0] * 2000
+    store = memory()
+    store.put(key_of(raw), data)
+    tracemalloc.start()
+    assert "cannot be decompressed" in damaged(store, extent(raw, (len(data),)))
+    assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    tracemalloc.stop()
 
 
 def test_frames_that_are_not_those_of_the_index_are_damage() -> None:

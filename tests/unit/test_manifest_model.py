@@ -17,7 +17,7 @@ from manifests.entries import seal
 from manifests.jsonfile import decode
 from manifests.model import Configuration, EpochEntry, Manifest
 from manifests.schema import SCHEMA_FILE, schema_text
-from problems import Damaged
+from problems import Damaged, Failed
 from streamstore.model import (
     Epoch,
     KeyRange,
@@ -43,6 +43,15 @@ def test_what_goes_out_comes_back() -> None:
         data = made.manifest.encode()
         assert read(data) == made.manifest
         assert read(data).encode() == data
+
+
+def test_what_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = two_generations()[0].manifest
+    monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()))
+    manifest.encode()
+    monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()) - 1)
+    with pytest.raises(Failed, match="too many segments and epochs: its manifest would have"):
+        manifest.encode()
 
 
 def test_the_fields_of_the_format_in_their_order() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from manifests.range_row import RangeRow, segment_digest
 from manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
+from objectstore.layouts.frames import MOST_STORED_BYTES
 from problems import Damaged
 from streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
@@ -48,7 +49,7 @@ def test_many_rows_go_in_batches_both_ways() -> None:
     file = pq.ParquetFile(io.BytesIO(data))
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
     assert sum(1 for _ in decode_ranges(NAME, data, WHERE)) == 25_000
-    assert len(data) < 25_000 * 30
+    assert len(data) < 25_000 * 100
 
 
 def test_anybody_can_read_the_file() -> None:
@@ -73,7 +74,7 @@ def test_a_segments_digest_is_that_of_its_ranges_digests() -> None:
 def file_of(schema: pa.Schema = SCHEMA, **changes: Any) -> bytes:
     row = {"segment": "scope/stream/0.#epoch.0", "start": 0, "end": 64, "events": 2, "digest": DIGEST} | changes
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([row], schema=schema), sink)
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), sink, compression="none")
     return sink.getvalue()
 
 
@@ -132,6 +133,42 @@ def test_other_columns_are_not_an_index() -> None:
         assert "its columns are others" in refusal(file_of(schema))
 
 
+def many_rows(count: int, **options: Any) -> bytes:
+    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST]
+    table = pa.table([[value] * count for value in row], schema=SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "none"}])
+def test_a_small_file_cannot_promise_millions_of_rows(options: dict[str, Any]) -> None:
+    data = many_rows(2_000_000, **options)
+    assert len(data) < 100_000
+    before = pa.total_allocated_bytes()
+    assert "cannot have 2000000 rows" in refusal(data)
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_a_compressed_file_is_refused() -> None:
+    assert "is compressed" in refusal(many_rows(10, compression="zstd", use_dictionary=False))
+
+
+def test_a_small_file_cannot_promise_millions_of_frames() -> None:
+    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST, [7] * 2_000_000]
+    sink = io.BytesIO()
+    pq.write_table(pa.table([[value] for value in row], schema=SCHEMA.append(FRAMES)), sink, compression="none")
+    assert len(sink.getvalue()) < 100_000
+    assert "cannot have 2000000 frames" in refusal(sink.getvalue())
+
+
+def test_there_are_no_more_rows_than_events() -> None:
+    data = encode_ranges(NAME, rows_of(3))
+    assert len(list(decode_ranges(NAME, data, WHERE, most_rows=3))) == 3
+    with pytest.raises(Damaged, match="cannot have 3 rows"):
+        list(decode_ranges(NAME, data, WHERE, most_rows=2))
+
+
 def test_a_file_cut_short_or_changed_is_damage() -> None:
     data = encode_ranges(NAME, rows_of(3))
     for size in range(0, len(data), 7):
@@ -151,7 +188,7 @@ def compressed_rows() -> list[RangeRow]:
     return [
         RangeRow(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
         RangeRow(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
-        RangeRow(RIGHT, 0, mib, 2, DIGEST, (2**31 - 1,)),
+        RangeRow(RIGHT, 0, mib, 2, DIGEST, (MOST_STORED_BYTES,)),
     ]
 
 
@@ -160,7 +197,7 @@ def test_the_sizes_of_frames_come_back() -> None:
     assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
     table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows)))
     assert table.column_names == ["segment", "start", "end", "events", "digest", "frames"]
-    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [2**31 - 1]]
+    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [MOST_STORED_BYTES]]
     assert rows[0].extent == (LEFT.epoch, LEFT.number, 0, 2 * 1024 * 1024 + 8, (500, 700, 21))
 
 

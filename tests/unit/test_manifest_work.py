@@ -229,8 +229,8 @@ class Vanishing:
         self._store.delete([one.key for one in found])
         return iter(found)
 
-    def get(self, key: str) -> bytes:
-        return self._store.get(key)
+    def get(self, key: str, at_most: int) -> bytes:
+        return self._store.get(key, at_most)
 
 
 def test_rows_that_another_run_tidies_away_are_no_error(store: ObjectStore) -> None:

@@ -13,7 +13,7 @@ from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject, Object
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.retrying import RetryingStore
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 
 class Failing(ObjectStore):
@@ -47,9 +47,9 @@ class Failing(ObjectStore):
         self.inner.put(key, data)
         self._leave()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         self._enter()
-        data = self.inner.get(key)
+        data = self.inner.get(key, at_most)
         self._leave()
         return data
 
