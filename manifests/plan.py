@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntry, SegmentName, now_utc, one_line
 from manifests.jsonfile import decode
 from manifests.model import GenerationModel, Manifest
+from objectstore.deciding import decide
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import ended_key, plan_key, work_folder
 from objectstore.store import ObjectStore
@@ -116,15 +117,11 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -
     Raises:
         Damaged: the plan that is there cannot be read.
     """
-    while True:
-        try:
-            store.put(prefix + plan_key(plan.generation, plan.first, attempt), plan.encode())
-        except AlreadyExists:
-            found = find_plan(store, prefix, plan.generation, plan.first, attempt=attempt)
-            if found is not None:
-                return found, False
-        else:
-            return plan, True
+    key = prefix + plan_key(plan.generation, plan.first, attempt)
+    data, created = decide(store, key, plan.encode())
+    return (
+        (plan, True) if created else (_decode(data, prefix, plan.generation, plan.first, f"{store.uri}/{key}"), False)
+    )
 
 
 def find_plan(
@@ -140,9 +137,12 @@ def find_plan(
         data = store.get(key)
     except NoSuchObject:
         return None
-    where = f"{store.uri}/{key}"
+    return _decode(data, prefix, generation, first or generation, f"{store.uri}/{key}")
+
+
+def _decode(data: bytes, prefix: str, generation: int, first: int, where: str) -> Plan:
     plan = decode(Plan, data, where)
-    if (f"{plan.name}/", plan.generation, plan.first) != (prefix, generation, first or generation):
+    if (f"{plan.name}/", plan.generation, plan.first) != (prefix, generation, first):
         raise Damaged(f"the plan is of another archive ({plan.name}, generation {plan.generation})", where=where)
     return plan
 

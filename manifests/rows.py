@@ -10,7 +10,8 @@ from pydantic import model_validator
 from manifests.entries import Count, Digest, File, Model, Offset
 from manifests.jsonfile import decode
 from objectstore.bulk import get_all
-from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.deciding import decide
+from objectstore.errors import NoSuchObject
 from objectstore.keys import parse_row, row_key, work_folder
 from objectstore.store import SMALL, ObjectStore
 from problems import Damaged
@@ -110,15 +111,8 @@ def leave_row(
         Damaged: the other row cannot be read.
     """
     key = prefix + row_key(generation, segment.epoch, segment.number, row.start, first, attempt)
-    while True:
-        try:
-            store.put(key, row.encode())
-        except AlreadyExists:
-            try:
-                return _decode(store.get(key), row.start, f"{store.uri}/{key}")
-            except NoSuchObject:
-                continue  # the other run has published the generation and tidied up
-        return row
+    data, created = decide(store, key, row.encode())
+    return row if created else _decode(data, row.start, f"{store.uri}/{key}")
 
 
 def find_rows(

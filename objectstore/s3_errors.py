@@ -147,7 +147,7 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         return found
     if isinstance(error, AlreadyExistsError) and report.status != 409:  # obstore takes any 409 for a taken key
         return AlreadyExists("the object exists", where=key)
-    if isinstance(error, FileNotFoundError) or report.status == 404:
+    if isinstance(error, FileNotFoundError) or report.status == 404 or report.code == "NoSuchKey":
         return NoSuchObject("no such object", where=key)
     if isinstance(error, UnauthenticatedError | PermissionDeniedError):
         given = _PROVIDER.search(sentence)

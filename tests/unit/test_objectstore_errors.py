@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import pytest
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
 
 from objectstore.access import S3Access, StaticKeys
 from objectstore.errors import (
@@ -199,3 +202,25 @@ def test_part_of_a_bulk_deletion_fails(says: Says) -> None:
         says(answer("200 OK", failed.format("AccessDenied"))).delete(["a/b"])
     with pytest.raises(ServerBusy, match="InternalError"):
         says(answer("200 OK", failed.format("InternalError"))).delete(["a/b"])
+
+
+def test_a_key_that_was_gone_hides_no_key_that_was_refused() -> None:
+    class Bucket(MemoryStore):
+        """Answers for each key, as S3 does; obstore passes on the first error only."""
+
+        asked: ClassVar[list[str]] = []
+
+        def delete(self, paths: str | Sequence[str]) -> None:
+            for path in paths:
+                self.asked.append(path)
+                code = {"a/gone": "NoSuchKey", "a/locked": "AccessDenied"}.get(path)
+                if code is not None:
+                    raise GenericError(f"Generic S3 error: DeleteObjects request failed for key {path}: (code: {code})")
+
+    store = ObstoreStore(Bucket(), bucket="memory://bucket")
+    store.delete(["a/gone"])
+    with pytest.raises(AccessDenied, match="no permission to delete"):
+        store.delete(["a/gone", "a/b", "a/locked"])
+    Bucket.asked.clear()
+    store.delete([*(f"a/{number}" for number in range(1500)), "a/gone", *(f"b/{number}" for number in range(1500))])
+    assert Bucket.asked[-1] == "b/1499"

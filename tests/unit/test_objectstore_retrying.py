@@ -142,6 +142,26 @@ def test_a_lost_answer_to_a_put_is_a_success(failing: Failing) -> None:
         store.put("a", b"payload")  # without a lost answer, a taken key is a taken key
 
 
+@pytest.mark.usefixtures("failing")
+def test_an_object_that_is_deleted_behind_a_lost_answer_was_taken() -> None:
+    class Deleting(Failing):
+        def get(self, key: str, at_most: int = SMALL) -> bytes:
+            self.inner.delete([key])
+            return super().get(key, at_most)
+
+    store = Deleting()
+    store.after = [away()]
+    with pytest.raises(AlreadyExists):
+        RetryingStore(store).put("a", b"payload")
+
+
+def test_a_larger_object_behind_a_lost_answer_is_not_read(failing: Failing) -> None:
+    failing.inner.put("b", b"somebody else's larger object")
+    failing.before = [away()]
+    with pytest.raises(AlreadyExists):
+        RetryingStore(failing).put("b", b"payload")
+
+
 def test_it_gives_up_with_what_happened_last(failing: Failing) -> None:
     failing.before = [busy()] * 10_000
     began = time.monotonic()
