@@ -42,7 +42,7 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
         source: the store's address as it was given.
 
     Raises:
-        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one that was archived or planned, or not
+        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one archived or planned, or not
             a user's.
     """
     while True:
