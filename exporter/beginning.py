@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from manifests.archive import Archive, History
-from manifests.marks import Deleted, Dropped
-from objectstore.errors import AlreadyExists
-from objectstore.keys import deleted_key, dropped_key
+from manifests.listing import Listing
+from manifests.marks import Decision
 from problems import Conflict
 
 __all__ = ["begin_where", "check_beginning"]
@@ -30,12 +27,9 @@ def check_beginning(target: Archive, history: History) -> None:
 
 def begin_where(target: Archive, history: History) -> None:
     """Let a new archive begin with the old one's first generation: say that those before have expired."""
-    first = history.generations[0].manifest
     before = history.first - 1
-    if not before or target.listing().newest:
-        return
-    dropped = Dropped(scope=first.scope, stream=first.stream, generation=before, first=1, stretches=())
-    deleted = Deleted(scope=first.scope, stream=first.stream, generation=before, objects=0)
-    for key, mark in ((deleted_key(before), deleted), (dropped_key(before), dropped)):
-        with suppress(AlreadyExists):
-            target.store.put(target.prefix + key, mark.encode())
+
+    def change(listing: Listing) -> Decision | None:
+        return listing.decision.expire(before).sweep(before) if before and not listing.newest else None
+
+    target.decide(change)

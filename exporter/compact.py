@@ -51,6 +51,7 @@ def compact_generations(
     *,
     window: int,
     storage_class: str,
+    grace: float,
     tool: str,
 ) -> Compacted:
     """Merge generations into one. What was replaced stays for now; see `manifests.replaced`.
@@ -63,6 +64,7 @@ def compact_generations(
         progress: told how it goes on.
         window: bytes that a task may hold of what is on its way.
         storage_class: of joined chunks.
+        grace: seconds for which what is replaced stays.
         tool: name and version to note in the manifest.
 
     Raises:
@@ -70,7 +72,17 @@ def compact_generations(
         Conflict: some of the generations expired, or were merged with others, meanwhile.
     """
     try:
-        return _compact(archive, root, span, runner_of, progress, window=window, storage_class=storage_class, tool=tool)
+        return _compact(
+            archive,
+            root,
+            span,
+            runner_of,
+            progress,
+            window=window,
+            storage_class=storage_class,
+            grace=grace,
+            tool=tool,
+        )
     except (Damaged, NoSuchArchive):
         listing = archive.listing()
         holder = listing.holder(span[0])
@@ -93,6 +105,7 @@ def _compact(
     *,
     window: int,
     storage_class: str,
+    grace: float,
     tool: str,
 ) -> Compacted:
     generation, first = span
@@ -122,7 +135,7 @@ def _compact(
         moved += piece.end - piece.start
         progress.advance(piece.events, piece.end - piece.start)
     rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
-    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows) is not None
+    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows, grace=grace) is not None
     if published or span in archive.listing().names:
         tidy_up(archive, generation, progress, first)
     # else it is merged with more by now, and the plan says which chunks are in nobody's use

@@ -176,7 +176,6 @@ def _rest(generation: Generation, last: Manifest) -> TablePlan:
         update={
             "from_": cut,
             "replaces": left if len(left) > 1 else (),
-            "merged": None,
             "segments": tuple(entries),
             "gaps": tuple(_gaps_behind(merged.gaps, starts)),
             "events": 0,

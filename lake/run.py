@@ -13,11 +13,12 @@ from lake.origin import Origin
 from lake.plan import TablePlan, find_plan, finished, fix_plan
 from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
-from manifests.marks import Dropped
+from manifests.listing import Listing
+from manifests.marks import Decision
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
-from objectstore.errors import AccessDenied, AlreadyExists
-from objectstore.keys import dropped_key, table_files, table_plan_key
+from objectstore.errors import AccessDenied
+from objectstore.keys import table_files, table_plan_key
 from objectstore.uri import RootAddress
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
@@ -171,10 +172,10 @@ def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool
 
 def _begin(table: Archive, plan: TablePlan) -> None:
     """Say that the table begins where it does, if that is not the archive's own beginning."""
-    number = plan.first - 1
-    if plan.after or not number:
-        return
-    stream = table.stream
-    mark = Dropped(scope=stream.scope, stream=stream.stream, generation=number, first=1, stretches=())
-    with suppress(AlreadyExists):
-        table.store.put(table.prefix + dropped_key(number), mark.encode())
+    before = plan.first - 1
+
+    def change(listing: Listing) -> Decision | None:
+        return None if listing.newest else listing.decision.expire(before).sweep(before)
+
+    if before and not plan.after:
+        table.decide(change)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
@@ -11,11 +12,12 @@ from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
 from manifests.listing import Listing, Name, read_listing
-from manifests.model import GenerationModel, IndexEntry, Manifest, now_utc
+from manifests.marks import Decision
+from manifests.model import GenerationModel, IndexEntry, Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
-from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import archive_prefix, manifest_key, ranges_key, table_folder
+from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
+from objectstore.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
 from objectstore.layouts import table_layout
 from objectstore.store import ObjectStore
 from problems import Conflict, Damaged, Failed
@@ -24,6 +26,9 @@ from streamstore.model import SegmentId, StreamName
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
 
 T = TypeVar("T")
+
+DECIDE_TRIES = 100
+"""So many others may decide first, one after the other, before a run says that something is wrong."""
 
 
 class NoSuchArchive(Failed):
@@ -119,8 +124,47 @@ class Archive:
                 return read(listing)
             except (NoSuchArchive, Damaged):
                 before, listing = listing, self.listing()
-                if (listing.dropped, listing.names) == (before.dropped, before.names):
+                if (listing.decision.number, listing.names) == (before.decision.number, before.names):
                     raise
+
+    def decide(self, change: Callable[[Listing], Decision | None]) -> tuple[Listing, bool]:
+        """Take the next decision about the archive: by what is in force now, or not at all.
+
+        If another run decides first, everything is looked at again.
+
+        Args:
+            change: makes the next decision from what is in force (`Listing.decision` and its methods); None if there is
+                nothing to decide, so also if just that holds already. It may be called several times.
+
+        Returns:
+            What is in force, with that decision or without one; and whether this run took it.
+
+        Raises:
+            Conflict: others were first again and again.
+        """
+        taken = False
+        for _ in range(DECIDE_TRIES):
+            listing, wanted = self.stable(lambda now: (now, change(now)))
+            if wanted is None:
+                return listing, taken
+            number = listing.decision.number + 1
+            try:
+                self.store.put(self.prefix + decision_key(number), wanted.numbered(number).encode())
+            except AlreadyExists:
+                continue
+            listing = self.listing()
+            # A put that took long may have found its number free only since that decision is long superseded and gone.
+            # Then it counts for nothing, and `change` is asked again.
+            taken = True
+            if listing.decision.number == number:
+                self._remove_older(listing)
+                return listing, taken
+        what = "a decision about the archive could not be taken: others are first, time after time"
+        raise Conflict(what, where=self.uri, todo="Run the same command again.")
+
+    def _remove_older(self, listing: Listing) -> None:
+        with suppress(AccessDenied):  # they harm nobody
+            self.store.delete([self.prefix + decision_key(number) for number in listing.older])
 
     def read_manifest(self, generation: int, first: int | None = None) -> Manifest:
         """The manifest that a listing has in force by this name (see `Listing.names`).
@@ -243,13 +287,17 @@ class Archive:
             raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
         return tuple(name for name in listing.names if name[0] <= upto)
 
-    def commit(self, manifest: Manifest, rows: Sequence[RangeRow]) -> Generation | None:
-        """Publish a generation: ranges first, then the manifest, create-only.
+    def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
+        """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
+
+        However late that is, nothing comes back into force: a manifest counts only where no decision has put its
+        generation out of force.
 
         Args:
             manifest: of the generation after the newest, of one that another run may have published meanwhile, or of
                 one that is merged of some in force.
             rows: its ranges, in order of (segment, start).
+            grace: seconds for which what a merged one replaces stays.
 
         Returns:
             The generation, as it was published now; None if another run of the same plan has published it already, or
@@ -285,17 +333,22 @@ class Archive:
                 raise
             return None
         manifest = manifest.model_copy(update={"index": _index_entry(index)})
-        if manifest.replaces:
-            # the last look before it counts: what is not in force is not to be hidden
-            if self._is_there(self.listing(), manifest, where):
-                return None
-            manifest = manifest.model_copy(update={"merged": now_utc()})
         data, created = self._create_or_compare(manifest_key(*_name(manifest)), manifest.encode(), is_same_manifest)
+        if manifest.replaces:
+            created = self._decide_merge(manifest, where, grace)
         if not created:
             return None
         if manifest.generation <= self.listing().dropped:
-            raise _expired(where)  # this run was so late that what it published is void
+            raise _expired(where)  # this run was so late that what it published is out of force
         return self._generation(manifest, by_segment(rows), data)
+
+    def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
+        def change(listing: Listing) -> Decision | None:
+            if _name(manifest) in listing.names or self._is_there(listing, manifest, where):
+                return None
+            return listing.decision.merge(manifest.generation, manifest.first, grace)
+
+        return self.decide(change)[1]
 
     def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
         """Whether a generation is in force already within a merged one; if not, whether it may be published.

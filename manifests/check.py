@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from manifests.archive import Generation, History
-from manifests.marks import Dropped
 from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
@@ -106,7 +105,7 @@ def plan_check(
     share: float,
     seed: int,
     unfinished: Plan | None,
-    dropped: Sequence[Dropped] = (),
+    below: Mapping[SegmentId, tuple[int, int]] | None = None,
     joins: Iterable[RangeRow] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
     """Cut the check of an archive into tasks.
@@ -118,7 +117,8 @@ def plan_check(
         share: of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses which.
         unfinished: the plan of a generation that is not published yet: its objects are nobody's damage.
-        dropped: marks of generations that have expired, whose objects are still being deleted: nor are these.
+        below: what lies below the archive's head, as `manifests.deleting.below_head` says. What is still there has
+            expired, or was left by a task that was late, and rotations delete it: nor is this.
         joins: chunks that were joined, or are being joined to larger ones: nor are these.
     """
     known: dict[SegmentId, list[RangeRow]] = {}
@@ -137,9 +137,9 @@ def plan_check(
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
-    for mark in dropped:
-        for gone in mark.stretches:
-            held.setdefault((gone.layout, segment_key(gone.segment)), []).append((gone.start, gone.end))
+    for segment, stretch in (below or {}).items():
+        for layout in ("events", "chunks"):
+            held.setdefault((layout, segment), []).append(stretch)
     strays = [
         StraysTask(
             root,

@@ -1,29 +1,41 @@
-"""Deleting what a dropped mark speaks of: the one place where archived data goes.
+"""Deleting what has expired: the one place where archived data goes.
 
-The mark was made first and hides all of it from every reader at once, so what is done here may stop anywhere and be
-taken up again, by whoever comes first, or by several at once.
+A decision has taken it out of force for every reader at once. What goes are all objects that begin below the archive's
+head, which is where its first generation in force begins, as its manifest says. The head only ever rises, so this may
+stop anywhere, be done twice, or be done an hour late. It also removes what a task left there that was late itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from manifests.listing import Listing, read_listing
-from manifests.marks import Deleted, Dropped, DroppedStretch, find_dropped
-from manifests.model import segment_key
+from manifests.archive import Archive
+from manifests.history import Generation, History
+from manifests.listing import Listing
+from manifests.model import Manifest
 from objectstore.bulk import delete_all
-from objectstore.errors import AlreadyExists
-from objectstore.keys import deleted_key, dropped_key, parse_manifest, parse_merged, parse_ranges
+from objectstore.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from objectstore.layouts import open_layout
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Usage
-from streamstore.model import StreamName
+from problems import Damaged
+from streamstore.cuts import segments_between
+from streamstore.model import SegmentId, StreamCut, StreamName
 
-__all__ = ["DeletedData", "delete_dropped", "resume_deletions", "unfinished_marks"]
+if TYPE_CHECKING:
+    from objectstore.locks import Lock, ObjectLocks  # which import botocore
+
+__all__ = ["DeletedData", "below_head", "delete_expired"]
+
+LAYOUTS = (("events", EVENTS), ("chunks", CHUNKS))
+
+AT_ONCE = 1000
+"""Objects whose locks are looked at before the first of them is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,105 +43,108 @@ class DeletedData:
     """What a deletion did.
 
     Attributes:
-        objects: data objects that it deleted. requests: LIST and bulk DELETE requests that it made, and a PUT.
+        objects: data objects that it deleted. requests: LIST and bulk DELETE requests that it made.
+        lock: of an object that S3 does not let go yet; it and what comes after it are still there.
     """
 
     objects: int = 0
     requests: int = 0
+    lock: Lock | None = None
 
     def __add__(self, other: DeletedData) -> DeletedData:
-        return DeletedData(self.objects + other.objects, self.requests + other.requests)
+        return DeletedData(self.objects + other.objects, self.requests + other.requests, self.lock or other.lock)
 
 
-def unfinished_marks(store: ObjectStore, stream: StreamName, listing: Listing) -> list[Dropped]:
-    """The dropped marks whose data may still be there, oldest first.
-
-    Raises:
-        Damaged: one cannot be read.
-    """
-    found = (find_dropped(store, stream, number) for number in listing.unfinished)
-    return [mark for mark in found if mark is not None]
-
-
-def delete_dropped(root: RootAddress, prefix: str, mark: Dropped) -> DeletedData:
-    """Delete manifests, indexes and marks of dropped generations, then their data, then older dropped marks.
-
-    May be called again after a kill at any moment, and twice at once: it deletes what is still there. Memory does not
-    grow with the number of objects. The newest dropped mark stays: it says that the archive's head has moved.
+def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
+    """What of which segment lies before a generation, from the stream's very beginning on: start and end (bytes).
 
     Args:
-        root: the archive's root.
-        prefix: the archive below it, ``SCOPE/STREAM/``.
-        mark: as it lies in the archive.
-
-    Raises:
-        Usage: the archive has no such mark, so nothing may be deleted.
-        Problem: the store cannot be reached, or deleting is not allowed there.
+        first: the first generation in force.
     """
-    store = MeteredStore(root.open())
-    listing = read_listing(store, prefix)
-    if mark.generation not in listing.dropped_marks:
-        if mark.generation < listing.dropped:
-            return DeletedData()  # done, and its mark is gone
-        raise Usage(
-            "these generations were not dropped", where=f"{store.uri}/{prefix}, {mark.first} to {mark.generation}"
-        )
-    _delete_records(store, prefix, listing, mark)
-    objects = delete_all(store, _data_keys(store, prefix, mark.stretches))
-    done = Deleted(scope=mark.scope, stream=mark.stream, generation=mark.generation, objects=objects, tool=mark.tool)
-    with suppress(AlreadyExists):  # another run was done first
-        store.put(prefix + deleted_key(mark.generation), done.encode())
-    _remove_older_marks(store, prefix, read_listing(store, prefix))
-    return DeletedData(objects, store.meter.requests)
+    described = History([Generation(first, {})]).description
+    beginning = StreamCut(described.name, dict.fromkeys(described.epochs[0].segments, 0))
+    between = segments_between(described, beginning, described.head)
+    ends = {segment: MAX_INT63 if end is None else end for segment, (_, end) in between.items()}
+    return {segment: (0, end) for segment, end in ends.items() if end}
 
 
-def resume_deletions(root: RootAddress, stream: StreamName) -> tuple[bool, DeletedData]:
-    """Finish what earlier runs began and did not end.
+def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
+    """Delete what lies below the archive's head: manifests, indexes and marks, data, unfinished work.
+
+    Stops at an object that S3 locks. Without anything to delete it costs a listing of the manifests, and one for each
+    segment whose beginning has expired. Memory does not grow with the number of objects.
 
     Args:
         root: the archive's root.
         stream: which archive.
 
-    Returns:
-        Whether there was anything, and what was done. Without anything it costs one listing of the manifests.
-
     Raises:
-        Damaged: a mark cannot be read. Problem: as for `delete_dropped`.
+        Damaged: a manifest is missing, so that nobody knows where the archive begins.
+        Problem: the store cannot be reached, or deleting is not allowed there.
     """
-    store, prefix = root.open(), f"{stream}/"
-    listing = read_listing(store, prefix)
-    done = DeletedData()
-    marks = unfinished_marks(store, stream, listing)
-    for mark in marks:
-        done += delete_dropped(root, prefix, mark)
-    if not marks:
-        _remove_older_marks(store, prefix, listing)
-    return bool(marks), done
+    store = MeteredStore(root.open())
+    archive = Archive(store, stream)
+    listing, first = archive.stable(lambda now: (now, _first(archive, now)))
+    if first is None:
+        return DeletedData()
+    locks = _Locks(root)
+    objects = _delete_below(archive, listing, first, locks)
+    if locks.found is None and listing.unfinished:
+        upto = listing.dropped
+        archive.decide(lambda now: now.decision.sweep(upto) if now.decision.swept < upto else None)
+    return DeletedData(objects, store.meter.requests, locks.found)
 
 
-def _delete_records(store: ObjectStore, prefix: str, listing: Listing, mark: Dropped) -> None:
-    """Manifests first, then indexes, then marks and holds."""
-    mine = (number for number in sorted(listing.remains) if number <= mark.generation)
-    keys = [key for number in mine for key in listing.remains[number]]
-    merged = {key: one.kind for key in keys if (one := parse_merged(key)) is not None}
-    manifests = [key for key in keys if parse_manifest(key) is not None or merged.get(key) == "manifest"]
-    indexes = [key for key in keys if parse_ranges(key) is not None or merged.get(key) == "ranges"]
-    rest = sorted({*keys}.difference(manifests, indexes))
-    for some in (manifests, indexes, rest):
-        delete_all(store, [prefix + key for key in some])
+def _first(archive: Archive, listing: Listing) -> Manifest | None:
+    """The first generation in force; None if there is no archive."""
+    if listing.missing is not None:
+        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+    return archive.read_manifest(*listing.names[0]) if listing.names else None
 
 
-def _data_keys(store: ObjectStore, prefix: str, stretches: tuple[DroppedStretch, ...]) -> Iterator[str]:
-    for stretch in stretches:
-        segment = segment_key(stretch.segment)
-        place = (store, prefix, segment.epoch, segment.number)
-        for entry in open_layout(stretch.layout).between(*place, stretch.start, stretch.end):
-            yield entry.key
+def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _Locks) -> int:
+    store, prefix = archive.store, archive.prefix
+    kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": []}
+    for key in listing.remains:
+        if (record := parse_record(key)) is not None:
+            kinds[record.kind].append(prefix + key)
+    for keys in kinds.values():
+        delete_all(store, locks.until_locked(keys))
+    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))
+    for folder in store.folders(prefix + WORK):
+        name = parse_work(folder)
+        if name is not None and name[1] <= listing.dropped:
+            work = store.list(prefix + work_folder(*name))
+            delete_all(store, locks.until_locked(entry.key for entry in work))
+    return objects
 
 
-def _remove_older_marks(store: ObjectStore, prefix: str, listing: Listing) -> None:
-    """Marks of deletions that are through, but for the newest; a dropped mark goes before its deleted mark."""
-    through = [number for number in listing.deleted_marks if number < listing.dropped]
-    if through:
-        store.delete([prefix + dropped_key(number) for number in through])
-        store.delete([prefix + deleted_key(number) for number in through])
+def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
+    for name, folder in LAYOUTS:
+        layout = open_layout(name)
+        segments = (parse_segment(segment) for segment in store.folders(prefix + folder))
+        for place in segments:
+            if place is not None and (stretch := below.get(SegmentId(*place))) is not None:
+                yield from (entry.key for entry in layout.between(store, prefix, *place, *stretch))
+
+
+class _Locks:
+    """Lets keys pass until S3 locks one: a lock may have been put on an object after it was decided that it expires."""
+
+    def __init__(self, root: RootAddress) -> None:
+        self._root = root
+        self.found: Lock | None = None
+
+    def until_locked(self, keys: Iterable[str]) -> Iterator[str]:
+        left = iter(keys)
+        while self.found is None and (batch := list(islice(left, AT_ONCE))):
+            self.found = None if self._locks is None else self._locks.first_lock(batch)
+            if self.found is None:
+                yield from batch
+
+    @cached_property
+    def _locks(self) -> ObjectLocks | None:
+        """The bucket's locks; asked for once there is something to delete."""
+        from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+
+        return open_locks(self._root)

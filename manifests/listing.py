@@ -1,4 +1,7 @@
-"""Which manifests of an archive are in force: the one place that says so, from a listing of ``_manifest/``."""
+"""Which generations of an archive are in force: the one place that says so.
+
+The newest decision says what has expired and what is merged; the listing of ``_manifest/`` says what is there.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from objectstore.keys import (
-    MANIFESTS,
-    MergedKey,
-    parse_checked,
-    parse_deleted,
-    parse_dropped,
-    parse_hold,
-    parse_manifest,
-    parse_merged,
-    parse_ranges,
-)
+from manifests.jsonfile import decode
+from manifests.marks import Decision
+from objectstore.errors import NoSuchObject
+from objectstore.keys import MANIFESTS, decision_key, parse_decision, parse_record
 from objectstore.store import ObjectStore
+from problems import Damaged
 
 __all__ = ["Listing", "Name", "read_listing"]
 
@@ -27,33 +24,37 @@ Name = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the names below ``_manifest/`` say. Grows with the number of generations, not with what they hold.
+    """What is in force. Grows with the number of generations, not with what they hold.
 
-    A merged generation hides every manifest, plain or merged, of what it stands for. It is in force only if all of that
-    is above the archive's head: a dropped mark within it makes it void, as if it were not there.
+    In force are the merged generations that the decision names, and every plain one above the head that none of these
+    stands for. No other manifest counts, whenever it was written.
 
     Attributes:
+        decision: the newest; number 0 if none was ever taken.
         generations: those in force, ascending.
-        dropped: the newest generation that is no part of the archive any more; 0 if the archive has its beginning.
         checked: generations in force with a mark of a check. holds: generation in force → names of its holds, sorted;
             a hold on one that was merged since is one on the merged generation.
-        dropped_marks: the numbers of all dropped marks. deleted_marks: those whose data are gone.
-        remains: generation → keys (below the archive) of its manifest, index, marks and holds, though it is dropped.
+        remains: keys (below the archive) of manifests, indexes and marks of what has expired.
         firsts: merged generation in force → the first original one that it stands for.
-        replaced: manifests that a merged generation hides and that are still there.
-        void: manifests of merged generations that are not in force and hidden by none.
+        replaced: names that a merged generation has put out of force and of which something is still there.
+        undecided: merged generations whose manifest is there and that nobody has decided.
+        older: numbers of decisions that do not count any more.
     """
 
-    generations: tuple[int, ...]
-    dropped: int
-    checked: frozenset[int]
-    holds: Mapping[int, tuple[str, ...]]
-    dropped_marks: tuple[int, ...]
-    deleted_marks: tuple[int, ...]
-    remains: Mapping[int, tuple[str, ...]]
+    decision: Decision
+    generations: tuple[int, ...] = ()
+    checked: frozenset[int] = frozenset()
+    holds: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    remains: tuple[str, ...] = ()
     firsts: Mapping[int, int] = field(default_factory=dict)
     replaced: tuple[Name, ...] = ()
-    void: tuple[Name, ...] = ()
+    undecided: tuple[Name, ...] = ()
+    older: tuple[int, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """The newest generation that has expired; 0 if the archive has its beginning."""
+        return self.decision.dropped
 
     @property
     def newest(self) -> int:
@@ -74,22 +75,23 @@ class Listing:
     def missing(self) -> int | None:
         """The first generation that should be in force, but has no manifest; None if all is well.
 
-        The newest generation never expires: a dropped mark with nothing after it says that manifests were lost.
+        The newest generation never expires: if nothing is left above the head, manifests were lost.
         """
+        spans = ((one.first, one.generation) for one in self.decision.merged)
+        lost = min((first for first, last in spans if last not in self.firsts), default=None)
         if not self.generations and not self.dropped:
-            return None
+            return lost
         at = self.dropped + 1
         for number, first in self.names:
             if first != at:
                 return at
             at = number + 1
-        return None if self.generations else at
+        return lost if self.generations else at
 
     @property
-    def unfinished(self) -> tuple[int, ...]:
-        """Dropped marks whose data may still be there, oldest first."""
-        done = set(self.deleted_marks)
-        return tuple(number for number in self.dropped_marks if number not in done)
+    def unfinished(self) -> bool:
+        """Whether data of expired generations may still be there."""
+        return self.decision.swept < self.dropped
 
     def first_of(self, number: int) -> int:
         """The first original generation that one in force stands for."""
@@ -111,101 +113,99 @@ class Listing:
             at = number + 1
         return tuple(number for number, _ in found) if at == generation + 1 else ()
 
+    def is_over(self, name: Name) -> bool:
+        """Whether a manifest of this name is out of force for good, whatever will be decided.
+
+        For the head only ever rises, and what is merged only ever merges with more.
+        """
+        return _is_over(name, self.decision)
+
+
+def _is_over(name: Name, decision: Decision) -> bool:
+    generation, first = name
+    if first <= decision.dropped:
+        return True
+    meets = [one for one in decision.merged if one.first <= generation and first <= one.generation]
+    spans = [(one.first, one.generation) for one in meets]
+    return spans != [(first, generation)] and any(start < first or generation < end for start, end in spans)
+
 
 def read_listing(store: ObjectStore, prefix: str) -> Listing:
-    """List an archive's manifests and marks; one request for some hundred generations."""
-    manifests: list[int] = []
-    merged: list[Name] = []
-    checked: set[Name] = set()
-    dropped: list[int] = []
-    deleted: list[int] = []
-    held: list[tuple[int, str]] = []
-    records: dict[int, list[str]] = {}
-    for entry in store.list(prefix + MANIFESTS):
-        key = entry.key.removeprefix(prefix)
-        if (number := parse_dropped(key)) is not None:
-            dropped.append(number)
-        elif (number := parse_deleted(key)) is not None:
-            deleted.append(number)
-        elif (one := parse_merged(key)) is not None:
-            records.setdefault(one.generation, []).append(key)
-            _take(one, merged, checked)
-        elif (number := _generation_of(key)) is not None:
-            records.setdefault(number, []).append(key)
-            hold = parse_hold(key)
-            if hold is not None:
-                held.append((number, hold.name))
-            elif parse_manifest(key) is not None:
-                manifests.append(number)
-            elif parse_checked(key) is not None:
-                checked.add((number, number))
-    head = max(dropped, default=0)
-    spans, hidden, void = _resolve(merged, head)
-    ends = [generation for generation, _ in spans]
+    """What is in force in an archive: one LIST for some hundred generations, and one GET if anything was ever decided.
 
-    def covered(number: int) -> bool:
-        at = bisect_left(ends, number)
-        return at < len(spans) and spans[at][1] <= number
-
-    plain = [(number, number) for number in manifests if number > head]
-    names = sorted([*(name for name in plain if not covered(name[0])), *spans])
-    listing = Listing(
-        generations=tuple(number for number, _ in names),
-        dropped=head,
-        checked=frozenset(name[0] for name in names if name in checked),
-        holds={},
-        dropped_marks=tuple(sorted(dropped)),
-        deleted_marks=tuple(sorted(deleted)),
-        remains={number: tuple(keys) for number, keys in records.items() if number <= head},
-        firsts=dict(spans),
-        replaced=tuple(sorted([*(name for name in plain if covered(name[0])), *hidden])),
-        void=tuple(void),
-    )
-    return _with_holds(listing, held)
-
-
-def _take(key: MergedKey, merged: list[Name], checked: set[Name]) -> None:
-    name = (key.generation, key.first)
-    if key.kind == "manifest":
-        merged.append(name)
-    elif key.kind == "checked":
-        checked.add(name)
-
-
-def _resolve(merged: Iterable[Name], head: int) -> tuple[list[Name], list[Name], list[Name]]:
-    """Of the merged generations: those in force, those hidden by one of these, those that are void.
-
-    Two that overlap without one being within the other can only come of two runs at the same moment, one of which found
-    no longer in force what it had merged: the one that begins later is void.
+    Raises:
+        Damaged: the newest decision cannot be read.
     """
-    force: list[Name] = []
-    hidden: list[Name] = []
-    void: list[Name] = []
-    for generation, first in sorted(merged, key=lambda name: (name[1], -name[0])):
-        if generation <= head:
-            continue  # dropped as a whole
-        if first <= head or (force and first <= force[-1][0] < generation):
-            void.append((generation, first))
-        elif force and generation <= force[-1][0]:
-            hidden.append((generation, first))
-        else:
-            force.append((generation, first))
-    return force, hidden, void
+    keys = _keys(store, prefix)
+    while True:
+        numbers = [number for key in keys if (number := parse_decision(key)) is not None]
+        decision = _decision(store, prefix, max(numbers, default=0))
+        listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
+        if listing is not None and listing.missing is None:
+            return listing
+        # Pages of a listing are of different moments. What misses something is believed if the next one says the same.
+        before, keys = keys, _keys(store, prefix)
+        if keys == before:
+            if listing is None:
+                where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
+                raise Damaged("the decision is listed, and cannot be read", where=where)
+            return listing
 
 
-def _with_holds(listing: Listing, held: Iterable[tuple[int, str]]) -> Listing:
-    names: dict[int, set[str]] = {}
-    for original, name in held:
-        number = listing.holder(original)
+def _keys(store: ObjectStore, prefix: str) -> list[str]:
+    return [entry.key.removeprefix(prefix) for entry in store.list(prefix + MANIFESTS)]
+
+
+def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
+    """A decision; None if it is gone, as a newer one was taken."""
+    scope, stream = prefix.split("/")[:2]
+    if not number:
+        return Decision(scope=scope, stream=stream, number=0)
+    key = prefix + decision_key(number)
+    where = f"{store.uri}/{key}"
+    try:
+        decision = decode(Decision, store.get(key), where)
+    except NoSuchObject:
+        return None
+    if (decision.scope, decision.stream, decision.number) != (scope, stream, number):
+        what = f"the decision is of another archive ({decision.scope}/{decision.stream}, {decision.number})"
+        raise Damaged(what, where=where)
+    return decision
+
+
+def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Listing:
+    records: dict[Name, dict[str, str]] = {}
+    for key in keys:
+        record = parse_record(key)
+        if record is not None:
+            records.setdefault((record.generation, record.first), {})[record.kind] = key
+    spans = {(one.generation, one.first) for one in decision.merged}
+    names = sorted(
+        name
+        for name, kinds in records.items()
+        if "manifest" in kinds and not _is_over(name, decision) and (name in spans or name[0] == name[1])
+    )
+    listing = Listing(
+        decision,
+        generations=tuple(number for number, _ in names),
+        checked=frozenset(name[0] for name in names if "checked" in records[name]),
+        remains=tuple(
+            key for name, kinds in sorted(records.items()) if name[1] <= decision.dropped for key in kinds.values()
+        ),
+        firsts={number: first for number, first in names if first < number},
+        replaced=tuple(sorted(name for name in records if name[1] > decision.dropped and _is_over(name, decision))),
+        undecided=tuple(
+            sorted(
+                name
+                for name, kinds in records.items()
+                if "manifest" in kinds and name[0] != name[1] and name not in spans and not _is_over(name, decision)
+            )
+        ),
+        older=tuple(numbers[:-1]),
+    )
+    held: dict[int, set[str]] = {}
+    for hold in decision.holds:
+        number = listing.holder(hold.generation)
         if number is not None:
-            names.setdefault(number, set()).add(name)
-    return replace(listing, holds={number: tuple(sorted(some)) for number, some in names.items()})
-
-
-def _generation_of(key: str) -> int | None:
-    """Whose manifest, index, check or hold it is; None for any other key."""
-    hold = parse_hold(key)
-    if hold is not None:
-        return hold.generation
-    found = (parse(key) for parse in (parse_manifest, parse_ranges, parse_checked))
-    return next((number for number in found if number is not None), None)
+            held.setdefault(number, set()).add(hold.name)
+    return replace(listing, holds={number: tuple(sorted(some)) for number, some in held.items()})

@@ -1,29 +1,31 @@
-"""The marks beside the manifests: checked, held, dropped, deleted. Small files, created and never replaced."""
+"""Small files beside the manifests, created and never replaced: marks of a check, and decisions about an archive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, Self, TypeVar
+from itertools import pairwise
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from manifests.entries import Count, Digest, File, Layout, Model, Moment, Offset, SegmentName, now_utc, segment_key
+from manifests.entries import Count, Digest, File, Model, Moment, now_utc
 from manifests.jsonfile import decode
-from manifests.model import Manifest
 from objectstore.errors import NoSuchObject
-from objectstore.keys import checked_key, dropped_key, hold_key
+from objectstore.keys import checked_key
 from objectstore.store import ObjectStore
 from problems import Damaged
 from streamstore.model import StreamName
 
-__all__ = ["Checked", "Deleted", "Dropped", "DroppedStretch", "Hold", "find_checked", "find_dropped", "find_hold"]
+__all__ = ["Checked", "Decision", "Hold", "Merged", "find_checked"]
 
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
 
 
-class Mark(File):
-    """What all marks say: which archive and generation, and when the mark was made."""
+class Checked(File):
+    """All of the generation's data were read back and had their digests.
+
+    `ranges` is how many were read, `digest` the SHA-256 of the manifest's bytes.
+    """
 
     format: Literal[1] = 1
     scope: str
@@ -31,94 +33,102 @@ class Mark(File):
     generation: Number
     created: Moment = Field(default_factory=now_utc)
     tool: Text = ""
-
-
-class Checked(Mark):
-    """All of the generation's data were read back and had their digests.
-
-    `ranges` is how many were read, `digest` the SHA-256 of the manifest's bytes.
-    """
-
     ranges: Count
     digest: Digest
 
 
-class Hold(Mark):
-    """The generation is not to expire, nor is any after it."""
+class Hold(Model):
+    """The generation, an original one, is not to expire, nor is any after it."""
 
-    name: str
+    generation: Number
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
     who: Text = ""
     why: Text = ""
+    created: Moment = Field(default_factory=now_utc)
 
 
-class DroppedStretch(Model):
-    """Segment bytes whose objects go: each that begins in ``[start, end)``."""
+class Merged(Model):
+    """The generations from `first` to `generation` are one, since `at`.
 
-    layout: Layout
-    segment: SegmentName
-    start: Offset
-    end: Offset
+    What they replaced stays for `grace` seconds, for those who are reading it.
+    """
 
-
-class Dropped(Mark):
-    """The generations from `first` to `generation` are no part of the archive any more; what to delete for that."""
-
+    generation: Number
     first: Number
-    stretches: tuple[DroppedStretch, ...]
+    at: Moment = Field(default_factory=now_utc)
+    grace: Annotated[float, Field(ge=0, le=1e9)] = 0.0
 
-    @classmethod
-    def of(cls, manifests: Iterable[Manifest], *, tool: str) -> Self:
-        """The mark that drops these generations, which follow each other.
 
-        Its size is bounded by the number of segments and of changes of the layout.
-        """
-        held = list(manifests)
-        stretches: list[tuple[Layout, str, int, int]] = []
-        newest: dict[str, int] = {}  # segment → its last stretch
-        for manifest in held:
-            for entry in manifest.segments:
-                if entry.start == entry.end:
-                    continue
-                at = newest.setdefault(entry.name, len(stretches))
-                if at < len(stretches):
-                    layout, name, start, end = stretches[at]
-                    if (layout, end) == (manifest.layout, entry.start):
-                        stretches[at] = (layout, name, start, entry.end)
-                        continue
-                newest[entry.name] = len(stretches)
-                stretches.append((manifest.layout, entry.name, entry.start, entry.end))
-        stretches.sort(key=lambda stretch: (stretch[0], segment_key(stretch[1]), stretch[2]))
-        last = held[-1]
-        return cls(
-            scope=last.scope,
-            stream=last.stream,
-            generation=last.generation,
-            first=held[0].first,
-            stretches=tuple(
-                DroppedStretch(layout=layout, segment=name, start=start, end=end)
-                for layout, name, start, end in stretches
-            ),
-            tool=tool,
-        )
+class Decision(File):
+    """All that holds about an archive once a decision was taken; `number` counts them.
+
+    A decision is made from the one before it and has the next number. Its key is the number alone and is created, never
+    replaced. So of several that are made from the same one only the first exists, and one that comes late finds its
+    number taken. Only the newest counts: each says everything.
+
+    Generations only ever expire from the oldest on, and only ever merge with neighbours. So what a decision has put out
+    of force never comes back, and what was written for it may be deleted at any later time.
+
+    Attributes:
+        dropped: the generations up to this one have expired; 0 for none.
+        swept: up to this one nothing is left of them.
+        merged: the generations that stand for several, in order. holds: what must not expire.
+    """
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    number: Count
+    created: Moment = Field(default_factory=now_utc)
+    dropped: Count = 0
+    swept: Count = 0
+    merged: tuple[Merged, ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    def numbered(self, number: int) -> Self:
+        """With this number, taken now."""
+        return self._next(number=number, created=now_utc())
+
+    def expire(self, upto: int) -> Self:
+        """With the generations up to this one expired."""
+        left = tuple(one for one in self.merged if one.generation > upto)
+        return self._next(dropped=upto, merged=left)
+
+    def sweep(self, upto: int) -> Self:
+        """With nothing left of the generations up to this one."""
+        return self._next(swept=upto)
+
+    def merge(self, generation: int, first: int, grace: float) -> Self:
+        """With some generations as one."""
+        others = [one for one in self.merged if not first <= one.first < one.generation <= generation]
+        mine = Merged(generation=generation, first=first, grace=grace)
+        return self._next(merged=tuple(sorted([*others, mine], key=lambda one: one.generation)))
+
+    def hold(self, hold: Hold) -> Self:
+        """With a hold more."""
+        return self._next(holds=(*self.holds, hold))
+
+    def release(self, name: str, generations: range) -> Self:
+        """Without the holds of a name on some generations."""
+        kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
+        return self._next(holds=kept)
+
+    def _next(self, **change: object) -> Self:
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **change})
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if self.first > self.generation:
-            raise ValueError("the first generation comes after the last")
-        owner = f"{self.scope}/{self.stream}/"
-        for stretch in self.stretches:
-            if not stretch.segment.startswith(owner) or stretch.start >= stretch.end:
-                raise ValueError(f"no stretch of this archive: {stretch.segment}")
+        if self.swept > self.dropped:
+            raise ValueError("what has not expired cannot be gone")
+        spans = [(one.first, one.generation) for one in self.merged]
+        if any(first >= last for first, last in spans):
+            raise ValueError("a merged generation stands for one at least before it")
+        if any(first <= last for (_, last), (first, _) in pairwise([(0, self.dropped), *spans])):
+            raise ValueError("merged generations overlap, or have expired in part")
+        if any(hold.generation <= self.dropped for hold in self.holds):
+            raise ValueError("a generation has expired though it is held")
         return self
-
-
-class Deleted(Mark):
-    """Nothing is left of what the dropped mark of this number speaks of. `objects` is how many the last run removed."""
-
-    objects: Count
-
-
-M = TypeVar("M", bound=Mark)
 
 
 def find_checked(store: ObjectStore, stream: StreamName, generation: int, first: int | None = None) -> Checked | None:
@@ -127,27 +137,13 @@ def find_checked(store: ObjectStore, stream: StreamName, generation: int, first:
     Raises:
         Damaged: it is not such a mark.
     """
-    return _find(Checked, store, stream, generation, checked_key(generation, first))
-
-
-def find_hold(store: ObjectStore, stream: StreamName, generation: int, name: str) -> Hold | None:
-    """A hold, or None; else as `find_checked`."""
-    return _find(Hold, store, stream, generation, hold_key(generation, name))
-
-
-def find_dropped(store: ObjectStore, stream: StreamName, generation: int) -> Dropped | None:
-    """The dropped mark of this number, or None; else as `find_checked`."""
-    return _find(Dropped, store, stream, generation, dropped_key(generation))
-
-
-def _find(model: type[M], store: ObjectStore, stream: StreamName, generation: int, key: str) -> M | None:
-    full = f"{stream}/{key}"
+    full = f"{stream}/{checked_key(generation, first)}"
     try:
         data = store.get(full)
     except NoSuchObject:
         return None
     where = f"{store.uri}/{full}"
-    mark = decode(model, data, where)
+    mark = decode(Checked, data, where)
     if (f"{mark.scope}/{mark.stream}", mark.generation) != (str(stream), generation):
         raise Damaged(f"the mark is of another archive ({mark.scope}/{mark.stream})", where=where)
     return mark

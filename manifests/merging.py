@@ -115,7 +115,6 @@ class Merger:
                 "events": sum(generation.manifest.events for generation in self._held),
                 "bytes": sum(generation.manifest.bytes for generation in self._held),
                 "range_size": self.range_size,
-                "merged": None,
                 "tool": tool,
             }
         )

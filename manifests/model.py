@@ -126,8 +126,8 @@ class GenerationModel(File):
         return self.replaces[0].generation if self.replaces else self.generation
 
     def document(self) -> Mapping[str, object]:
-        """See `Model.document`; only a merged generation has the fields that are of merging."""
-        left_out = {name for name in ("replaces", "merged", "index") if not getattr(self, name, None)}
+        """See `Model.document`; only a merged generation has `replaces`, and only a published one `index`."""
+        left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
         return {name: value for name, value in super().document().items() if name not in left_out}
 
     @property
@@ -196,10 +196,7 @@ class IndexEntry(Model):
 
 
 class Manifest(GenerationModel):
-    """One finished export of a stream, or several that were merged (then `merged` says when that was).
-
-    `index` is set when it is published.
-    """
+    """One finished export of a stream, or several that were merged. `index` is set when it is published."""
 
     model_config = ConfigDict(title="Streamvault manifest")
 
@@ -210,7 +207,6 @@ class Manifest(GenerationModel):
     range_size: Annotated[int, Field(ge=1)]
     sealed: bool
     index: IndexEntry | None = None
-    merged: Moment | None = None
     tool: Annotated[str, Field(max_length=200)] = ""
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """What merged generations have replaced: which objects that are, and deleting them once no reader can need them.
 
-Old chunks are deleted by name, each because the index that replaced it has it joined with others: never "all else that
-lies there". So a run that is late deletes nothing that others have written since: a joined chunk is longer than each
-that it was made of, and later ones are longer still. The manifest goes last, so whoever comes next finds what is left.
+An old chunk is deleted if no range in force begins where it begins, or none ends where it ends. Ranges in force only
+ever become longer, by being joined; so such a chunk is never in use again, and whoever has seen this may delete it at
+any later time. The manifest goes last, so whoever comes next finds what is left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from manifests.archive import Archive, NoSuchArchive
+from manifests.archive import Archive
 from manifests.deleting import DeletedData
 from manifests.listing import Listing, Name
 from manifests.merging import Merger
@@ -22,15 +22,18 @@ from manifests.ranges import MOST_INDEX_BYTES, decode_ranges
 from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
-from objectstore.keys import WORK, checked_key, chunk_key, manifest_key, parse_merged_work, ranges_key, work_folder
+from objectstore.keys import WORK, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
 from objectstore.metered import MeteredStore
 from objectstore.uri import RootAddress
-from problems import Damaged
+from streamstore.model import SegmentId
 
 __all__ = ["LEAST_GRACE", "Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
 
-LEAST_GRACE = 60.0
-"""Seconds for which replaced pieces stay at least: longer than a dropped mark is on its way (docs/design.md)."""
+LEAST_GRACE = 600.0
+"""Seconds for which replaced pieces stay at least, for those who are reading them."""
+
+Ends = dict[SegmentId, tuple[set[int], set[int]]]
+"""Where the ranges in force of a segment begin, and where they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +43,50 @@ class Replacement:
     Attributes:
         name: of the merged generation.
         old: names of the others: of manifests, and of plans that were given up since they came too late.
-        merged: when it was published.
-        retained: until when S3 locks an object of what it replaced, as far as was looked.
+        due: when what it replaced may go.
+        is_checked: whether its own data were read back; before that nothing goes.
+        retained: until when S3 locks an object of what it replaced, as far as was looked and is known.
     """
 
     name: Name
     old: tuple[Name, ...]
-    merged: datetime
+    due: datetime
+    is_checked: bool
     retained: datetime | None = None
-
-    def due(self, grace: float) -> datetime:
-        """When what it replaced may go, after a grace (seconds)."""
-        after = self.merged + timedelta(seconds=max(grace, LEAST_GRACE))
-        return after if self.retained is None else max(after, self.retained)
 
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
-    """What is still there and replaced, oldest first.
-
-    Raises:
-        NoSuchArchive: it is replaced itself by now. Damaged: a manifest cannot be read.
-    """
-    found: dict[int, list[Name]] = {}
-    for name in listing.replaced:
-        holder = listing.holder(name[0])
-        if holder is not None:
-            found.setdefault(holder, []).append(name)
-    for name in merges_under_way(archive):
-        holder = listing.holder(name[0])
-        if holder is not None and listing.first_of(holder) <= name[1] and (holder, listing.first_of(holder)) != name:
-            found.setdefault(holder, []).append(name)
-    made = []
-    for number, old in sorted(found.items()):
-        manifest = archive.read_manifest(number, listing.first_of(number))
-        made.append(Replacement((number, manifest.first), tuple(sorted(set(old))), manifest.merged or manifest.created))
-    return made
+    """What is still there and replaced, oldest first."""
+    found: dict[Name, set[Name]] = {}
+    over = [*listing.replaced, *(name for name in merges_under_way(archive) if listing.is_over(name))]
+    decided = {(one.generation, one.first): one for one in listing.decision.merged}
+    for name in over:
+        # what has expired in part meets none, or a later one: it goes with the expired
+        span = next((span for span in sorted(decided) if span[1] <= name[0] and name[1] <= span[0]), None)
+        if span is not None and name[1] > listing.dropped:
+            found.setdefault(span, set()).add(name)
+    return [
+        Replacement(
+            span,
+            tuple(sorted(old)),
+            decided[span].at + timedelta(seconds=max(decided[span].grace, LEAST_GRACE)),
+            span[0] in listing.checked,
+        )
+        for span, old in sorted(found.items())
+    ]
 
 
 def delete_replaced(
-    archive: Archive, root: RootAddress, grace: float, *, now: datetime | None = None
+    archive: Archive, root: RootAddress, *, now: datetime | None = None
 ) -> tuple[DeletedData, tuple[Replacement, ...]]:
-    """Delete what was replaced longer ago than the grace, unless S3 locks an object of it.
+    """Delete what was replaced, once its grace is over and what replaced it was read back, unless S3 locks it.
 
-    May be killed at any moment, called again, and run twice at once. Memory grows with the number of a merged
+    May be killed at any moment, called again, run twice at once, and be late. Memory grows with the number of a merged
     generation's ranges, not with that of its events.
 
     Args:
         archive: where.
         root: the same root.
-        grace: seconds since the merged generation was published; never less than a minute.
         now: this moment, for tests.
 
     Returns:
@@ -99,7 +97,7 @@ def delete_replaced(
     waiting: list[Replacement] = []
     due: list[Replacement] = []
     for one in archive.stable(lambda listing: replacements(archive, listing)):
-        (waiting if moment < one.due(grace) else due).append(one)
+        (due if one.is_checked and one.due <= moment else waiting).append(one)
     if not due:
         return done, tuple(waiting)
     from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
@@ -110,7 +108,7 @@ def delete_replaced(
         if lock is None:
             done += _delete(archive, root, one)
         else:
-            waiting.append(replace(one, retained=lock.until))
+            waiting.append(replace(one, due=max(one.due, lock.until or one.due), retained=lock.until))
     return done, tuple(waiting)
 
 
@@ -124,21 +122,14 @@ def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
 def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedData:
     store = MeteredStore(root.open())
     prefix = archive.prefix
-    try:
-        merged = archive.load_name(*one.name)
-    except (NoSuchArchive, Damaged):
-        if one.name in archive.listing().names:
-            raise
-        return DeletedData()  # replaced itself, and gone
-    kept = {_chunk(row) for rows in merged.rows.values() for row in rows}
-    if one.name not in archive.listing().names:
-        return DeletedData()  # dropped within, or replaced itself: what it replaced is not this one's any more
-    objects = 0
-    if merged.manifest.layout == "chunks":
-        objects = delete_all(
-            store,
-            (prefix + _chunk(row) for old in one.old for row in _written(archive, old) if _chunk(row) not in kept),
-        )
+    ends = archive.stable(lambda listing: _ends(archive, listing, one.old))
+    gone = (
+        prefix + _chunk(row)
+        for old in one.old
+        for row in _written(archive, old)
+        if _is_unused(row, ends.get(row.segment))
+    )
+    objects = delete_all(store, gone)
     for old in one.old:
         delete_all(store, (found.key for found in store.list(prefix + work_folder(*old))) if old[0] != old[1] else ())
     for key in (ranges_key, checked_key, manifest_key):
@@ -146,21 +137,46 @@ def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedDat
     return DeletedData(objects, store.meter.requests)
 
 
+def _ends(archive: Archive, listing: Listing, names: Iterable[Name]) -> Ends:
+    """Where ranges in force begin and end, as far as some names reach."""
+    low, high = min(first for _, first in names), max(last for last, _ in names)
+    found: Ends = {}
+    for number, first in listing.names:
+        if first <= high and low <= number:
+            generation = archive.load_name(number, first)
+            if generation.manifest.layout != "chunks":
+                continue
+            for segment, rows in generation.rows.items():
+                starts, ends = found.setdefault(segment, (set(), set()))
+                starts.update(row.start for row in rows)
+                ends.update(row.end for row in rows)
+    return found
+
+
+def _is_unused(row: RangeRow, ends: tuple[set[int], set[int]] | None) -> bool:
+    """Whether no chunk of this row is in force or ever can be: it is not made of whole ranges."""
+    return ends is not None and not (row.start in ends[0] and row.end in ends[1])
+
+
 def merges_under_way(archive: Archive) -> list[Name]:
     """The merged generations that have a plan, finished or not."""
-    names = (parse_merged_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
-    return [name for name in names if name is not None and find_plan(archive.store, archive.prefix, *name) is not None]
+    names = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
+    return [
+        name
+        for name in names
+        if name is not None and name[0] != name[1] and find_plan(archive.store, archive.prefix, *name) is not None
+    ]
 
 
 def state_of(archive: Archive) -> object:
     """What changes if generations expire or are merged: who has found something wrong meanwhile looks again."""
     listing = archive.listing()
-    return listing.dropped, listing.names, listing.replaced, merges_under_way(archive)
+    return listing.decision.number, listing.names, listing.replaced, merges_under_way(archive)
 
 
 def joins_of(archive: Archive, listing: Listing, under_way: Iterable[Name]) -> Iterator[RangeRow]:
     """Chunks that may lie beside those in force: replaced ones, and those of compactions under way or given up."""
-    for name in (*listing.replaced, *listing.void):
+    for name in (*listing.replaced, *listing.undecided):
         yield from _rows(archive, name)
     for generation, first in under_way:
         yield from _finished(archive, (generation, first))

@@ -25,9 +25,8 @@ __all__ = [
     "MAX_INT63",
     "TABLES",
     "WORK",
-    "HoldKey",
-    "MergedKey",
     "RangeKey",
+    "RecordKey",
     "RowKey",
     "TableFileKey",
     "archive_prefix",
@@ -35,27 +34,21 @@ __all__ = [
     "chunk_key",
     "chunks_after",
     "chunks_folder",
-    "deleted_key",
-    "dropped_key",
+    "decision_key",
     "ended_key",
     "event_key",
     "events_after",
     "events_folder",
-    "hold_key",
     "manifest_key",
-    "parse_checked",
     "parse_chunk",
-    "parse_deleted",
-    "parse_dropped",
+    "parse_decision",
     "parse_event",
-    "parse_hold",
     "parse_manifest",
-    "parse_merged",
-    "parse_merged_work",
-    "parse_ranges",
+    "parse_record",
     "parse_row",
     "parse_segment",
     "parse_table_file",
+    "parse_work",
     "plan_key",
     "ranges_key",
     "row_key",
@@ -86,14 +79,9 @@ _SEGMENT_NAME = re.compile(_SEGMENT)
 _EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
 _CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
-_RANGES = re.compile(r"_manifest/([0-9]{10})\.ranges\.parquet")
-_CHECKED = re.compile(r"_manifest/([0-9]{10})\.checked\.json")
-_DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
-_DELETED = re.compile(r"_manifest/([0-9]{10})\.deleted\.json")
-_HOLD_NAME = r"[A-Za-z0-9-]{1,64}"
-_HOLD = re.compile(rf"_manifest/([0-9]{{10}})\.hold\.({_HOLD_NAME})\.json")
-_MERGED = re.compile(r"_manifest/([0-9]{10})-([0-9]{10})\.(json|ranges\.parquet|checked\.json)")
-_MERGED_WORK = re.compile(r"([0-9]{10})-([0-9]{10})")
+_DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
+_RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
+_WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
 _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
@@ -128,8 +116,8 @@ class RowKey(NamedTuple):
     attempt: int = 1
 
 
-class MergedKey(NamedTuple):
-    """What a key of a merged generation says: it stands for the generations from ``first`` to ``generation``.
+class RecordKey(NamedTuple):
+    """What a key says of a generation: that it stands for the original ones from ``first`` to ``generation``.
 
     ``kind`` is ``"manifest"``, ``"ranges"`` or ``"checked"``.
     """
@@ -137,13 +125,6 @@ class MergedKey(NamedTuple):
     generation: int
     first: int
     kind: str
-
-
-class HoldKey(NamedTuple):
-    """What the key of a hold says: the generation that is held, and the hold's name."""
-
-    generation: int
-    name: str
 
 
 class TableFileKey(NamedTuple):
@@ -284,25 +265,9 @@ def checked_key(generation: int, first: int | None = None) -> str:
     return f"{MANIFESTS}{_stem(generation, first)}.checked.json"
 
 
-def hold_key(generation: int, name: str) -> str:
-    """The key of a hold, which keeps a generation from expiring.
-
-    Raises:
-        InvalidKey: the name is not made of 1 to 64 letters, digits and hyphens.
-    """
-    if not re.fullmatch(_HOLD_NAME, name):
-        raise InvalidKey("a hold's name has 1 to 64 letters, digits and hyphens", where=repr(name))
-    return f"{MANIFESTS}{_generation(generation)}.hold.{name}.json"
-
-
-def dropped_key(generation: int) -> str:
-    """The key of the mark that this generation and all before it are no part of the archive any more."""
-    return f"{MANIFESTS}{_generation(generation)}.dropped.json"
-
-
-def deleted_key(generation: int) -> str:
-    """The key of the mark that nothing is left of what the dropped mark of this number speaks of."""
-    return f"{MANIFESTS}{_generation(generation)}.deleted.json"
+def decision_key(number: int) -> str:
+    """The key of a decision: what has expired, is merged, or is held from then on."""
+    return f"{MANIFESTS}decisions/{_generation(number)}.json"
 
 
 def plan_key(generation: int, first: int | None = None, attempt: int = 1) -> str:
@@ -346,46 +311,23 @@ def parse_manifest(key: str) -> int | None:
     return _parse_generation(_MANIFEST.fullmatch(key))
 
 
-def parse_merged(key: str) -> MergedKey | None:
-    """What the key of a merged generation's manifest, index or check says, or None."""
-    match = _MERGED.fullmatch(key)
+def parse_record(key: str) -> RecordKey | None:
+    """What the key of a manifest, an index or the mark of a check says, or None."""
+    match = _RECORD.fullmatch(key)
     span = _parse_span(match)
     if match is None or span is None:
         return None
-    kind = "manifest" if match[3] == "json" else match[3].partition(".")[0]
-    return MergedKey(*span, kind)
+    return RecordKey(*span, "manifest" if match[3] == "json" else match[3].partition(".")[0])
 
 
-def parse_merged_work(folder: str) -> tuple[int, int] | None:
-    """(generation, first) by the name of the folder below ``_work/`` of a merged generation, or None."""
-    return _parse_span(_MERGED_WORK.fullmatch(folder))
+def parse_decision(key: str) -> int | None:
+    """The number in a decision's key, or None."""
+    return _parse_generation(_DECISION.fullmatch(key))
 
 
-def parse_ranges(key: str) -> int | None:
-    """The generation in the key of an index of ranges, or None."""
-    return _parse_generation(_RANGES.fullmatch(key))
-
-
-def parse_checked(key: str) -> int | None:
-    """The generation in the key of the mark of a check, or None."""
-    return _parse_generation(_CHECKED.fullmatch(key))
-
-
-def parse_hold(key: str) -> HoldKey | None:
-    """The generation and the name in a hold's key, or None."""
-    match = _HOLD.fullmatch(key)
-    generation = _parse_generation(match)
-    return None if match is None or generation is None else HoldKey(generation, match[2])
-
-
-def parse_dropped(key: str) -> int | None:
-    """The newest generation that a dropped mark speaks of, by its key, or None."""
-    return _parse_generation(_DROPPED.fullmatch(key))
-
-
-def parse_deleted(key: str) -> int | None:
-    """The generation in the key of a deleted mark, or None."""
-    return _parse_generation(_DELETED.fullmatch(key))
+def parse_work(folder: str) -> tuple[int, int] | None:
+    """(generation, first) by the name of a generation's folder below ``_work/``, or None."""
+    return _parse_span(_WORK.fullmatch(folder))
 
 
 def parse_row(key: str) -> RowKey | None:
@@ -393,10 +335,12 @@ def parse_row(key: str) -> RowKey | None:
     match = _ROW.fullmatch(key)
     if match is None:
         return None
+    if _parse_span(match) is None:
+        return None
     first = None if match[2] is None else int(match[2])
     attempt = 1 if match[3] is None else int(match[3])
     row = RowKey(int(match[1]), int(match[4]), int(match[5]), int(match[6]), first, attempt)
-    if (first is not None and _parse_span(match) is None) or (match[3] is not None and attempt < 2):
+    if match[3] is not None and attempt < 2:
         return None
     return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
 
@@ -428,9 +372,11 @@ def _parse_generation(match: re.Match[str] | None) -> int | None:
 
 def _parse_span(match: re.Match[str] | None) -> tuple[int, int] | None:
     generation = _parse_generation(match)
-    if match is None or generation is None or not 1 <= int(match[2]) < generation:
+    if match is None or generation is None:
         return None
-    return generation, int(match[2])
+    if match[2] is None:
+        return generation, generation
+    return (generation, int(match[2])) if 1 <= int(match[2]) < generation else None
 
 
 def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:

@@ -20,7 +20,7 @@ from manifests.check import (
     plan_check,
     plan_reading,
 )
-from manifests.deleting import unfinished_marks
+from manifests.deleting import below_head
 from manifests.listing import Name
 from manifests.model import Layout
 from manifests.plan import current_plan
@@ -171,23 +171,26 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
             state=state,
             newest=0,
         )
-    dropped = unfinished_marks(source.store, source.stream, listing)
     history = source.history()
     unfinished, _ = current_plan(source.store, source.prefix, history.generation + 1)
     joins = _joins(source, under_way)
     ranges, strays = plan_check(
-        history, address, source.prefix, share=share, seed=seed, unfinished=unfinished, dropped=dropped, joins=joins
+        history,
+        address,
+        source.prefix,
+        share=share,
+        seed=seed,
+        unfinished=unfinished,
+        below=below_head(history.generations[0].manifest),
+        joins=joins,
     )
     notes = []
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were left out of the check")
     if joins:
         notes.append("generations are being merged; chunks that are replaced, or not in use yet, were left out")
-    if dropped:
-        upto = dropped[-1].generation
-        notes.append(
-            f"generations up to {upto} have expired; those of their objects that are still there were left out"
-        )
+    if listing.unfinished:
+        notes.append(f"generations up to {listing.dropped} have expired; what is still there of them was left out")
     return _Look(
         history=history,
         events=history.events,

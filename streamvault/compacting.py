@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -15,14 +15,16 @@ from manifests.archive import Archive
 from manifests.deleting import DeletedData
 from manifests.listing import Listing, Name
 from manifests.merging import Merger
-from manifests.model import Manifest
+from manifests.model import Manifest, now_utc
 from manifests.replaced import LEAST_GRACE, delete_replaced, merges_under_way, replacements
 from objectstore.uri import RootAddress
-from problems import Conflict, Usage
+from problems import Conflict, Problem, Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.model import StreamName
+from streamvault.passing import PASSING
+from streamvault.reading_back import read_back
 from streamvault.reports import CompactedRun, CompactReport
 from streamvault.runs import choose_runs
 from streamvault.storage_classes import check_readable, check_storage_class
@@ -64,7 +66,8 @@ def compact_archive(
         archive: ``ROOT/SCOPE/STREAM``.
         target: bytes that a merged generation has at most; larger ones are left alone.
         at_least: how many neighbours are worth merging.
-        grace: seconds for which replaced objects stay; a minute at least. A later call deletes them.
+        grace: seconds for which replaced objects stay; ten minutes at least. A later call deletes them,
+            once what replaced them was read back.
         storage_class: S3 storage class of joined chunks; empty for the bucket's own.
         window: bytes that a task may hold of what is on its way; at least the archive's range size for chunks.
         master: a Spark master, or ``"inline"`` for no Spark; used if chunks have to be joined.
@@ -96,6 +99,8 @@ def compact_archive(
         work.run(choose)
         work.clear()
         progress.end()
+        if work.problems:
+            raise work.problems[0]  # all else is done
         return work.done.report(source, began, start_seconds=tasks.start_seconds)
 
 
@@ -106,7 +111,7 @@ def _check(target: int, at_least: int, grace: float) -> None:
         raise Usage("two generations at least are merged", where=f"--at-least {at_least}")
     if not LEAST_GRACE <= grace <= 10 * 365 * 86400:
         raise Usage(
-            "what was replaced stays for a minute at least",
+            "what was replaced stays for ten minutes at least",
             where=f"--grace {grace:g} s",
             todo="Whoever reads the archive meanwhile needs it.",
         )
@@ -166,8 +171,10 @@ class Compaction:
         grace: seconds for which replaced pieces stay.
         window: bytes that a task may hold. storage_class: of joined chunks.
 
+    What cannot be merged or read back is left alone from then on, and does not keep the rest from it.
+
     Attributes:
-        done: what this has done so far.
+        done: what this has done so far. problems: why it has left something alone.
     """
 
     def __init__(
@@ -188,7 +195,9 @@ class Compaction:
         self._grace = grace
         self._window = window
         self._storage_class = storage_class
+        self._left_alone: set[int] = set()
         self.done = Done()
+        self.problems: list[Problem] = []
 
     def run(self, choose: Choose) -> None:
         """Finish what is under way, then merge what a policy chooses.
@@ -198,7 +207,9 @@ class Compaction:
         """
         self.done.resumed += self._finish()
         for run in self._chosen(choose):
-            self._merge((run[-1].generation, run[0].first))
+            name = (run[-1].generation, run[0].first)
+            with self._leaving_alone(name):
+                self._merge(name)
 
     def rehearse(self, choose: Choose) -> Done:
         """What `run` and `clear` would do."""
@@ -214,18 +225,40 @@ class Compaction:
             done.moved_bytes += sum(join.end - join.start for join in joins)
             done.joined += len(joins)
         waiting = archive.stable(lambda now: replacements(archive, now))
-        done.waits_until = min((one.due(self._grace) for one in waiting), default=None)
+        done.waits_until = min((one.due for one in waiting), default=None)
         return done
 
     def clear(self) -> None:
-        """Delete what was replaced long enough ago."""
-        deleted, waiting = delete_replaced(self._archive, self._root, self._grace)
+        """Delete what was replaced long enough ago, once what replaced it was read back."""
+        archive = self._archive
+        for one in archive.stable(lambda now: replacements(archive, now)):
+            number = one.name[0]
+            if one.due <= now_utc() and not one.is_checked and number not in self._left_alone:
+                with self._leaving_alone(one.name):
+                    read_back(archive, self._root, self._runner_of, self._progress, {number})
+        deleted, waiting = delete_replaced(archive, self._root)
         self.done.deleted += deleted
-        self.done.waits_until = min((one.due(self._grace) for one in waiting), default=None)
+        self.done.waits_until = min((one.due for one in waiting), default=None)
 
     def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
         archive = self._archive
-        return archive.stable(lambda now: choose([archive.read_manifest(*name) for name in now.names], now))
+
+        def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
+            held = {**now.holds, **dict.fromkeys(self._left_alone, ())}
+            return choose([archive.read_manifest(*name) for name in now.names], replace(now, holds=held))
+
+        return archive.stable(chosen)
+
+    @contextmanager
+    def _leaving_alone(self, name: Name) -> Iterator[None]:
+        """Note down what fails, but for what passes by itself, and try these generations no more."""
+        try:
+            yield
+        except PASSING:
+            raise
+        except Problem as problem:
+            self._left_alone.update(range(name[1], name[0] + 1))
+            self.problems.append(problem)
 
     def _finish(self) -> int:
         """Go on with compactions that are under way; returns how many."""
@@ -234,17 +267,20 @@ class Compaction:
             listing = self._archive.listing()
             if name in listing.names or name[0] <= listing.dropped:
                 tidy_up(self._archive, name[0], self._progress, name[1])
-            elif listing.within(*name):
+            elif listing.within(*name) and self._left_alone.isdisjoint(range(name[1], name[0] + 1)):
                 self._progress.say(f"going on with the merging of generations {name[1]} to {name[0]}")
-                found += self._merge(name)
+                with self._leaving_alone(name):
+                    found += self._merge(name)
             # else it was given up: what it wrote goes with the generations, and the plan says until then what that is
         return found
 
     def _merge(self, name: Name) -> bool:
         archive = self._archive
-        listing = archive.listing()
-        numbers = listing.within(*name)
-        manifests = [archive.read_manifest(number, listing.first_of(number)) for number in numbers]
+        manifests = archive.stable(
+            lambda now: [archive.read_manifest(number, now.first_of(number)) for number in now.within(*name)]
+        )
+        if not manifests:
+            return False  # they have expired, or were merged with others
         if any(manifest.layout == "chunks" for manifest in manifests):
             check_window(self._window, max(manifest.range_size for manifest in manifests))
         try:
@@ -256,6 +292,7 @@ class Compaction:
                 self._progress,
                 window=self._window,
                 storage_class=self._storage_class,
+                grace=self._grace,
                 tool=TOOL,
             )
         except Conflict as conflict:

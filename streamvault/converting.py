@@ -14,6 +14,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from streamstore.model import StreamName
+from streamvault.in_force import unless_changed
 from streamvault.layouts import check_layout
 from streamvault.preload import TASK_MODULES
 from streamvault.reports import ConvertReport
@@ -51,7 +52,8 @@ def convert_archive(
         progress: told how the run goes on.
 
     Raises:
-        NoSuchArchive: there is nothing to convert. Damaged: it is not whole. Conflict: something else is there.
+        NoSuchArchive: there is nothing to convert. Damaged: it is not whole. Conflict: something else is there,
+            or generations expired or were merged in the middle of it.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -88,16 +90,17 @@ def convert_archive(
     moved = 0
     with open_runner(master if todo else "inline", TASK_MODULES) as runner:
         for generation in wanted:
-            moved += convert_generation(
-                (old_root, generation),
-                (new_root, target),
-                runner,
-                progress,
-                layout=layout,
-                compression=compress,
-                window=window,
-                tool=TOOL,
-            ).moved_bytes
+            with unless_changed(source, history, generation.manifest.first, doing="converted"):
+                moved += convert_generation(
+                    (old_root, generation),
+                    (new_root, target),
+                    runner,
+                    progress,
+                    layout=layout,
+                    compression=compress,
+                    window=window,
+                    tool=TOOL,
+                ).moved_bytes
         start_seconds = runner.start_seconds
     progress.end()
     return report.timed(time.monotonic() - began, start_seconds, moved)

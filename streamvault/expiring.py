@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from manifests.archive import Archive
 from manifests.listing import Listing
-from manifests.marks import Dropped, find_dropped
+from manifests.marks import Decision
 from manifests.model import Manifest, now_utc, segment_key
-from objectstore.errors import AlreadyExists
-from objectstore.keys import checked_key, dropped_key, manifest_key, ranges_key
+from objectstore.keys import checked_key, manifest_key, ranges_key
 from objectstore.layouts import open_layout
 from problems import Usage
 from streamvault.times import moment_text, parse_moment
-from streamvault.version import TOOL
 
 if TYPE_CHECKING:
     from objectstore.locks import Lock, ObjectLocks  # which import botocore
 
-__all__ = ["Expiry", "Policy", "StoppedAt", "drop", "plan_expiry"]
+__all__ = ["Expiry", "Policy", "StoppedAt", "expire", "plan_expiry"]
 
 LONGEST = 1000 * 365 * 86400
 """Seconds; no generation is older."""
@@ -33,10 +30,12 @@ class Policy:
     """Which generations are to go: the oldest but for some number, or those whose tail was taken by a moment.
 
     Attributes:
-        keep: how many stay. until: the moment. Both None: nothing expires.
+        keep: how many with events stay. keep_for: seconds for which they stay. until: the moment. All None: nothing
+            expires.
     """
 
     keep: int | None = None
+    keep_for: float | None = None
     until: datetime | None = None
 
     @classmethod
@@ -50,24 +49,21 @@ class Policy:
             raise Usage("--keep, --keep-for and --until are three ways to say what stays", todo="Give one of them.")
         if keep is not None and keep < 1:
             raise Usage("the newest generation never expires, so one is kept at least", where=f"--keep {keep}")
-        if keep_for is not None:
-            if not 0 <= keep_for <= LONGEST:
-                raise Usage("no such time to keep something for", where=f"--keep-for {keep_for:g} s")
-            return cls(until=now_utc() - timedelta(seconds=keep_for))
-        return cls(keep, None if until is None else parse_moment(until, "--until"))
+        if keep_for is not None and not 0 <= keep_for <= LONGEST:
+            raise Usage("no such time to keep something for", where=f"--keep-for {keep_for:g} s")
+        return cls(keep, keep_for, None if until is None else parse_moment(until, "--until"))
 
-    def expires(self, newer: int, created: datetime) -> bool:
-        """Whether a generation is to go.
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is to go."""
+        return self.keep is None and self.keep_for is None and self.until is None
 
-        Args:
-            newer: how many generations come after it.
-            created: when its tail was taken.
-        """
-        if newer < 1:
-            return False
+    def expires(self, created: datetime, now: datetime) -> bool:
+        """Whether a generation is to go whose tail was taken at a moment; `now` is what ages count back from."""
         if self.keep is not None:
-            return newer >= self.keep
-        return self.until is not None and created <= self.until
+            return True
+        until = self.until if self.keep_for is None else now - timedelta(seconds=self.keep_for)
+        return until is not None and created <= until
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ class Expiry:
         manifests: of the generations that go, oldest first. stopped: why not more of them.
     """
 
-    manifests: tuple[Manifest, ...]
+    manifests: tuple[Manifest, ...] = ()
     stopped: StoppedAt | None = None
 
 
@@ -101,65 +97,82 @@ def plan_expiry(
     policy: Policy,
     locks_of: Callable[[], ObjectLocks | None],
     *,
+    made: int | None = None,
     coming: int = 0,
 ) -> Expiry:
     """Which generations expire now: from the head on, until one is to stay, is held or is locked.
+
+    No more goes than the time of the newest generation allows: ages count from there if this machine's clock is ahead
+    of it, and a moment that is later is refused. For a clock that is wrong would let everything expire.
 
     Args:
         archive: where.
         listing: what is in force.
         policy: what is to go.
         locks_of: asks whether the bucket has object lock; called only if something is to go.
-        coming: generations that will be published before (for a rehearsal).
+        made: the generation that this run has made, if it has; its time is this machine's, so that it proves nothing.
+        coming: generations with events that will be published before (for a rehearsal).
     """
+    names = listing.names[: _stays_from(archive, listing, policy.keep or 1, coming)]
+    if policy.is_none or not names:
+        return Expiry()
+    now = now_utc()
+    newest = archive.read_manifest(*listing.names[-2 if listing.newest == made else -1]).created
+    if policy.until is not None and policy.until > newest:
+        reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
+        return Expiry((), StoppedAt(names[0][0], reason))
     gone: list[Manifest] = []
-    names = listing.names
     locks: ObjectLocks | None = None
-    for index, (number, first) in enumerate(names):
-        newer = listing.newest - number + coming
-        if newer < 1:
+    for index, name in enumerate(names):
+        manifest = archive.read_manifest(*name)
+        if not policy.expires(manifest.created, now):
             break
-        manifest = archive.read_manifest(number, first)
-        if not policy.expires(newer, manifest.created):
-            break
-        if number in listing.holds:
-            return Expiry(tuple(gone), _held(listing, number))
+        if not policy.expires(manifest.created, min(now, newest)):
+            reason = f"its age, which counts from the newest generation before this run ({moment_text(newest)})"
+            return Expiry(tuple(gone), StoppedAt(manifest.generation, reason))
+        if manifest.generation in listing.holds:
+            return Expiry(tuple(gone), _held(listing, manifest.generation))
         if index == 0:
             locks = locks_of()
         lock = None if locks is None else _lock_of(archive, manifest, locks)
         if lock is not None:
             until = "" if lock.until is None else moment_text(lock.until)
-            return Expiry(tuple(gone), StoppedAt(number, f"{lock.reason} of {lock.key}", until))
+            return Expiry(tuple(gone), StoppedAt(manifest.generation, f"{lock.reason} of {lock.key}", until))
         gone.append(manifest)
     return Expiry(tuple(gone))
 
 
-def drop(archive: Archive, expiry: Expiry) -> tuple[Dropped | None, Expiry]:
-    """Put the dropped mark: in this moment the generations are gone for every reader. Nothing is deleted yet.
+def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
+    """At which of the names in force those begin that stay, so that so many original generations with events do."""
+    kept, last = coming, len(listing.names)
+    if coming and kept >= keep:
+        return last
+    for index in range(last - 1, 0, -1):
+        manifest = archive.read_manifest(*listing.names[index])
+        kept += sum(one.events > 0 for one in manifest.replaces or (manifest,))
+        if kept >= keep:
+            return index
+    return 0
 
-    Returns:
-        The mark that holds, None if nothing was dropped; and what that was, for a hold may have come in between, or
-        another run may have dropped some of it.
+
+def expire(
+    archive: Archive, policy: Policy, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
+) -> Expiry:
+    """Decide what expires: in this moment it is gone for every reader. Nothing is deleted yet.
+
+    What comes in between, a hold or a merge, makes the decision's number somebody else's, and all is looked at again.
     """
-    listing = archive.listing()  # since the last one, locks may have been looked at for long
-    force = set(listing.names)
-    manifests: list[Manifest] = []
-    stopped = expiry.stopped
-    for manifest in expiry.manifests:
-        if manifest.generation <= listing.dropped:
-            continue
-        if (manifest.generation, manifest.first) not in force:
-            break  # what was merged meanwhile is not dropped in part: the next rotation looks at it as a whole
-        if manifest.generation in listing.holds:
-            stopped = _held(listing, manifest.generation)
-            break
-        manifests.append(manifest)
-    if not manifests:
-        return None, Expiry((), stopped)
-    mark = Dropped.of(manifests, tool=TOOL)
-    with suppress(AlreadyExists):
-        archive.store.put(archive.prefix + dropped_key(mark.generation), mark.encode())
-    return find_dropped(archive.store, archive.stream, mark.generation), Expiry(tuple(manifests), stopped)
+    found = Expiry()
+
+    def change(listing: Listing) -> Decision | None:
+        nonlocal found
+        if found.manifests and listing.dropped >= found.manifests[-1].generation:
+            return None  # it is decided
+        found = plan_expiry(archive, listing, policy, locks_of, made=made)
+        return listing.decision.expire(found.manifests[-1].generation) if found.manifests else None
+
+    archive.decide(change)
+    return found
 
 
 def _held(listing: Listing, generation: int) -> StoppedAt:

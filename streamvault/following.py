@@ -14,7 +14,7 @@ from typing import Any
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
-from problems import Usage
+from problems import Problem, Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.own import describe_source
@@ -71,8 +71,9 @@ def follow_stream(
     Ends when nothing new came for `idle`, after `lasting`, or when the stream is sealed and archived whole; it may be
     interrupted or killed at any moment and called again.
 
-    What fails because a server does not answer, throttles or fails is tried again, with growing pauses, once stream and
-    archive have been looked at. Time in which nothing could be looked at does not count as `idle`.
+    What cannot be merged (Glacier has it, say) is left as it is and said, and archiving goes on. What fails because a
+    server does not answer, throttles or fails is tried again, with growing pauses, once stream and archive have been
+    looked at. Time in which nothing could be looked at does not count as `idle`.
 
     Args:
         stream: as for `export_stream`.
@@ -204,6 +205,7 @@ def _follow(
         if not report.unchanged:
             endure(partial(tally.merge, compaction, choose))
         endure(compaction.clear)
+        tally.tell(compaction.problems)
         if report.unchanged and endure(partial(_is_sealed, archive)):
             return "sealed"
         if not report.unchanged or endure.retries > retries:
@@ -263,6 +265,14 @@ class _Tally:
         size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
         self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
 
+    def tell(self, problems: list[Problem]) -> None:
+        """Say what was not merged, or not read back, and why: archiving goes on without it."""
+        for problem in problems:
+            warning = f"some generations stay as they are: {problem}"
+            self.warnings.append(warning)
+            self.progress.warn(warning)
+        problems.clear()
+
     def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
         """Merge until no size has too many neighbours."""
         while True:
@@ -295,7 +305,7 @@ def _rotate(
     began = time.monotonic()
     rotation = Rotation(order, policy(), tasks, endure.watched)
     exported = endure(partial(rotation.export, began))
-    report = endure(partial(rotation.go_on, exported, "", truncate=truncate, began=began))
+    report = endure(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
     if report.truncated:

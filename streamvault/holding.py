@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import re
 
 from manifests.archive import Archive
-from manifests.marks import Hold
-from objectstore.bulk import delete_all
-from objectstore.errors import AlreadyExists
-from objectstore.keys import hold_key
+from manifests.listing import Listing
+from manifests.marks import Decision, Hold
 from problems import Conflict, Failed, Usage
 from streamvault.looking import open_archive
 from streamvault.reports import HoldReport
-from streamvault.version import TOOL
 
-__all__ = ["NoSuchHold", "hold_archive", "put_hold", "release_archive"]
+__all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
 
 LONGEST_WHY = 1000
 
@@ -36,9 +34,10 @@ def hold_archive(
         dry_run: only say what would be done.
 
     Raises:
-        NoSuchArchive: there is no such generation, or it has expired. InvalidKey, Usage: not a name, too long a text.
+        NoSuchArchive: there is no such generation, or it has expired. Usage: not a name, too long a text.
+        Conflict: it expired in this moment.
     """
-    hold_key(1, name)
+    check_name(name)
     if len(why) > LONGEST_WHY:
         raise Usage(f"--why has {LONGEST_WHY} characters at most", where=f"{len(why)} characters")
     source = open_archive(archive)
@@ -61,22 +60,29 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     Raises:
         NoSuchHold: none has it.
     """
-    hold_key(1, name)
+    check_name(name)
     source = open_archive(archive)
     wanted = source.manifest(generation).generation  # says so if there is none
-    listing = source.listing()
-    found = tuple(
-        number
-        for number, names in sorted(listing.holds.items())
-        if name in names and (generation is None or number == wanted)
-    )
+    found: tuple[int, ...] = ()
+
+    def change(listing: Listing) -> Decision | None:
+        nonlocal found
+        held = [
+            number
+            for number, names in sorted(listing.holds.items())
+            if name in names and (generation is None or number == wanted)
+        ]
+        found = found or tuple(held)
+        # what was merged may have been held before
+        decision = listing.decision
+        for number in held:
+            decision = decision.release(name, range(listing.first_of(number), number + 1))
+        return decision if held and not dry_run else None
+
+    source.decide(change)
     if not found:
         where = source.uri if generation is None else f"{source.uri}, generation {generation}"
         raise NoSuchHold(f"no hold of the name {name}", where=where, todo="'streamvault show --timeline' lists them.")
-    if not dry_run:
-        # what was merged may have been held before
-        held = (n for number in found for n in range(listing.first_of(number), number + 1))
-        delete_all(source.store, (source.prefix + hold_key(n, name) for n in held))
     return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
 
 
@@ -84,26 +90,24 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
     """Put a hold on a generation in force; False if it was there.
 
     Raises:
-        Conflict: the generation expired in this moment.
+        Conflict: the generation has expired. Then there is no hold: either the hold was decided first, or the expiry.
     """
-    mark = Hold(
-        scope=archive.stream.scope,
-        stream=archive.stream.stream,
-        generation=generation,
-        name=name,
-        who=_user(),
-        why=why,
-        tool=TOOL,
-    )
-    key = archive.prefix + hold_key(generation, name)
-    try:
-        archive.store.put(key, mark.encode())
-    except AlreadyExists:
-        return False
-    if generation <= archive.listing().dropped:
-        archive.store.delete([key])
-        raise Conflict("the generation has expired meanwhile", where=f"{archive.uri}, generation {generation}")
-    return True
+
+    def change(listing: Listing) -> Decision | None:
+        holder = listing.holder(generation)
+        if holder is None:
+            raise Conflict("the generation has expired meanwhile", where=f"{archive.uri}, generation {generation}")
+        if name in listing.holds.get(holder, ()):
+            return None
+        return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))
+
+    return archive.decide(change)[1]
+
+
+def check_name(name: str) -> None:
+    """Raise `Usage` unless a hold can have this name."""
+    if not re.fullmatch("[A-Za-z0-9-]{1,64}", name):
+        raise Usage("a hold's name has 1 to 64 letters, digits and hyphens", where=repr(name))
 
 
 def _user() -> str:

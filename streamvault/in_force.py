@@ -38,13 +38,14 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
 
 
 @contextmanager
-def unless_changed(archive: Archive, history: History, first: int) -> Iterator[None]:
-    """Say so if what was being handed off expired or was merged meanwhile: then objects are gone with good reason.
+def unless_changed(archive: Archive, history: History, first: int, *, doing: str = "handed off") -> Iterator[None]:
+    """Say so if what was being read expired or was merged meanwhile: then objects are gone with good reason.
 
     Args:
         archive: where.
         history: what was read of it.
         first: the first generation that matters.
+        doing: what was being done to them, for the message.
 
     Raises:
         Conflict: it did.
@@ -53,5 +54,5 @@ def unless_changed(archive: Archive, history: History, first: int) -> Iterator[N
         yield
     except (Damaged, NoSuchArchive):
         todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
-        check_in_force(archive, history, first, doing="handed off", expired_todo=todo)
+        check_in_force(archive, history, first, doing=doing, expired_todo=todo)
         raise

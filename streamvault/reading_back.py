@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
 
@@ -26,7 +26,11 @@ __all__ = ["checked_cut", "read_back"]
 
 
 def read_back(
-    archive: Archive, root: RootAddress, runner_of: Callable[[], Runner], progress: Progress
+    archive: Archive,
+    root: RootAddress,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    only: Container[int] | None = None,
 ) -> tuple[list[int], int]:
     """Read the data of each generation without a mark of a check, oldest first, and mark it.
 
@@ -35,6 +39,7 @@ def read_back(
         root: the same root, for tasks.
         runner_of: the place where tasks run; asked for only if there is something to read.
         progress: told how it goes on.
+        only: numbers of those to read; None for all.
 
     Returns:
         The generations that were read, and how many ranges.
@@ -48,6 +53,8 @@ def read_back(
     read: list[int] = []
     ranges = 0
     for number in listing.unchecked:
+        if only is not None and number not in only:
+            continue
         count = archive.stable(
             partial(_read_one, archive=archive, root=root, runner_of=runner_of, progress=progress, number=number)
         )

@@ -11,24 +11,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manifests.archive import Archive
-from manifests.deleting import DeletedData, delete_dropped, resume_deletions, unfinished_marks
+from manifests.deleting import DeletedData, delete_expired
 from manifests.model import Compression, Layout
 from manifests.replaced import delete_replaced
-from objectstore.keys import hold_key
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
 from streamstore.model import StreamCut
 from streamstore.own import describe_source
-from streamvault.compacting import GRACE
-from streamvault.expiring import Expiry, Policy, drop, plan_expiry
+from streamvault.expiring import Expiry, Policy, expire, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
-from streamvault.holding import put_hold
+from streamvault.holding import check_name, put_hold
 from streamvault.reading_back import checked_cut, read_back
 from streamvault.reports import ExportReport, RotateReport, StoppedReport
 from streamvault.storage_classes import check_readable
 from streamvault.tasks import Tasks
+from streamvault.times import moment_text
 from streamvault.windows import WINDOW
 from streamvault.work.deletions import request_deletions
 from streamvault.work.place import check_queue
@@ -91,7 +90,7 @@ def rotate_stream(
     Master.parse(master)
     policy = Policy.of(keep, keep_for, until)
     if hold:
-        hold_key(1, hold)  # raises if it is no name
+        check_name(hold)
     check_readable(storage_class)
     if queue:
         check_queue(queue, make=not dry_run)
@@ -137,15 +136,25 @@ class Rotation:
         """The first step."""
         return self._export(began, dry_run=False)
 
-    def go_on(self, exported: ExportReport, hold: str, *, truncate: bool, began: float) -> RotateReport:
-        """All steps but the first; may be called again after it has failed."""
+    def go_on(
+        self, exported: ExportReport, hold: str, *, truncate: bool, began: float, sweep: bool = True
+    ) -> RotateReport:
+        """All steps but the first; may be called again after it has failed.
+
+        `sweep` looks below the head for what late tasks left there, also if nothing expires.
+        """
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
-        resumed, deleted = (False, DeletedData()) if self.queue else resume_deletions(self.order.root, self.order.name)
-        deleted += delete_replaced(self.archive, self.order.root, GRACE)[0]
-        expiry, more = self._expire()
-        queued = self._ask_for_deletions() if self.queue else ()
+        deleted, _ = delete_replaced(self.archive, self.order.root)
+        resumed = self.archive.listing().unfinished and not self.queue
+        made = None if exported.unchanged else exported.generation
+        expiry = expire(self.archive, self.policy, self._locks, made=made)
+        queued: tuple[int, ...] = ()
+        if self.queue:
+            queued = self._ask_for_deletions()
+        elif resumed or expiry.manifests or sweep:
+            deleted += self._delete()
         cut = checked_cut(self.archive) if truncate else None
         truncated = cut is not None and self._truncate(cut)
         return self._report(
@@ -155,7 +164,7 @@ class Rotation:
             checked=checked,
             ranges_read=ranges,
             expiry=expiry,
-            deleted=deleted + more,
+            deleted=deleted,
             resumed=resumed,
             queued=queued,
             cut=cut,
@@ -167,7 +176,7 @@ class Rotation:
         exported = self._export(began, dry_run=True)
         listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
-        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=len(coming))
+        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
         cut = None
         if truncate:
             with self.order.source.open() as store:
@@ -179,7 +188,7 @@ class Rotation:
             hold=hold,
             checked=(*listing.unchecked, *coming),
             expiry=expiry,
-            resumed=bool(listing.unfinished),
+            resumed=listing.unfinished,
             cut=cut,
             dry_run=True,
         )
@@ -235,22 +244,23 @@ class Rotation:
             self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=began, dry_run=dry_run
         )
 
-    def _expire(self) -> tuple[Expiry, DeletedData]:
-        archive = self.archive
-        expiry = archive.stable(lambda listing: plan_expiry(archive, listing, self.policy, self._locks))
-        if not expiry.manifests:
-            return expiry, DeletedData()
-        mark, expiry = drop(archive, expiry)
-        if mark is None or self.queue:
-            return expiry, DeletedData()
-        self.progress.say(f"generations up to {mark.generation} have expired; deleting their data")
-        return expiry, delete_dropped(self.order.root, archive.prefix, mark)
+    def _delete(self) -> DeletedData:
+        """Delete what has expired, as far as S3 lets it go."""
+        self.progress.say("deleting what has expired")
+        done = delete_expired(self.order.root, self.order.name)
+        if done.lock is not None:
+            until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
+            self.warnings.append(
+                f"what has expired is not all deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " goes on"
+            )
+        return done
 
     def _ask_for_deletions(self) -> tuple[int, ...]:
-        """Have somebody delete what was dropped now, and what an earlier run dropped and nobody has deleted yet."""
-        archive = self.archive
-        marks = unfinished_marks(archive.store, archive.stream, archive.listing())
-        return request_deletions(self.queue, self.order.root.uri, archive.stream, [mark.generation for mark in marks])
+        """Have somebody delete what has expired and nobody has deleted yet."""
+        listing = self.archive.listing()
+        wanted = [listing.dropped] if listing.unfinished else []
+        return request_deletions(self.queue, self.order.root.uri, self.archive.stream, wanted)
 
     def _locks(self) -> ObjectLocks | None:
         from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore)

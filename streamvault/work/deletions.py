@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from manifests.deleting import delete_dropped
-from manifests.listing import read_listing
-from manifests.marks import find_dropped
+from manifests.archive import Archive
+from manifests.deleting import delete_expired
 from objectstore.uri import RootAddress
 from problems import Usage
 from streamstore.fifo import Producer
@@ -20,13 +19,13 @@ __all__ = ["delete", "request_deletions"]
 
 
 def request_deletions(queue: str, root: str, stream: StreamName, generations: Iterable[int]) -> tuple[int, ...]:
-    """Ask for the data of dropped generations to be deleted, but for those whose deletion waits already.
+    """Ask for the data of expired generations to be deleted, but for those whose deletion waits already.
 
     Args:
         queue: the queue's URI; it is made if need be.
         root: the archive's root.
         stream: which archive.
-        generations: the numbers of their dropped marks, which are there.
+        generations: numbers; each and all before it have expired.
 
     Returns:
         Those that were asked for now.
@@ -46,20 +45,24 @@ def request_deletions(queue: str, root: str, stream: StreamName, generations: It
 
 
 def delete(request: DeleteRequest) -> dict[str, Any]:
-    """Delete a dropped generation's data; what is gone already is no error.
+    """Delete what has expired up to a generation; what is gone already is no error.
 
     Raises:
-        Usage: the generation was not dropped.
+        Usage: the generation has not expired.
     """
     root, stream = RootAddress.parse(request.root).resolve(), StreamName.parse(request.archive)
-    store, prefix = root.open(), f"{stream}/"
-    mark = find_dropped(store, stream, request.generation)
-    if mark is None:
-        if read_listing(store, prefix).dropped <= request.generation:
-            raise Usage("this generation was not dropped", where=f"{store.uri}/{stream}, {request.generation}")
+    archive = Archive(root.open(), stream)
+    listing = archive.listing()
+    if listing.dropped < request.generation:
+        raise Usage("this generation has not expired", where=f"{archive.uri}, {request.generation}")
+    if listing.decision.swept >= request.generation:
         return {"unchanged": True, "objects_deleted": 0, "requests": 0}
-    done = delete_dropped(root, prefix, mark)
-    return {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
+    done = delete_expired(root, stream)
+    told: dict[str, Any] = {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
+    if done.lock is not None:
+        # a rotation asks for it again
+        told["stopped"] = f"{done.lock.reason} of {done.lock.key}"
+    return told
 
 
 def _request(content: bytes) -> Request | None:

@@ -136,7 +136,7 @@ SIGNS: dict[str, Callable[[Case], bool]] = {
     "manifest": lambda case: case.archive.listing().newest > OLD,
     "dropped": lambda case: case.archive.listing().dropped > 0,
     "checked": lambda case: OLD + 1 in case.archive.listing().checked,
-    "deleted": lambda case: bool(case.archive.listing().deleted_marks),
+    "deleted": lambda case: case.archive.listing().decision.swept > 0,
 }
 """What is seen of a rotation; a kill follows."""
 
@@ -197,7 +197,7 @@ def test_killed_and_run_again(make: Make, after: str, jitter: float, layout: str
     report = run(*command, environment=case.environment).report
     assert (report["generation"], report["first_generation"], report["stopped"]) == (OLD + 1, OLD, None)
     listing = case.archive.listing()
-    assert (listing.generations, listing.unfinished, listing.remains) == ((OLD, OLD + 1), (), {})
+    assert (listing.generations, listing.unfinished, listing.remains) == ((OLD, OLD + 1), False, ())
     assert_nothing_is_lost(case, beginning)
     assert head_of(case) == tail
 

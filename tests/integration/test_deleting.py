@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from objectstore.bulk import DELETES
-from objectstore.keys import deleted_key, dropped_key
+from objectstore.keys import decision_key
 from streamstore.model import Scaling, StreamConfiguration
 from streamvault import check_archive, export_stream
 from tests.conftest import started as started_server
@@ -57,10 +57,10 @@ def test_a_large_generation_expires(
         return bool(client.list_objects_v2(Bucket=bucket, Prefix=f"{NAME}/{key}").get("Contents"))
 
     with started(*command, environment=own_minio.environment()) as running:
-        if wait_until(lambda: has(dropped_key(1)), running, limit=1500):
+        if wait_until(lambda: has(decision_key(1)), running, limit=1500):
             time.sleep(count / 25_000)
             running.send(signal.SIGKILL)
-        killed = running.ended().code == -signal.SIGKILL and not has(deleted_key(1))
+        killed = running.ended().code == -signal.SIGKILL and not has(decision_key(2))
     before = sum(1 for _ in archive_of(vault.root).store.list(f"{NAME}/events/")) - 1
     print(f"killed with {before} of {count} objects left" if killed else "it was quicker than the kill")
     assert archive_of(vault.root).generations() == [2]

@@ -15,10 +15,9 @@ from exporter import run as exporting
 from importer import run as importing
 from manifests import replaced
 from manifests.archive import Archive
-from manifests.marks import Dropped
 from manifests.model import Compression, Layout, now_utc
 from manifests.replaced import delete_replaced, merges_under_way
-from objectstore.keys import checked_key, dropped_key, manifest_key, parse_chunk, plan_key, ranges_key
+from objectstore.keys import checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
 from objectstore.obstore_store import ObstoreStore
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Failed, Usage
@@ -37,10 +36,10 @@ from streamvault import (
     list_archives,
     release_archive,
     rotate_stream,
-    rotating,
     show_timeline,
 )
 from streamvault.cli import main
+from streamvault.reading_back import read_back
 from streamvault.reports import CompactReport
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
@@ -90,10 +89,10 @@ def compacted(vault: Vault, **options: Any) -> CompactReport:
 
 
 def clear(vault: Vault) -> int:
-    """Delete what was replaced, as if its grace were over."""
-    deleted, waiting = delete_replaced(
-        archive_of(vault.root), RootAddress.parse(vault.root), 60.0, now=now_utc() + LATER
-    )
+    """Read back what was merged, and delete what was replaced, as if its grace were over."""
+    archive, root = archive_of(vault.root), RootAddress.parse(vault.root)
+    read_back(archive, root, lambda: InlineRunner(1), Progress())
+    deleted, waiting = delete_replaced(archive, root, now=now_utc() + LATER)
     assert not waiting
     return deleted.objects
 
@@ -137,7 +136,7 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
         (summary,) = list_archives(vault.root)
         assert (summary.first_generation, summary.generation, summary.generations) == (1, 5, 1)
         (entry,) = show_timeline(vault.archive).generations
-        assert (entry.first, entry.generation, entry.checked) == (1, 5, "")
+        assert (entry.first, entry.generation, bool(entry.checked)) == (1, 5, stage == "after")
         pointer, payload = vault.events()[-1]
         assert get_event(vault.archive, str(pointer)) == payload
         deleted = clear(vault)
@@ -146,7 +145,9 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
         elif stage == "before":
             assert deleted > 0
     keys = [key.removeprefix(PREFIX) for key in contents(vault.root)]
-    assert [key for key in keys if key.startswith("_")] == [manifest_key(5, 1), ranges_key(5, 1)]
+    assert sorted(key for key in keys if key.startswith("_")) == sorted(
+        [checked_key(5, 1), decision_key(1), manifest_key(5, 1), ranges_key(5, 1)]
+    )
     rows = [row for rows in archive_of(vault.root).load(5).rows.values() for row in rows]
     if before.generations[0].manifest.layout == "chunks":
         assert sorted(parse_chunk(key)[:3] for key in keys if not key.startswith("_")) == sorted(  # type: ignore[index]
@@ -299,7 +300,7 @@ def test_layouts_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"target": 0}, {"at_least": 1}, {"grace": 59.0}, {"window": 1}, {"storage_class": "GLACIER"}]
+    "options", [{"target": 0}, {"at_least": 1}, {"grace": 599.0}, {"window": 1}, {"storage_class": "GLACIER"}]
 )
 def test_what_cannot_be_meant_changes_nothing(chunks: Vault, options: dict[str, Any]) -> None:
     before = contents(chunks.root)
@@ -326,11 +327,29 @@ def test_damage_is_not_carried_over(chunks: Vault) -> None:
     assert names(chunks) == before
 
 
+def test_what_cannot_be_merged_does_not_keep_the_rest_from_it(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some chunks cannot be read (they are in Glacier, say): also those of a merge that an earlier run has begun."""
+    real = compact.join_ranges
+
+    def cold(task: Any) -> Any:
+        if task.generation == 2:
+            raise Failed("the object is in an archive class")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", cold)
+    hold_archive(chunks.archive, "a", generation=3)
+    for _ in range(2):
+        with pytest.raises(Failed, match="archive class"):
+            compacted(chunks)
+        assert names(chunks) == [(1, 1), (2, 2), (3, 3), (5, 4)]
+    assert is_sound(chunks)
+
+
 def test_the_grace_is_waited_for(chunks: Vault) -> None:
-    compacted(chunks, grace=60.0)
+    compacted(chunks, grace=600.0)
     old = [key for key in contents(chunks.root) if key.endswith("0000000002.json")]
     assert old
-    assert compacted(chunks, grace=60.0).objects_deleted == 0
+    assert compacted(chunks, grace=600.0).objects_deleted == 0
     assert set(old) <= set(contents(chunks.root))
 
 
@@ -407,25 +426,24 @@ def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
         Progress(),
         window=1 << 26,
         storage_class="",
+        grace=0.0,
         tool="test",
     )
 
 
 def drops(vault: Vault, upto: int) -> None:
-    """Put a dropped mark as a rotation would that has looked before."""
-    archive = archive_of(vault.root)
-    manifests = [archive.read_manifest(number) for number in range(1, upto + 1)]
-    archive.store.put(PREFIX + dropped_key(upto), Dropped.of(manifests, tool="test").encode())
+    """Decide, as a rotation does, that generations have expired."""
+    archive_of(vault.root).decide(lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None)
 
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Have something happen when all of a compaction is done but its commit."""
     real = Archive.commit
 
-    def commit(self: Archive, *arguments: Any) -> bool:
+    def commit(self: Archive, *arguments: Any, **options: Any) -> bool:
         monkeypatch.setattr(Archive, "commit", real)
         happens()
-        return real(self, *arguments)
+        return real(self, *arguments, **options)
 
     monkeypatch.setattr(Archive, "commit", commit)
 
@@ -441,39 +459,120 @@ def test_dropped_before_the_commit_nothing_is_merged(chunks: Vault, monkeypatch:
     assert is_sound(chunks)
 
 
-def test_dropped_within_after_the_last_look_it_is_void_and_nothing_is_lost(chunks: Vault) -> None:
-    """The dropped mark was on its way while the merged manifest came."""
-    compacted(chunks)
-    drops(chunks, 2)
-    listing = archive_of(chunks.root).listing()
-    assert listing.names == ((3, 3), (4, 4), (5, 5))
-    assert listing.void == ((5, 1),)
-    assert clear(chunks) == 0, "what is in force again is not deleted"
-    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen when the next decision is made and on its way."""
+    put = ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if "/decisions/" in key:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            happens()
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+
+
+def test_a_merge_that_is_late_by_an_expiry_is_not_decided(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate_stream(chunks.uri(), chunks.root, master="inline[2]")
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+    before_a_decision(monkeypatch, lambda: rotate_stream(chunks.uri(), chunks.root, **options))
+    with pytest.raises(Conflict, match="have expired or were merged"):
+        compacts(chunks, (5, 1))
+    assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
     assert is_sound(chunks)
     assert compacted(chunks).runs[0].first == 3
     assert is_sound(chunks)
     clear(chunks)
+    rotate_stream(chunks.uri(), chunks.root, **options)
     assert is_sound(chunks)
+    assert not [key for key in contents(chunks.root) if "-0000000001" in key or "/_work/" in key]
 
 
-def test_a_rotation_does_not_drop_a_part_of_what_was_merged_meanwhile(
+def test_an_expiry_that_is_late_by_a_merge_and_its_cleaning_up_takes_nothing(
     chunks: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rotating.drop
-
-    def drop(*arguments: Any) -> object:
-        compacted(chunks)
-        return real(*arguments)
-
-    monkeypatch.setattr(rotating, "drop", drop)
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+
+    before_a_decision(monkeypatch, others)
     report = rotate_stream(chunks.uri(), chunks.root, **options)
     assert report.expired == ()
     assert names(chunks) == [(5, 1)]
-    monkeypatch.setattr(rotating, "drop", real)
-    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
     assert is_sound(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
+
+
+def test_a_decision_that_finds_its_number_free_long_after_counts_for_nothing(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its put comes when that number is long superseded, and gone."""
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+        hold_archive(chunks.archive, "a")
+        release_archive(chunks.archive, "a")
+        assert archive_of(chunks.root).listing().decision.number == 3
+
+    before_a_decision(monkeypatch, others)
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == ()
+    assert (names(chunks), archive_of(chunks.root).listing().older) == ([(5, 1)], (1,))
+    assert is_sound(chunks)
+    hold_archive(chunks.archive, "a")
+    assert archive_of(chunks.root).listing().older == ()
+
+
+def test_two_merges_that_overlap_and_the_first_is_late(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def others() -> None:
+        compacts(chunks, (5, 3))
+        clear(chunks)
+
+    before_a_decision(monkeypatch, others)
+    with pytest.raises(Conflict):
+        compacts(chunks, (4, 1))
+    assert names(chunks) == [(1, 1), (2, 2), (5, 3)]
+    assert is_sound(chunks)
+    chunks.add(b"more")
+    export(chunks, ("chunks", ""))
+    assert archive_of(chunks.root).manifest().gaps == ()
+    compacted(chunks)
+    clear(chunks)
+    assert names(chunks) == [(6, 1)]
+    assert restored(chunks, "back") == source(chunks)
+    assert not merges_under_way(archive_of(chunks.root))
+
+
+def test_what_was_replaced_stays_until_what_replaced_it_was_read_back(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    before = set(data_keys(chunks.root))
+    compacted(chunks)
+    (joined, *_) = [key for key in data_keys(chunks.root) if key not in before]
+    data = bytearray(contents(chunks.root)[joined])
+    data[len(data) // 2] ^= 1
+    replace_object(chunks.root, joined, bytes(data))
+    monkeypatch.setattr("streamvault.compacting.now_utc", lambda: now_utc() + LATER)
+    with pytest.raises(Damaged):
+        compacted(chunks)
+    assert before <= set(data_keys(chunks.root))
+    _, waiting = delete_replaced(archive_of(chunks.root), RootAddress.parse(chunks.root), now=now_utc() + LATER)
+    assert [one.is_checked for one in waiting] == [False]
+
+
+def test_a_grace_is_remembered(chunks: Vault) -> None:
+    compacted(chunks, grace=7200.0)
+    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    archive, root = archive_of(chunks.root), RootAddress.parse(chunks.root)
+    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=1.9))
+    assert (deleted.objects, [one.name for one in waiting]) == (0, [(5, 1)])
+    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=2.1))
+    assert deleted.objects
+    assert not waiting
 
 
 def test_a_late_twin_does_no_harm(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,12 +689,13 @@ def test_the_command(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["show", vault.archive, "--timeline"]) == 0
     assert "1-5" in capfd.readouterr().out
     assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
-    assert "a minute" in capfd.readouterr().err
+    assert "ten minutes" in capfd.readouterr().err
 
 
 def test_replacements_are_told_with_their_moment(chunks: Vault) -> None:
     compacted(chunks)
     archive = archive_of(chunks.root)
     (one,) = replaced.replacements(archive, archive.listing())
-    assert (one.name, len(one.old)) == ((5, 1), 5)
-    assert one.due(0) == one.merged + timedelta(seconds=60)
+    assert (one.name, len(one.old), one.is_checked) == ((5, 1), 5, False)
+    (merged,) = archive.listing().decision.merged
+    assert one.due == merged.at + timedelta(hours=1)

@@ -95,5 +95,5 @@ def test_an_archive_stays_the_stream(steps: list[Step]) -> None:
         assert report.ok, report.findings
         # nothing is left of what was replaced
         assert archive_of(vault.root).listing().replaced == ()
-        deleted, _ = delete_replaced(archive_of(vault.root), RootAddress.parse(vault.root), 60.0)
+        deleted, _ = delete_replaced(archive_of(vault.root), RootAddress.parse(vault.root))
         assert deleted.objects == 0

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter import compact
 from manifests.model import Manifest
 from objectstore import retrying
 from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from objectstore.obstore_store import ObstoreStore
-from problems import Damaged, Problem, Usage
+from problems import Damaged, Failed, Problem, Usage
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from streamstore.errors import NoSuchStream, StreamStoreUnavailable
@@ -382,6 +383,41 @@ def piece(first: int, generation: int, size: int) -> Manifest:
 class _Original:
     def __init__(self, generation: int) -> None:
         self.generation = generation
+
+
+def test_what_cannot_be_merged_does_not_end_it(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lifecycle rule has moved chunks to Glacier: they stay as they are, what comes after them is merged."""
+    real = compact.join_ranges
+
+    def cold(task: Any) -> Any:
+        if task.first == 1:
+            raise Failed("the object is in an archive class")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", cold)
+    for number in range(FACTOR):
+        vault.add(b"%d" % number)
+        vault.export("chunks")
+    told: list[str] = []
+
+    class Warned(Notes):
+        def warn(self, text: str) -> None:
+            told.append(text)
+
+    turns = iter(range(FACTOR + 2))
+
+    def more(*_: object) -> None:
+        if next(turns, None) is not None:
+            vault.add(b"more")
+
+    monkeypatch.setattr("streamvault.following.time.sleep", more)
+    report = follow(vault, idle=0.5, progress=Warned())
+    assert report.ended == "idle"
+    assert [text for text in told if "archive class" in text] == list(report.warnings)
+    assert len(report.warnings) == 1
+    assert report.merges >= 1
+    assert archive_of(vault.root).listing().names[:FACTOR] == tuple((n, n) for n in range(1, FACTOR + 1))
+    is_the_stream(vault)
 
 
 def merged(pieces: list[Manifest], runs: list[tuple[Manifest, ...]]) -> list[Manifest]:

@@ -36,9 +36,7 @@ events = st.tuples(int31(), int31(), offsets, int31(8))
         (keys.manifest_key(7), "_manifest/0000000007.json"),
         (keys.ranges_key(7), "_manifest/0000000007.ranges.parquet"),
         (keys.checked_key(7), "_manifest/0000000007.checked.json"),
-        (keys.hold_key(7, "Audit-26"), "_manifest/0000000007.hold.Audit-26.json"),
-        (keys.dropped_key(7), "_manifest/0000000007.dropped.json"),
-        (keys.deleted_key(7), "_manifest/0000000007.deleted.json"),
+        (keys.decision_key(7), "_manifest/decisions/0000000007.json"),
         (keys.plan_key(7), "_work/0000000007/plan.json"),
         (keys.row_key(7, 1, 2, 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
     ],
@@ -87,7 +85,7 @@ def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: 
     assert keys.parse_row(again.replace("/0002/", "/0001/")) is None
     assert keys.parse_row(keys.plan_key(generation, attempt=2)) is keys.parse_row(keys.ended_key(generation, 2)) is None
     assert keys.parse_manifest(keys.manifest_key(generation)) == generation
-    assert keys.parse_ranges(keys.ranges_key(generation)) == generation
+    assert keys.parse_record(keys.ranges_key(generation)) == (generation, generation, "ranges")
     assert keys.parse_row(keys.plan_key(generation)) is None
     assert keys.parse_manifest(keys.ranges_key(generation)) is None
 
@@ -98,12 +96,13 @@ def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: i
         name = (generation, first)
         made = {"manifest": keys.manifest_key, "ranges": keys.ranges_key, "checked": keys.checked_key}
         for kind, key in made.items():
-            assert keys.parse_merged(key(*name)) == (*name, kind)
-            for parse in (keys.parse_manifest, keys.parse_ranges, keys.parse_checked, keys.parse_hold):
-                assert parse(key(*name)) is None
+            assert keys.parse_record(key(*name)) == (*name, kind)
+            assert keys.parse_record(key(generation)) == (generation, generation, kind)
+            assert keys.parse_manifest(key(*name)) is None
         row = keys.row_key(generation, epoch, number, offset, first)
         assert keys.parse_row(row) == (generation, epoch, number, offset, first, 1)
-        assert keys.parse_merged_work(keys.work_folder(*name).split("/")[1]) == name
+        assert keys.parse_work(keys.work_folder(*name).split("/")[1]) == name
+        assert keys.parse_work(keys.work_folder(generation).split("/")[1]) == (generation, generation)
         assert keys.parse_row(keys.plan_key(*name)) is None
         with pytest.raises(InvalidKey):
             keys.manifest_key(first, generation)
@@ -119,49 +118,26 @@ def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: i
         "_manifest/2147483648-0000000001.json",
         "_manifest/0000000002-1.json",
         "_manifest/0000000002-0000000001.dropped.json",
-        "_manifest/0000000002.json",
+        "_manifest/decisions/0000000002.json",
     ],
 )
-def test_what_is_not_exactly_a_merged_key_is_foreign(key: str) -> None:
-    assert keys.parse_merged(key) is None
+def test_what_is_not_exactly_a_generations_key_is_foreign(key: str) -> None:
+    assert keys.parse_record(key) is None
 
 
-HOLD_NAMES = st.text("ABCXYZabcxyz0189-", min_size=1, max_size=64)
-MARKS = (
-    (keys.manifest_key, keys.parse_manifest),
-    (keys.ranges_key, keys.parse_ranges),
-    (keys.checked_key, keys.parse_checked),
-    (keys.dropped_key, keys.parse_dropped),
-    (keys.deleted_key, keys.parse_deleted),
-)
-
-
-@given(int31(), HOLD_NAMES)
-def test_each_mark_is_read_by_its_own_parser_alone(generation: int, name: str) -> None:
-    made = [*((make(generation), parse, generation) for make, parse in MARKS)]
-    made.append((keys.hold_key(generation, name), keys.parse_hold, (generation, name)))  # type: ignore[arg-type]
-    for key, parse, value in made:
-        assert parse(key) == value
-        assert all(other(key) is None for _, other, _ in made if other is not parse)
-        assert parse_nothing_else(key)
+@given(int31())
+def test_each_record_is_read_by_its_own_parser_alone(generation: int) -> None:
+    decision = keys.decision_key(generation)
+    assert keys.parse_decision(decision) == generation
+    assert keys.parse_record(decision) is None
+    for make in (keys.manifest_key, keys.ranges_key, keys.checked_key):
+        assert keys.parse_decision(make(generation)) is None
+        assert parse_nothing_else(make(generation))
+    assert parse_nothing_else(decision)
 
 
 def parse_nothing_else(key: str) -> bool:
     return not any(parse(key) for parse in (keys.parse_event, keys.parse_chunk, keys.parse_row))
-
-
-@given(int31(), HOLD_NAMES, int31(), HOLD_NAMES)
-def test_keys_of_holds_are_one_to_one(a: int, name: str, b: int, other: str) -> None:
-    assert (keys.hold_key(a, name) == keys.hold_key(b, other)) == ((a, name) == (b, other))
-
-
-@given(st.text(max_size=80))
-def test_a_hold_is_named_by_plain_letters_or_refused(name: str) -> None:
-    if name and len(name) <= 64 and all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in name):
-        assert keys.parse_hold(keys.hold_key(1, name)) == (1, name)
-    else:
-        with pytest.raises(InvalidKey):
-            keys.hold_key(1, name)
 
 
 @given(int31(), int31(), offsets, int31(8))

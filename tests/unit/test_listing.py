@@ -1,4 +1,4 @@
-"""Which manifests are in force, by the names alone."""
+"""Which manifests are in force: those that the newest decision leaves in force, and no other."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.listing import Listing, read_listing
-from objectstore.keys import checked_key, deleted_key, dropped_key, hold_key, manifest_key, ranges_key
+from manifests.marks import Decision, Hold
+from objectstore.keys import checked_key, decision_key, manifest_key, ranges_key
 from objectstore.uri import RootAddress
 
 PREFIX = "scope/stream/"
+NOTHING = Decision(scope="scope", stream="stream", number=0)
 
 
-def listing_of(*keys: str) -> Listing:
+def listing_of(*keys: str, decision: Decision = NOTHING) -> Listing:
     store = RootAddress.parse(f"memory://{uuid.uuid4().hex}").open()
     for key in keys:
         store.put(PREFIX + key, b"")
+    if decision is not NOTHING:
+        store.put(PREFIX + decision_key(1), decision.numbered(1).encode())
     return read_listing(store, PREFIX)
 
 
@@ -26,96 +30,110 @@ def published(*numbers: int) -> list[str]:
     return [key(number) for number in numbers for key in (manifest_key, ranges_key)]
 
 
+def hold(number: int, name: str) -> Hold:
+    return Hold(generation=number, name=name)
+
+
 def test_nothing() -> None:
     listing = listing_of()
     assert (listing.generations, listing.newest, listing.dropped, listing.missing) == ((), 0, 0, None)
 
 
-def test_a_dropped_mark_hides_all_up_to_it_at_once() -> None:
-    before = listing_of(*published(1, 2, 3), checked_key(1), checked_key(3), hold_key(3, "a"), hold_key(3, "B"))
+def test_an_expiry_hides_all_up_to_it_at_once() -> None:
+    decision = NOTHING.hold(hold(3, "a")).hold(hold(3, "B"))
+    before = listing_of(*published(1, 2, 3), checked_key(1), checked_key(3), decision=decision)
     assert before.generations == (1, 2, 3)
     assert before.unchecked == (2,)
     assert before.holds == {3: ("B", "a")}
-    assert before.missing is None
+    assert (before.missing, before.unfinished) == (None, False)
 
-    after = listing_of(*published(1, 2, 3), checked_key(1), checked_key(3), dropped_key(2))
+    after = listing_of(*published(1, 2, 3), checked_key(1), checked_key(3), decision=NOTHING.expire(2))
     assert (after.generations, after.dropped, after.newest) == ((3,), 2, 3)
     assert (after.checked, after.holds, after.missing) == ({3}, {}, None)
-    assert after.unfinished == (2,)
-    assert set(after.remains) == {1, 2}
-    assert set(after.remains[1]) == {manifest_key(1), ranges_key(1), checked_key(1)}
-
-
-def test_a_deletion_that_is_through_is_not_unfinished() -> None:
-    listing = listing_of(*published(6), dropped_key(2), dropped_key(5), deleted_key(5))
-    assert (listing.dropped, listing.unfinished) == (5, (2,))
+    assert after.unfinished
+    assert set(after.remains) == {*published(1, 2), checked_key(1)}
+    assert not listing_of(*published(3), decision=NOTHING.expire(2).sweep(2)).unfinished
 
 
 @pytest.mark.parametrize(
-    ("keys", "missing"),
+    ("keys", "dropped", "missing"),
     [
-        (published(2, 3), 1),
-        (published(1, 3), 2),
-        ([*published(5), dropped_key(3)], 4),
-        ([dropped_key(3)], 4),
-        ([*published(1, 2), dropped_key(3)], 4),
-        ([*published(4), dropped_key(3)], None),
+        (published(2, 3), 0, 1),
+        (published(1, 3), 0, 2),
+        (published(5), 3, 4),
+        ([], 3, 4),
+        (published(1, 2), 3, 4),
+        (published(4), 3, None),
     ],
 )
-def test_a_lost_manifest_is_told_apart_from_an_expired_one(keys: list[str], missing: int | None) -> None:
-    assert listing_of(*keys).missing == missing
+def test_a_lost_manifest_is_told_apart_from_an_expired_one(keys: list[str], dropped: int, missing: int | None) -> None:
+    assert listing_of(*keys, decision=NOTHING.expire(dropped) if dropped else NOTHING).missing == missing
 
 
-@given(st.sets(st.integers(1, 12)), st.sets(st.integers(1, 12)), st.sets(st.integers(1, 12)))
-def test_what_is_in_force_lies_behind_the_newest_dropped_mark(
-    manifests: set[int], dropped: set[int], checked: set[int]
-) -> None:
-    listing = listing_of(*map(manifest_key, manifests), *map(dropped_key, dropped), *map(checked_key, checked))
-    head = max(dropped, default=0)
-    assert listing.dropped == head
-    assert list(listing.generations) == sorted(number for number in manifests if number > head)
-    assert listing.newest == max(manifests | dropped | {0}) or not listing.generations
-    assert set(listing.remains) == {number for number in manifests | checked if number <= head}
-    expected = set(range(head + 1, max([*listing.generations, head + bool(head)], default=0) + 1))
-    assert listing.missing == min(expected - manifests, default=None)
+def test_a_merged_generation_whose_manifest_is_lost_is_missing() -> None:
+    assert listing_of(*published(1, 2, 3), decision=NOTHING.merge(3, 2, 0)).missing == 2
+    assert listing_of(*published(1, 2), decision=NOTHING.merge(2, 1, 0)).missing == 1
 
 
-def test_a_merged_generation_hides_what_it_stands_for_at_once() -> None:
-    listing = listing_of(*published(1, 2, 3, 4, 5), manifest_key(4, 2), checked_key(4), hold_key(3, "a"))
+def test_a_merged_generation_counts_once_it_is_decided() -> None:
+    keys = [*published(1, 2, 3, 4, 5), manifest_key(4, 2), checked_key(4), checked_key(5)]
+    before = listing_of(*keys)
+    assert (before.generations, before.undecided, before.replaced) == ((1, 2, 3, 4, 5), ((4, 2),), ())
+
+    listing = listing_of(*keys, decision=NOTHING.hold(hold(3, "a")).merge(4, 2, 0))
     assert listing.names == ((1, 1), (4, 2), (5, 5))
     assert (listing.generations, listing.newest, listing.missing) == ((1, 4, 5), 5, None)
-    assert listing.replaced == ((2, 2), (3, 3), (4, 4))
-    assert (listing.checked, listing.holds) == (frozenset(), {4: ("a",)})
+    assert (listing.replaced, listing.undecided) == (((2, 2), (3, 3), (4, 4)), ())
+    assert (listing.checked, listing.holds) == ({5}, {4: ("a",)})
     assert [listing.holder(number) for number in range(7)] == [None, 1, 4, 4, 4, 5, None]
     assert (listing.within(5, 2), listing.within(4, 1), listing.within(3, 1)) == ((4, 5), (1, 4), ())
 
-    larger = listing_of(*published(2, 3, 4), manifest_key(4, 2), manifest_key(5, 1), checked_key(5, 1))
+    keys = [*published(2, 3, 4), manifest_key(4, 2), manifest_key(5, 1), checked_key(5, 1)]
+    larger = listing_of(*keys, decision=NOTHING.merge(4, 2, 0).merge(5, 1, 0))
     assert (larger.names, larger.checked) == (((5, 1),), {5})
     assert larger.replaced == ((2, 2), (3, 3), (4, 2), (4, 4))
 
 
-@pytest.mark.parametrize("dropped", [1, 2, 3])
-def test_a_dropped_mark_within_makes_it_void(dropped: int) -> None:
-    listing = listing_of(*published(1, 2, 3, 4), manifest_key(4, 1), dropped_key(dropped))
-    assert listing.generations == tuple(range(dropped + 1, 5))
-    assert (listing.void, listing.replaced, listing.missing) == (((4, 1),), (), None)
+def test_what_comes_late_never_counts() -> None:
+    """A manifest that was put when its generation had expired, or had been merged with others, in whole or in part."""
+    decision = NOTHING.expire(2).merge(6, 5, 0)
+    keys = [*published(3, 4, 7), manifest_key(6, 5), ranges_key(6, 5)]
+    late = [*published(1, 2, 5, 6), manifest_key(4, 2), manifest_key(5, 4), manifest_key(7, 6)]
+    listing = listing_of(*keys, *late, decision=decision)
+    assert listing.names == ((3, 3), (4, 4), (6, 5), (7, 7))
+    assert listing.replaced == ((5, 4), (5, 5), (6, 6), (7, 6))
+    assert set(listing.remains) == {*published(1, 2), manifest_key(4, 2)}
+    assert [listing.is_over(name) for name in ((2, 1), (3, 2), (5, 4), (6, 6), (7, 6))] == [True] * 5
+    assert [listing.is_over(name) for name in ((4, 3), (6, 5), (6, 4), (7, 5), (8, 8))] == [False] * 5
 
 
-def test_a_dropped_mark_beyond_takes_it_whole() -> None:
-    listing = listing_of(*published(5), manifest_key(4, 1), ranges_key(4, 1), dropped_key(4))
-    assert (listing.names, listing.void) == (((5, 5),), ())
-    assert set(listing.remains[4]) == {manifest_key(4, 1), ranges_key(4, 1)}
+def test_an_expiry_takes_a_merged_one_whole() -> None:
+    listing = listing_of(*published(5), manifest_key(4, 1), ranges_key(4, 1), decision=NOTHING.merge(4, 1, 0).expire(4))
+    assert (listing.names, listing.undecided) == (((5, 5),), ())
+    assert set(listing.remains) == {manifest_key(4, 1), ranges_key(4, 1)}
 
 
-SPANS = st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda name: name[0] > name[1])
+STEPS = st.lists(st.tuples(st.integers(0, 11), st.integers(1, 6)), max_size=6)
 
 
-@given(st.sets(SPANS, max_size=6), st.sets(st.integers(1, 12)))
-def test_nothing_is_in_force_twice_or_lost(spans: set[tuple[int, int]], dropped: set[int]) -> None:
-    """All plain ones are there: whatever marks and merged ones there are, each original above the head is held once."""
-    plain = [manifest_key(number) for number in range(1, 13)]
-    listing = listing_of(*plain, *(manifest_key(*name) for name in spans), *map(dropped_key, dropped))
-    held = [number for last, first in listing.names for number in range(first, last + 1)]
-    assert held == list(range(max(dropped, default=0) + 1, 13))
-    assert all(name in spans or name[0] == name[1] for name in listing.names)
-    assert all(first > listing.dropped for _, first in listing.names)
+@given(STEPS)
+def test_nothing_is_in_force_twice_or_lost_and_what_is_over_stays_over(steps: list[tuple[int, int]]) -> None:
+    """Whatever is decided, each original above the head is held once; all manifests ever made lie about."""
+    keys, decision, over = [manifest_key(number) for number in range(1, 13)], NOTHING, set[tuple[int, int]]()
+    listing = listing_of(*keys)
+    for at, count in steps:
+        names = listing.names[at % len(listing.names) :][:count]
+        if len(names) > 1:
+            keys.append(manifest_key(names[-1][0], names[0][1]))
+            decision = decision.merge(names[-1][0], names[0][1], 0)
+        elif len(listing.names) > 1:
+            decision = decision.expire(listing.names[0][0])
+        listing = listing_of(*dict.fromkeys(keys), decision=decision)
+        held = [number for last, first in listing.names for number in range(first, last + 1)]
+        assert held == list(range(decision.dropped + 1, 13))
+        assert listing.missing is None
+        every = {(last, first) for last in range(1, 13) for first in range(1, last + 1)}
+        now = {name for name in every if listing.is_over(name)}
+        assert over <= now
+        assert not now.intersection(listing.names)
+        over = now

@@ -1,22 +1,23 @@
-"""Marks: what they say, and that nothing else is believed."""
+"""Marks and decisions: what they say, and that nothing else is believed."""
 
 from __future__ import annotations
 
 import uuid
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
+from manifests.archive import Archive
 from manifests.entries import seal
-from manifests.marks import Checked, Dropped, Hold, find_checked, find_dropped, find_hold
-from objectstore.keys import checked_key, dropped_key, hold_key
+from manifests.listing import Listing
+from manifests.marks import Checked, Decision, Hold, find_checked
+from objectstore.errors import AlreadyExists
+from objectstore.keys import checked_key, decision_key
+from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Damaged
-from streamvault import export_stream
-from tests.archives import NAME, two_generations
-from tests.unit.small_archives import RANGE_SIZE, Vault, archive_of
+from problems import Conflict, Damaged
+from tests.archives import NAME
 
 PREFIX = f"{NAME}/"
 OWNER = {"scope": NAME.scope, "stream": NAME.stream}
@@ -28,70 +29,112 @@ def store() -> ObjectStore:
 
 
 def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
-    manifests = [made.manifest for made in two_generations()]
-    marks = {
-        checked_key(2): Checked(**OWNER, generation=2, ranges=3, digest="0" * 64, tool="t"),
-        hold_key(2, "a"): Hold(**OWNER, generation=2, name="a", who="wer", why="für später"),
-        dropped_key(2): Dropped.of(manifests, tool="t"),
-    }
-    for key, mark in marks.items():
-        store.put(PREFIX + key, mark.encode())
-    found = find_checked(store, NAME, 2), find_hold(store, NAME, 2, "a"), find_dropped(store, NAME, 2)
-    assert found == tuple(marks.values())
-    assert (find_checked(store, NAME, 1), find_hold(store, NAME, 2, "b"), find_dropped(store, NAME, 1)) == (None,) * 3
+    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64, tool="t")
+    store.put(PREFIX + checked_key(2), mark.encode())
+    assert (find_checked(store, NAME, 2), find_checked(store, NAME, 1)) == (mark, None)
 
 
-def test_generations_that_are_dropped_together_share_their_stretches() -> None:
-    first, second = (made.manifest for made in two_generations())
-    both, one = Dropped.of([first, second], tool=""), Dropped.of([second], tool="")
-    assert (both.first, both.generation, one.first) == (1, 2, 2)
-    assert [(s.segment, s.start, s.end) for s in both.stretches] == [
-        (entry.name, entry.start, second.to.to_json()[entry.name]) for entry in first.segments
-    ]
-    assert [s.start for s in one.stretches] == [entry.start for entry in second.segments if entry.start < entry.end]
-
-
-def test_layouts_that_change_are_kept_apart(tmp_path: Path) -> None:
-    vault = Vault(tmp_path)
-    vault.make(events=20, largest=100)
-    for layout in ("events", "chunks", "events"):
-        export_stream(vault.uri(), vault.root, layout=layout, range_size=RANGE_SIZE, master="inline")  # type: ignore[arg-type]
-        vault.add(b"more")
-    manifests = [generation.manifest for generation in archive_of(vault.root).history().generations]
-    stretches = Dropped.of(manifests, tool="").stretches
-    for segment in manifests[-1].to.to_json():
-        mine = sorted((s.start, s.end, s.layout) for s in stretches if s.segment == segment)
-        assert [layout for _, _, layout in mine] == ["events", "chunks", "events"]
-        assert all(before[1] == after[0] for before, after in pairwise(mine))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"scope": "other"}, "another archive"),
-        ({"generation": 3}, "another archive"),
-        ({"first": 9}, "the first generation comes after the last"),
-        ({"format": 2}, "a format this version does not read"),
-        (
-            {"stretches": [{"layout": "events", "segment": "x/y/0.#epoch.0", "start": 0, "end": 8}]},
-            "no stretch of this",
-        ),
-        ({"stretches": [{"layout": "rows", "segment": f"{NAME}/0.#epoch.0", "start": 0, "end": 8}]}, "layout"),
-        ({"stretches": [{"layout": "events", "segment": f"{NAME}/../0", "start": 0, "end": 8}]}, "not a valid file"),
-        ({"stretches": [{"layout": "events", "segment": f"{NAME}/0.#epoch.0", "start": 8, "end": 8}]}, "no stretch"),
-    ],
-)
-def test_a_mark_that_cannot_be_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
-    mark = Dropped.of([made.manifest for made in two_generations()], tool="")
-    document = {**mark.document(), **change}
-    if "scope" in change:
-        document["stretches"] = []
-    store.put(PREFIX + dropped_key(2), seal(document))
+@pytest.mark.parametrize(("change", "said"), [({"scope": "other"}, "another archive"), ({"generation": 3}, "another")])
+def test_a_mark_of_something_else_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64)
+    store.put(PREFIX + checked_key(2), seal({**mark.document(), **change}))
     with pytest.raises(Damaged, match=said):
-        find_dropped(store, NAME, 2)
+        find_checked(store, NAME, 2)
 
 
 def test_a_mark_that_was_cut_short_is_damage(store: ObjectStore) -> None:
     store.put(PREFIX + checked_key(1), b'{"format": 1, "sco')
     with pytest.raises(Damaged, match="cut short"):
         find_checked(store, NAME, 1)
+
+
+# decisions
+
+
+def hold(number: int, name: str = "a") -> Hold:
+    return Hold(generation=number, name=name, who="wer", why="für später")
+
+
+def test_each_decision_says_all_that_holds() -> None:
+    taken = Decision(**OWNER, number=0).expire(2).merge(5, 3, 600.0).hold(hold(4)).hold(hold(4, "b")).sweep(2)
+    assert (taken.dropped, taken.swept) == (2, 2)
+    assert [(one.generation, one.first, one.grace) for one in taken.merged] == [(5, 3, 600.0)]
+    assert [one.name for one in taken.release("a", range(3, 6)).holds] == ["b"]
+    assert [(one.generation, one.first) for one in taken.merge(9, 6, 0).merge(9, 3, 0).merged] == [(9, 3)]
+    assert taken.release("a", range(1, 9)).release("b", range(1, 9)).expire(5).merged == ()
+    assert Decision.model_validate_json(taken.encode()) == taken
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.expire(4),  # a part of what is merged
+        lambda one: one.expire(5),  # what is held
+        lambda one: one.sweep(3),  # what is in force
+        lambda one: one.merge(7, 4, 0),  # a part of what is merged
+        lambda one: one.merge(6, 1, 0).expire(3),
+    ],
+)
+def test_what_cannot_hold_is_no_decision(change: Callable[[Decision], object]) -> None:
+    taken = Decision(**OWNER, number=7).expire(2).merge(5, 3, 0).hold(hold(5))
+    with pytest.raises(ValueError, match=r"generation|expired"):
+        change(taken)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scope": "other"}, "another archive"),
+        ({"number": 3}, "another archive"),
+        ({"format": 2}, "a format this version does not read"),
+        ({"merged": [{"generation": 3, "first": 3}]}, "not a valid file"),
+        ({"holds": [{"generation": 3, "name": "../a"}]}, "not a valid file"),
+    ],
+)
+def test_a_decision_that_cannot_be_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+    document = {**Decision(**OWNER, number=2).document(), **change}
+    store.put(PREFIX + decision_key(2), seal(document))
+    with pytest.raises(Damaged, match=said):
+        Archive(store, NAME).listing()
+
+
+def expire(upto: int) -> Callable[[Listing], Decision | None]:
+    return lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None
+
+
+def test_decisions_are_counted_and_only_the_newest_stays(store: ObjectStore) -> None:
+    archive = Archive(store, NAME)
+    for number in (1, 2, 3):
+        listing, taken = archive.decide(expire(number))
+        assert (listing.dropped, taken) == (number, True)
+    assert [entry.key for entry in store.list(PREFIX)] == [PREFIX + decision_key(3)]
+    listing, taken = archive.decide(expire(2))
+    assert (listing.decision.number, taken) == (3, False)
+
+
+def test_a_server_that_lies_about_what_is_there_is_not_asked_for_ever(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lying(*_: object) -> None:
+        raise AlreadyExists("no", where="there")
+
+    monkeypatch.setattr(ObstoreStore, "put", lying)
+    with pytest.raises(Conflict, match="others are first"):
+        Archive(store, NAME).decide(expire(1))
+
+
+def test_a_decision_that_went_while_it_was_looked_up_is_looked_up_again(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(store, NAME)
+    archive.decide(expire(1))
+    get = ObstoreStore.get
+
+    def late(self: ObstoreStore, key: str) -> bytes:
+        monkeypatch.setattr(ObstoreStore, "get", get)
+        archive.decide(expire(2))
+        return get(self, key)
+
+    monkeypatch.setattr(ObstoreStore, "get", late)
+    listing: Listing = archive.listing()
+    assert (listing.dropped, listing.decision.number) == (2, 2)

@@ -89,7 +89,7 @@ def test_a_generation_in_force_is_never_deleted(vault: Vault, queue: str) -> Non
     done, finished = work(queue)
     assert (done.failed, done.failed_exit_codes) == (1, (2,))
     assert finished[0].error is not None
-    assert finished[0].error["what"] == "this generation was not dropped"
+    assert finished[0].error["what"] == "this generation has not expired"
     assert contents(vault.root) == before
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_was_killed_before_it_asked_is_made_up_for(
     assert show_queue(queue).waiting == 0
     assert rotate(vault, keep=1, queue=queue).queued == (2,)
     assert work(queue)[0].done == 1
-    assert archive_of(vault.root).listing().deleted_marks == (2,)
+    assert archive_of(vault.root).listing().decision.swept == 2
 
 
 def test_the_queue_is_looked_at_before_anything_is_done(vault: Vault) -> None:
