@@ -6,7 +6,8 @@ checked like an export, and the stream itself could finish it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.planned import plan_of
@@ -17,12 +18,15 @@ from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
+from manifests.rest import finish, rest_of
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from objectstore.keys import WORK, parse_work
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
-from problems import Conflict
+from problems import Conflict, Damaged
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
+from streamstore.model import SegmentId
 from streamstore.splitting import EventBlock
 
 __all__ = ["Converted", "convert_generation"]
@@ -34,7 +38,8 @@ class ConvertTask:
 
     Attributes:
         source, target: the roots. prefix: the archive below either.
-        row: the range. stored: the layout it has.
+        row: a range of the old archive. stored: the layout it has.
+        start, end: what of it is written (bytes): all, unless the new archive has some of it already.
         generation, first, layout, compression: what it becomes.
         window: bytes to hold in memory at most, of what is on its way.
     """
@@ -44,6 +49,8 @@ class ConvertTask:
     prefix: str
     row: RangeRow
     stored: Layout
+    start: int
+    end: int
     generation: int
     first: int
     layout: Layout
@@ -89,47 +96,79 @@ def convert_generation(
     (old_root, generation), (new_root, archive) = source, target
     wanted = generation.manifest.model_copy(update={"layout": layout, "compression": compression, "tool": tool})
     listing = archive.listing()
-    if listing.newest >= wanted.first:
+    parts = [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]]
+    if listing.newest >= wanted.generation:
         _check_same(archive, listing, wanted)
         tidy_up(archive, wanted.generation, progress, wanted.first)
         return Converted(unchanged=True, moved_bytes=0)
+    is_rest = listing.newest >= wanted.first
+    if is_rest:  # the old archive has merged what is there with what is not
+        _check_same_end(archive, wanted)
+        wanted, parts = rest_of(Generation(wanted, generation.rows), listing.newest)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
         todo = "Finish or remove it, or convert to another root."
         raise Conflict("another run is under way there with other options", where=archive.uri, todo=todo)
-    done: dict[tuple[object, int], Piece] = {}
+    done: dict[SegmentId, list[Piece]] = {}
     if not created:
         for segment, row in find_rows(archive.store, archive.prefix, wanted.generation, wanted.first):
-            done.update({(segment, piece.start): piece for piece in row.pieces})
-    rows = [row for segment in sorted(generation.rows) for row in generation.rows[segment]]
-    tasks = [
-        ConvertTask(
-            source=old_root,
-            target=new_root,
-            prefix=archive.prefix,
-            row=row,
-            stored=generation.manifest.layout,
-            generation=wanted.generation,
-            first=wanted.first,
-            layout=layout,
-            compression=compression,
-            window=window,
-        )
-        for row in rows
-        if (row.segment, row.start) not in done
-    ]
+            done.setdefault(segment, []).extend(row.pieces)
+    total = sum(row.end - start for row, start in parts)
     progress.begin(
-        f"converting generation {wanted.generation}", wanted.bytes, sum(p.end - p.start for p in done.values())
+        f"converting generation {wanted.generation}",
+        total,
+        sum(p.end - p.start for held in done.values() for p in held),
     )
     moved = 0
-    for index, piece in runner.run(convert_range, tasks):
-        done[tasks[index].row.segment, piece.start] = piece
-        moved += piece.end - piece.start
-        progress.advance(piece.events, piece.end - piece.start)
-    archive.commit(wanted, [_converted(row, done[row.segment, row.start]) for row in rows])
-    tidy_up(archive, wanted.generation, progress, wanted.first)
+    # An earlier run may have left ranges with other bounds, if the old archive was compacted since: they hold.
+    while missing := list(_missing(parts, done)):
+        tasks = [
+            ConvertTask(
+                source=old_root,
+                target=new_root,
+                prefix=archive.prefix,
+                row=row,
+                stored=generation.manifest.layout,
+                start=start,
+                end=end,
+                generation=wanted.generation,
+                first=wanted.first,
+                layout=layout,
+                compression=compression,
+                window=window,
+            )
+            for row, start, end in missing
+        ]
+        for index, piece in runner.run(convert_range, tasks):
+            done.setdefault(tasks[index].row.segment, []).append(piece)
+            moved += piece.end - piece.start
+            progress.advance(piece.events, piece.end - piece.start)
+    rows = [
+        RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
+        for segment in sorted(done)
+        for piece in sorted(done[segment], key=lambda piece: piece.start)
+    ]
+    archive.commit(finish(wanted, rows, archive.uri) if is_rest else wanted, rows)
+    for name in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
+        if wanted.first <= name[1] and name[0] <= wanted.generation:  # its own, and what was begun before a compaction
+            tidy_up(archive, name[0], progress, name[1])
     return Converted(unchanged=False, moved_bytes=moved)
+
+
+def _missing(
+    parts: Iterable[tuple[RangeRow, int]], done: Mapping[SegmentId, Sequence[Piece]]
+) -> Iterator[tuple[RangeRow, int, int]]:
+    """What of some ranges no piece holds: range, start, end."""
+    for row, start in parts:
+        at = start
+        for piece in sorted(done.get(row.segment, ()), key=lambda piece: piece.start):
+            if at < piece.end and piece.start < row.end:
+                if at < piece.start:
+                    yield row, at, piece.start
+                at = piece.end
+        if at < row.end:
+            yield row, at, row.end
 
 
 def convert_range(task: ConvertTask) -> Piece:
@@ -142,31 +181,45 @@ def convert_range(task: ConvertTask) -> Piece:
     if task.layout == "events":
         for _ in _blocks(task):
             pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
+    digest, count = hashlib.sha256(), 0
+
+    def counted() -> Iterator[EventBlock]:
+        nonlocal count
+        for block in _blocks(task):
+            digest.update(block.data)
+            count += block.count
+            yield block
+
     written = open_layout(task.layout, task.compression).write_run(
-        target, task.prefix, row.segment.epoch, row.segment.number, _blocks(task), task.window
+        target, task.prefix, row.segment.epoch, row.segment.number, counted(), task.window
     )
-    piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
-    finished = FinishedRange(start=row.start, end=row.end, pieces=(piece,))
+    piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
+    finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
     return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
-    return proved_blocks(task.source.open(), task.prefix, task.stored, task.row, task.window)
+    part = (task.start, task.end)
+    return proved_blocks(task.source.open(), task.prefix, task.stored, task.row, task.window, part=part)
 
 
-def _converted(row: RangeRow, piece: Piece) -> RangeRow:
-    return RangeRow(row.segment, row.start, row.end, row.events, row.digest, piece.frames)
+def _check_same_end(archive: Archive, wanted: Manifest) -> None:
+    """Refuse an archive that does not end where an original generation of a merged one does."""
+    newest = archive.manifest()
+    ends = {one.generation: (one.to, one.created) for one in wanted.replaces}
+    if ends.get(newest.generation) != (newest.to, newest.created):
+        raise Conflict(
+            f"generation {newest.generation} of another archive is already there",
+            where=archive.uri,
+            todo="Convert to another root.",
+        )
 
 
 def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
     """Refuse another stream's archive; here or there, generations may have been merged since."""
     holder = listing.holder(wanted.generation)
     if holder is None:
-        raise Conflict(
-            f"the archive there ends with generation {listing.newest}, and the old one has merged it with later ones",
-            where=archive.uri,
-            todo="Convert to another root.",
-        )
+        raise Damaged(f"the manifest of generation {wanted.generation} is missing", where=archive.uri)
     found = archive.read_manifest(holder, listing.first_of(holder))
     if not wanted.replaces:
         is_same = found.is_same(wanted)

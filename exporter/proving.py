@@ -15,7 +15,15 @@ from streamstore.splitting import EventBlock, EventSplitter
 __all__ = ["proved_blocks"]
 
 
-def proved_blocks(store: ObjectStore, prefix: str, layout: Layout, row: RangeRow, window: int) -> Iterator[EventBlock]:
+def proved_blocks(
+    store: ObjectStore,
+    prefix: str,
+    layout: Layout,
+    row: RangeRow,
+    window: int,
+    *,
+    part: tuple[int, int] | None = None,
+) -> Iterator[EventBlock]:
     """A range's events, proved before the last block is left.
 
     Args:
@@ -24,17 +32,27 @@ def proved_blocks(store: ObjectStore, prefix: str, layout: Layout, row: RangeRow
         layout: in which the range is stored.
         row: the range.
         window: bytes to hold in memory at most.
+        part: where what is wanted begins and ends (bytes, both between events); None for all of it. The whole is read
+            and proved all the same, as only it has a digest.
 
     Raises:
         Damaged: its bytes are not what the manifest says.
     """
-    digest, splitter, count = hashlib.sha256(), EventSplitter(row.start, str(row.segment)), 0
+    start, end = part or (row.start, row.end)
+    bounds = [row.start, *sorted({start, end} - {row.start, row.end}), row.end]
+    splitters = [EventSplitter(offset, str(row.segment)) for offset in bounds[:-1]]
+    digest, count, at = hashlib.sha256(), 0, row.start
     for block in open_layout(layout).read_range(store, prefix, row.extent, row.start, row.end, window):
         digest.update(block)
-        for events in splitter.feed(block):
-            count += events.count
-            yield events
-    splitter.finish()
+        view = memoryview(block)
+        for splitter, low, high in zip(splitters, bounds, bounds[1:], strict=False):
+            for events in splitter.feed(view[max(low - at, 0) : max(high - at, 0)]):
+                count += events.count
+                if start <= low < end:
+                    yield events
+        at += len(view)
+    for splitter in splitters:
+        splitter.finish()
     if digest.hexdigest() != row.digest or count != row.events:
         raise Damaged(
             "the archive's bytes are not what its manifest says",

@@ -69,7 +69,7 @@ def convert_archive(
     check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
     listing = target.listing()
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
-    todo = [generation for generation in wanted if generation.manifest.first > listing.newest]
+    todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(
         source=source.uri,

@@ -11,6 +11,7 @@ from manifests.archive import Archive, NoSuchArchive
 from manifests.check import check_ranges, plan_reading
 from manifests.listing import Listing
 from manifests.marks import Checked, find_checked
+from manifests.model import Manifest
 from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import checked_key, manifest_key
@@ -18,11 +19,10 @@ from objectstore.uri import RootAddress
 from problems import Damaged
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.model import StreamCut
 from streamvault.checking import run_checks
 from streamvault.version import TOOL
 
-__all__ = ["checked_cut", "read_back"]
+__all__ = ["last_checked", "read_back"]
 
 
 def read_back(
@@ -64,16 +64,16 @@ def read_back(
     return read, ranges
 
 
-def checked_cut(archive: Archive) -> StreamCut | None:
-    """Where the part of the archive ends that was read back without a hole; None if its beginning was not.
+def last_checked(archive: Archive) -> Manifest | None:
+    """The last generation of the part of the archive that was read back without a hole; None if its beginning was not.
 
     Raises:
         Damaged: the last mark in it is of another manifest than the one that is there.
     """
-    return archive.stable(partial(_cut_of, archive))
+    return archive.stable(partial(_last_checked, archive))
 
 
-def _cut_of(archive: Archive, listing: Listing) -> StreamCut | None:
+def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
     names = listing.names
     upto = next((index for index, name in enumerate(names) if name[0] not in listing.checked), len(names))
     if not upto:
@@ -86,7 +86,7 @@ def _cut_of(archive: Archive, listing: Listing) -> StreamCut | None:
             where=f"{archive.uri}, generation {newest}",
             todo=f"Remove {checked_key(newest, first)} to have it read back again.",
         )
-    return archive.read_manifest(newest, first).to
+    return archive.read_manifest(newest, first)
 
 
 def _read_one(

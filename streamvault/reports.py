@@ -362,7 +362,7 @@ class RotateReport(Report):
         expired: generations that expired now. stopped: what kept the next one from it.
         objects_deleted: data objects; requests: LIST, PUT and bulk DELETE requests of that.
         resumed: True if an earlier run had left a deletion unfinished.
-        queued: numbers of the dropped marks whose deletion was put into a queue, if one was named.
+        queued: the newest generation that has expired, if its deletion and that of all before it was put into a queue.
         truncated: True if the source's head is now at `cut` or was beyond it. cut: the end of what is archived and
             checked, if truncating was asked for.
         seconds, total_seconds: as for an export.

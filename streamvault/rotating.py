@@ -10,9 +10,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cutting.identity import check_same_stream
 from manifests.archive import Archive
 from manifests.deleting import DeletedData, delete_expired
-from manifests.model import Compression, Layout
+from manifests.model import Compression, Layout, Manifest
 from manifests.replaced import delete_replaced
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
@@ -23,7 +24,7 @@ from streamstore.own import describe_source
 from streamvault.expiring import Expiry, Policy, expire, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
 from streamvault.holding import check_name, put_hold
-from streamvault.reading_back import checked_cut, read_back
+from streamvault.reading_back import last_checked, read_back
 from streamvault.reports import ExportReport, RotateReport, StoppedReport
 from streamvault.storage_classes import check_readable
 from streamvault.tasks import Tasks
@@ -66,9 +67,11 @@ def rotate_stream(
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
-        keep: how many generations stay.
-        keep_for: seconds; generations stay whose tail was taken since then.
-        until: an aware datetime or RFC 3339 text; generations expire whose tail was taken by then.
+        keep: how many generations with events stay. The last that has any always does.
+        keep_for: seconds; generations stay whose tail was taken since then. Counts back from now, or from the newest
+            generation before this run if that is earlier, so that a clock that is ahead lets nothing more expire.
+        until: an aware datetime or RFC 3339 text; generations expire whose tail was taken by then. Nothing does if
+            it is later than the newest generation.
         truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
         storage_class: S3 storage class of the data's objects; one that can be read at once.
         hold: the name of a hold to put on the newest generation, once the export is done; empty for none.
@@ -155,8 +158,8 @@ class Rotation:
             queued = self._ask_for_deletions()
         elif resumed or expiry.manifests or sweep:
             deleted += self._delete()
-        cut = checked_cut(self.archive) if truncate else None
-        truncated = cut is not None and self._truncate(cut)
+        checked_up_to = last_checked(self.archive) if truncate else None
+        truncated = checked_up_to is not None and self._truncate(checked_up_to)
         return self._report(
             exported,
             began,
@@ -167,7 +170,7 @@ class Rotation:
             deleted=deleted,
             resumed=resumed,
             queued=queued,
-            cut=cut,
+            cut=None if checked_up_to is None else checked_up_to.to,
             truncated=truncated,
         )
 
@@ -267,11 +270,16 @@ class Rotation:
 
         return open_locks(self.order.root)
 
-    def _truncate(self, cut: StreamCut) -> bool:
-        """Move the source's head to a cut, but for where it is further already; False if the stream is sealed."""
+    def _truncate(self, archived: Manifest) -> bool:
+        """Move the source's head to a generation's end, but for where it is further; False if the stream is sealed.
+
+        Raises:
+            Conflict: it is not the stream that was archived any more.
+        """
         with self.order.source.open() as store:
             described = describe_source(store, self.order.name)
-            later = later_of(described, cut, described.head)
+            check_same_stream(described, store, archived)
+            later = later_of(described, archived.to, described.head)
             if later == described.head:
                 return True
             try:

@@ -269,7 +269,13 @@ At = Annotated[
 ]
 Keep = Annotated[
     int | None,
-    typer.Option("--keep", metavar="N", min=1, help="Let all generations but the N newest expire.", show_default=False),
+    typer.Option(
+        "--keep",
+        metavar="N",
+        min=1,
+        help="Let all generations but the N newest with events expire.",
+        show_default=False,
+    ),
 ]
 KeepFor = Annotated[
     float | None,
@@ -277,7 +283,7 @@ KeepFor = Annotated[
         "--keep-for",
         metavar="TIME",
         parser=parse_span,
-        help="Let generations expire that are older than this: 90d, 2w, 36h, 15m or 30s.",
+        help="Let generations expire that are older than the newest by this: 90d, 2w, 36h, 15m or 30s.",
         show_default=False,
     ),
 ]
@@ -300,7 +306,7 @@ Grace = Annotated[
         "--grace",
         metavar="TIME",
         parser=parse_span,
-        help="How long replaced objects stay for whoever is reading them: 1m at least.",
+        help="How long replaced objects stay for whoever is reading them: 10m at least.",
     ),
 ]
 Follow = Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exporter import compact
+from exporter import compact, convert
 from exporter import run as exporting
 from importer import run as importing
 from manifests import replaced
@@ -223,6 +223,60 @@ def test_an_archive_with_merged_generations_is_converted_and_added_to(chunks: Va
     export(early, ("events", ""))
     with pytest.raises(Conflict):
         convert_archive(chunks.archive, other, layout="events", master="inline[2]")
+
+
+@pytest.mark.parametrize("new", KINDS, ids=kinds)
+@pytest.mark.parametrize("stop", [-1, 0, 2])
+def test_a_conversion_goes_on_after_a_compaction(
+    chunks: Vault, new: tuple[Layout, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already, and what an earlier run has begun, is merged with what is not."""
+    root, options = a_root(), {"layout": new[0], "compress": new[1], "master": "inline[1]"}
+    real, done = convert.convert_range, []
+
+    def stopping(task: convert.ConvertTask) -> Any:
+        if task.generation == 3 and len(done) >= stop:
+            raise Failed("stopped for a test")
+        done.extend([task] if task.generation == 3 else [])
+        return real(task)
+
+    monkeypatch.setattr(convert, "convert_range", stopping)
+    with pytest.raises(Failed):
+        convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(convert, "convert_range", real)
+    assert archive_of(root).generations() == [1, 2]
+    compacts(chunks, (5, 1) if stop else (3, 1))  # of (3, 1) the rest is the third alone, whose plan is there
+    clear(chunks)
+    report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
+    assert report.converted == ((5,) if stop else (3, 4, 5))
+    there = archive_of(root)
+    assert there.listing().names == (((1, 1), (2, 2), (5, 3)) if stop else tuple((n, n) for n in range(1, 6)))
+    assert there.history().fingerprint == archive_of(chunks.root).history().fingerprint
+    assert there.history(4).fingerprint == archive_of(chunks.root).history(4).fingerprint
+    assert convert_archive(chunks.archive, root, **options).unchanged  # type: ignore[arg-type]
+    twin = Vault(chunks.folder, root)
+    assert restored(twin, "back") == source(chunks)
+    assert not [key for key in contents(root) if "/_work/" in key]
+    # chunks of the generation that was begun lie about unused, if they are longer now
+    assert check_archive(twin.archive, read_data=True, master="inline").ok or (stop == 2 and new[0] == "chunks")
+
+
+def test_a_conversion_of_what_is_merged_meanwhile_says_so(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, root = convert.convert_range, a_root()
+
+    def late(task: convert.ConvertTask) -> Any:
+        if task.generation == 3:
+            monkeypatch.setattr(convert, "convert_range", real)
+            compacted(chunks)
+            clear(chunks)
+        return real(task)
+
+    monkeypatch.setattr(convert, "convert_range", late)
+    with pytest.raises(Conflict, match="generations were merged while they were being converted"):
+        convert_archive(chunks.archive, root, layout="events", master="inline[1]")
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[1]").converted == (5,)
+    assert is_sound(Vault(chunks.folder, root))
+    assert archive_of(root).history().fingerprint == archive_of(chunks.root).history().fingerprint
 
 
 def test_an_import_goes_on_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

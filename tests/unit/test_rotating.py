@@ -21,7 +21,7 @@ from objectstore.locks import Lock, ObjectLocks
 from objectstore.obstore_store import ObstoreStore
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Problem, Usage
-from streamstore.model import KeyRange
+from streamstore.model import KeyRange, StreamCut
 from streamvault import (
     check_archive,
     checking,
@@ -36,6 +36,7 @@ from streamvault import (
     show_archive,
     show_timeline,
 )
+from streamvault.reading_back import read_back
 from streamvault.reports import RotateReport
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import (
@@ -290,6 +291,27 @@ def test_a_source_that_is_truncated_further_is_left_alone(vault: Vault) -> None:
         store.truncate(tail)
         rotate_stream(vault.uri(), vault.root, range_size=RANGE_SIZE, master="inline", truncate_source=True)
         assert store.describe(NAME).head == tail
+
+
+def test_another_stream_of_the_same_name_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted and made again while the archive was read back."""
+
+    def made_again(*arguments: Any) -> tuple[list[int], int]:
+        with vault.store as store:
+            store.seal(NAME)
+            store.delete(NAME)
+        vault.make(events=5, largest=50)
+        with vault.store as store:
+            heads.append(store.describe(NAME).head)
+        return read_back(*arguments)
+
+    heads: list[StreamCut] = []
+
+    monkeypatch.setattr("streamvault.rotating.read_back", made_again)
+    with pytest.raises(Conflict, match="not the one that was archived"):
+        rotate(vault, truncate_source=True)
+    with vault.store as store:
+        assert [store.describe(NAME).head] == heads
 
 
 def test_a_sealed_source_is_archived_and_stays(vault: Vault) -> None:
