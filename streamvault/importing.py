@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -46,6 +46,7 @@ def import_stream(
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
     generation: int | None = None,
+    fingerprints: Sequence[str] = (),
     at: datetime | str | None = None,
     layout: Literal["table"] | None = None,
     table: str | None = None,
@@ -74,6 +75,8 @@ def import_stream(
         from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
         to_cut: restore only what lies before this cut.
         generation: restore up to this generation; None for the newest, or that of the target's unfinished import.
+        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation to be restored
+            has to be among them, and each has to be that of a generation.
         at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
         layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
         table: its name; None if there is only one.
@@ -119,6 +122,7 @@ def import_stream(
     with target.open() as store:
         begun = None if generation is not None else _begun(store, target_name, make_plan)
         history, plan = begun or make_plan(generation)
+        history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
         gaps = _gaps(history, plan)
         warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
