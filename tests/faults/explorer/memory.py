@@ -1,0 +1,491 @@
+"""An object store and a stream store in memory, which ask a gate before each call.
+
+Both keep the contracts of the real ones (`tests/contract`), in microseconds. Streams behave as Pravega's do: nobody keeps
+another from appending, and an append at a wrong offset is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
+from objectstore.paths import check_key, check_prefix
+from objectstore.store import ObjectInfo, ObjectStore
+from streamstore.cuts import is_before, validate_cut
+from streamstore.errors import (
+    InvalidCut,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    OffsetConflict,
+    ScaleRefused,
+    ScopeNotEmpty,
+    SegmentSealed,
+    SegmentTruncated,
+    StreamExists,
+    StreamSealed,
+)
+from streamstore.framing import MAX_BLOCK_BYTES
+from streamstore.local.folder import check_live
+from streamstore.local.record import StreamRecord
+from streamstore.model import (
+    Epoch,
+    KeyRange,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamstore.numbering import predict_order
+from streamstore.ranges import check_replaces
+from streamstore.store import SegmentAppender, StreamStore
+
+__all__ = ["Bucket", "Cluster", "Gate", "MemoryObjects", "MemoryStreams", "StreamState", "open_gate"]
+
+T = TypeVar("T")
+READ_BYTES = 1024 * 1024
+
+
+class Gate(Protocol):
+    """Asked before each call of a store: it may let others go on meanwhile.
+
+    It raises what the call is to fail with; what it returns is raised once the call has taken effect.
+    """
+
+    def __call__(self, call: str, what: str) -> BaseException | None: ...
+
+
+def open_gate(call: str, what: str) -> BaseException | None:
+    """Lets all pass."""
+    return None
+
+
+def _changed(key: str, data: bytes | None) -> None:
+    """For who does not want to know."""
+
+
+@dataclass
+class Bucket:
+    """Objects, and who is told of each change: the key, and the new object or None."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    changed: Callable[[str, bytes | None], None] = _changed
+
+    def copy(self) -> Bucket:
+        return Bucket(dict(self.objects))
+
+
+class MemoryObjects(ObjectStore):
+    """The objects of a bucket."""
+
+    def __init__(self, bucket: Bucket, uri: str, prefix: str = "", gate: Gate = open_gate) -> None:
+        self._bucket = bucket
+        self._uri = uri
+        self._base = f"{prefix}/" if prefix else ""
+        self._gate = gate
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        check_key(key)
+        full = self._base + key
+
+        def put() -> None:
+            if full in self._bucket.objects:
+                raise AlreadyExists("the object exists", where=f"{self._uri}/{key}")
+            self._bucket.objects[full] = kept = bytes(data)
+            self._bucket.changed(full, kept)
+
+        _call(self._gate, "put", key, put)
+
+    def get(self, key: str) -> bytes:
+        check_key(key)
+        return _call(self._gate, "get", key, lambda: self._find(key))
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        check_key(key)
+
+        def get() -> memoryview:
+            data = self._find(key)
+            if end > len(data) or start > len(data):
+                raise WrongSize(f"the object does not reach from byte {start} to {end}", where=f"{self._uri}/{key}")
+            return memoryview(data)[start:end].toreadonly()
+
+        return _call(self._gate, "get", key, get)
+
+    def size(self, key: str) -> int:
+        check_key(key)
+        return _call(self._gate, "head", key, lambda: len(self._find(key)))
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        full, skip = self._base + prefix, len(self._base)
+
+        def look() -> list[tuple[str, int]]:
+            return sorted((key, len(data)) for key, data in self._bucket.objects.items() if key.startswith(full))
+
+        for key, size in _call(self._gate, "list", prefix, look):
+            if key[skip:] > after:
+                yield ObjectInfo(key[skip:], size)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        check_prefix(prefix)
+        full = self._base + prefix
+
+        def look() -> Sequence[str]:
+            below = (key[len(full) :] for key in self._bucket.objects if key.startswith(full))
+            return sorted({name for name, slash, _ in (rest.partition("/") for rest in below) if slash})
+
+        return _call(self._gate, "list", prefix, look)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        if not keys:
+            return
+
+        def delete() -> None:
+            for key in keys:
+                if self._bucket.objects.pop(self._base + key, None) is not None:
+                    self._bucket.changed(self._base + key, None)
+
+        _call(self._gate, "delete", keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more", delete)
+
+    def _find(self, key: str) -> bytes:
+        data = self._bucket.objects.get(self._base + key)
+        if data is None:
+            raise NoSuchObject("no such object", where=f"{self._uri}/{key}")
+        return data
+
+
+def _call(gate: Gate, call: str, what: str, effect: Callable[[], T]) -> T:
+    after = gate(call, what)
+    result = effect()
+    if after is not None:
+        raise after
+    return result
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """A stream. Nothing that was ever acknowledged is forgotten: what is truncated is only hidden.
+
+    Attributes:
+        number: tells it from others that had its name.
+        record: as the embedded store keeps it. data: all bytes ever, by segment. starts: of truncated segments.
+    """
+
+    number: int
+    record: StreamRecord
+    data: dict[SegmentId, bytes]
+    starts: dict[SegmentId, int] = field(default_factory=dict)
+
+    def info(self, segment: SegmentId) -> SegmentInfo:
+        check_live(self.record, segment)
+        start = max(self.starts.get(segment, 0), self.record.head.offsets.get(segment, 0))
+        end = len(self.data.get(segment, b""))
+        return SegmentInfo(segment, start, end, sealed=not self.record.is_open(segment))
+
+    def describe(self) -> StreamDescription:
+        ends = {segment: len(self.data.get(segment, b"")) for segment in self.record.current.segments}
+        return self.record.describe(StreamCut(self.record.stream, ends))
+
+    def readable(self) -> dict[SegmentId, int]:
+        """From where on each segment can be read; segments that are gone are absent."""
+        return {segment: self.info(segment).start_offset for segment in self.record.live}
+
+
+def _told(name: StreamName, before: StreamState, after: StreamState | None) -> None:
+    """For who does not want to know."""
+
+
+@dataclass
+class Cluster:
+    """Streams by scope and name.
+
+    Attributes:
+        numbers: where the numbers of segments go on once a stream of this name is made again.
+        made: how many streams there ever were.
+        lost: told when a stream is truncated or deleted: what it was and what is left.
+    """
+
+    scopes: dict[str, dict[str, StreamState]] = field(default_factory=dict)
+    numbers: dict[StreamName, int] = field(default_factory=dict)
+    made: int = 0
+    lost: Callable[[StreamName, StreamState, StreamState | None], None] = _told
+
+    def copy(self) -> Cluster:
+        return Cluster({name: dict(held) for name, held in self.scopes.items()}, dict(self.numbers), self.made)
+
+    def find(self, name: StreamName) -> StreamState:
+        held = self.scopes.get(name.scope)
+        if held is None:
+            raise NoSuchScope("no such scope", where=str(name))
+        state = held.get(name.stream)
+        if state is None:
+            raise NoSuchStream("no such stream", where=str(name))
+        return state
+
+    def keep(self, name: StreamName, state: StreamState) -> None:
+        self.scopes[name.scope][name.stream] = state
+
+
+class MemoryStreams(StreamStore):
+    """The streams of a cluster."""
+
+    def __init__(self, cluster: Cluster, uri: str, gate: Gate = open_gate) -> None:
+        self._cluster = cluster
+        self._uri = uri
+        self._gate = gate
+        self._appenders: list[MemoryAppender] = []
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def list_scopes(self) -> Iterator[str]:
+        yield from _call(self._gate, "list scopes", "", lambda: sorted(self._cluster.scopes))
+
+    def list_streams(self, scope: str) -> Iterator[StreamName]:
+        StreamName(scope, "stream")
+
+        def look() -> list[StreamName]:
+            if scope not in self._cluster.scopes:
+                raise NoSuchScope("no such scope", where=scope)
+            return [StreamName(scope, name) for name in sorted(self._cluster.scopes[scope])]
+
+        yield from _call(self._gate, "list streams", scope, look)
+
+    def describe(self, stream: StreamName) -> StreamDescription:
+        return _call(self._gate, "describe", str(stream), lambda: self._cluster.find(stream).describe())
+
+    def exists(self, stream: StreamName) -> bool:
+        return _call(
+            self._gate, "exists", str(stream), lambda: stream.stream in self._cluster.scopes.get(stream.scope, ())
+        )
+
+    def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
+        def look() -> list[SegmentInfo]:
+            state = self._cluster.find(stream)
+            return [state.info(segment) for segment in segments]
+
+        return _call(self._gate, "segment info", str(stream), look)
+
+    def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
+        where = segment.in_stream(stream)
+        began = False
+        while not began or start < end:
+            block = _call(self._gate, "read", f"{where}:{start}", lambda at=start: self._read(stream, segment, at, end))
+            began = True
+            if block:
+                yield memoryview(block)
+            start += len(block)
+
+    def _read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> bytes:
+        state = self._cluster.find(stream)
+        info = state.info(segment)
+        where = segment.in_stream(stream)
+        if not 0 <= start <= end <= info.write_offset:
+            raise ValueError(f"{where} has bytes up to {info.write_offset}, asked for [{start}, {end})")
+        if start < end and start < info.start_offset:
+            raise SegmentTruncated(
+                f"the segment was truncated to offset {info.start_offset}", where=where, start_offset=info.start_offset
+            )
+        return state.data.get(segment, b"")[start : min(end, start + READ_BYTES)]
+
+    def create_scope(self, scope: str) -> bool:
+        StreamName(scope, "stream")
+
+        def create() -> bool:
+            is_new = scope not in self._cluster.scopes
+            self._cluster.scopes.setdefault(scope, {})
+            return is_new
+
+        return _call(self._gate, "create scope", scope, create)
+
+    def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        count = configuration.scaling.min_segments
+        if count < 1:
+            raise ValueError(f"a stream has one segment at least, not {count}")
+
+        def create() -> None:
+            held = self._cluster.scopes.get(stream.scope)
+            if held is None:
+                raise NoSuchScope("no such scope", where=str(stream))
+            if stream.stream in held:
+                raise StreamExists("the stream exists", where=str(stream))
+            first = self._cluster.numbers.get(stream, 0)
+            width = 1.0 / count
+            segments = {SegmentId(0, first + i): KeyRange(i * width, (i + 1) * width) for i in range(count)}
+            head = StreamCut(stream, dict.fromkeys(segments, 0))
+            self._cluster.made += 1
+            record = StreamRecord(stream, configuration, (Epoch(0, segments),), head)
+            held[stream.stream] = StreamState(self._cluster.made, record, {})
+
+        _call(self._gate, "create stream", str(stream), create)
+
+    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        self._change("update", stream, lambda record: replace(record, configuration=configuration))
+
+    def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
+        def scaled(record: StreamRecord) -> StreamRecord:
+            current = record.current
+            check_replaces(seal, ranges, current.segments)
+            if len(current.segments) - len(seal) + len(ranges) < record.configuration.scaling.min_segments:
+                raise ScaleRefused("a scale would leave too few segments", where=str(stream))
+            number = max(segment.number for segment in current.segments) + 1
+            segments = {segment: held for segment, held in current.segments.items() if segment not in seal}
+            for place, index in enumerate(predict_order(ranges)):
+                segments[SegmentId(current.number + 1, number + place)] = ranges[index]
+            return replace(record, epochs=(*record.epochs, Epoch(current.number + 1, segments)))
+
+        return self._change("scale", stream, scaled).current
+
+    def _change(self, call: str, stream: StreamName, change: Callable[[StreamRecord], StreamRecord]) -> StreamRecord:
+        def do() -> StreamRecord:
+            state = self._cluster.find(stream)
+            if state.record.sealed:
+                raise StreamSealed("the stream is sealed and cannot be changed", where=str(stream))
+            record = change(state.record)
+            self._cluster.keep(stream, replace(state, record=record))
+            return record
+
+        return _call(self._gate, call, str(stream), do)
+
+    def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        def look() -> int:
+            state = self._cluster.find(stream)
+            info = state.info(segment)
+            if info.sealed:
+                raise SegmentSealed("the segment is sealed", where=segment.in_stream(stream))
+            return info.write_offset
+
+        offset = _call(self._gate, "open appender", segment.in_stream(stream), look)
+        appender = MemoryAppender(self._cluster, stream, segment, offset, self._gate)
+        self._appenders.append(appender)
+        return appender
+
+    def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
+        def truncate() -> None:
+            state = self._cluster.find(stream)
+            info = state.info(segment)
+            if offset > info.write_offset:
+                raise InvalidCut("beyond the segment", where=segment.in_stream(stream))
+            if offset > info.start_offset:
+                after = replace(state, starts={**state.starts, segment: offset})
+                self._cluster.keep(stream, after)
+                self._cluster.lost(stream, state, after)
+
+        _call(self._gate, "truncate segment", segment.in_stream(stream), truncate)
+
+    def truncate(self, cut: StreamCut) -> None:
+        def truncate() -> None:
+            state = self._cluster.find(cut.stream)
+            described = state.describe()
+            if is_before(described, cut, described.head):
+                return
+            if state.record.sealed:
+                raise StreamSealed("the stream is sealed and cannot be changed", where=str(cut.stream))
+            validate_cut(described, cut)
+            for segment, offset in cut.offsets.items():
+                if offset > state.info(segment).write_offset:
+                    raise InvalidCut("beyond the segment", where=segment.in_stream(cut.stream))
+            after = replace(state, record=replace(state.record, head=cut))
+            self._cluster.keep(cut.stream, after)
+            self._cluster.lost(cut.stream, state, after)
+
+        _call(self._gate, "truncate", str(cut.stream), truncate)
+
+    def seal(self, stream: StreamName) -> None:
+        def seal() -> None:
+            state = self._cluster.find(stream)
+            self._cluster.keep(stream, replace(state, record=replace(state.record, sealed=True)))
+
+        _call(self._gate, "seal", str(stream), seal)
+
+    def delete(self, stream: StreamName) -> None:
+        def delete() -> None:
+            state = self._cluster.find(stream)
+            self._cluster.numbers[stream] = max(segment.number for segment in state.record.current.segments) + 1
+            del self._cluster.scopes[stream.scope][stream.stream]
+            self._cluster.lost(stream, state, None)
+
+        _call(self._gate, "delete", str(stream), delete)
+
+    def delete_scope(self, scope: str) -> None:
+        StreamName(scope, "stream")
+
+        def delete() -> None:
+            if scope not in self._cluster.scopes:
+                raise NoSuchScope("no such scope", where=scope)
+            if self._cluster.scopes[scope]:
+                raise ScopeNotEmpty("the scope is not empty", where=scope)
+            del self._cluster.scopes[scope]
+
+        _call(self._gate, "delete scope", scope, delete)
+
+    def close(self) -> None:
+        for appender in self._appenders:
+            appender.close()
+
+
+class MemoryAppender(SegmentAppender):
+    """Appends to a segment as it stood when the appender was opened; what somebody else appends is a conflict."""
+
+    def __init__(self, cluster: Cluster, stream: StreamName, segment: SegmentId, offset: int, gate: Gate) -> None:
+        self._cluster = cluster
+        self._stream = stream
+        self._segment = segment
+        self._offset = offset
+        self._gate = gate
+        self._is_open = True
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @property
+    def acknowledged(self) -> int:
+        return self._offset
+
+    def append(self, block: bytes | bytearray | memoryview) -> None:
+        data = bytes(memoryview(block).cast("B"))
+        if not 0 < len(data) <= MAX_BLOCK_BYTES:
+            raise ValueError(f"a block has 1 byte to {MAX_BLOCK_BYTES} bytes, not {len(data)}")
+        if not self._is_open:
+            raise ValueError("the appender is closed")
+        where = self._segment.in_stream(self._stream)
+
+        def append() -> None:
+            state = self._cluster.find(self._stream)
+            try:
+                info = state.info(self._segment)
+            except NoSuchSegment:
+                raise SegmentSealed("the segment is sealed and gone", where=where) from None
+            if info.sealed:
+                raise SegmentSealed("the segment is sealed", where=where)
+            if info.write_offset != self._offset:
+                raise OffsetConflict(
+                    f"somebody else wrote to the segment: it goes to {info.write_offset}, not to {self._offset}",
+                    where=where,
+                    write_offset=info.write_offset,
+                )
+            held = state.data.get(self._segment, b"")
+            self._cluster.keep(self._stream, replace(state, data={**state.data, self._segment: held + data}))
+            self._offset += len(data)
+
+        _call(self._gate, "append", f"{where}:{self._offset}", append)
+
+    def flush(self) -> int:
+        if not self._is_open:
+            raise ValueError("the appender is closed")
+        return self._offset
+
+    def close(self) -> None:
+        self._is_open = False

@@ -1,0 +1,29 @@
+"""The stores in memory keep the contracts of the real ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from objectstore.store import ObjectStore
+from tests.contract.object_store import ObjectStoreContract
+from tests.contract.stream_store import Open, StreamStoreContract
+from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
+
+
+class TestObjects(ObjectStoreContract):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return MemoryObjects(Bucket(), "memory://bucket")
+
+
+class TestObjectsBelowAPrefix(ObjectStoreContract):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return MemoryObjects(Bucket({"root": b"x", "rooty/z": b"y"}), "memory://bucket/root", "root")
+
+
+class TestStreams(StreamStoreContract):
+    @pytest.fixture
+    def open_store(self) -> Open:
+        cluster = Cluster()
+        return lambda: MemoryStreams(cluster, "local:///memory")
