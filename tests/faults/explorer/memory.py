@@ -1,7 +1,7 @@
 """An object store and a stream store in memory, which ask a gate before each call.
 
-Both keep the contracts of the real ones (`tests/contract`), in microseconds. Streams behave as Pravega's do: nobody keeps
-another from appending, and an append at a wrong offset is refused.
+Both keep the contracts of the real ones (`tests/contract`), in microseconds. Streams behave as Pravega does: nobody
+keeps another from appending, and an append at a wrong offset is refused.
 """
 
 from __future__ import annotations
@@ -358,7 +358,13 @@ class MemoryStreams(StreamStore):
 
         return _call(self._gate, call, str(stream), do)
 
-    def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+    def appender(
+        self,
+        stream: StreamName,
+        segment: SegmentId,
+        *,
+        in_flight: int = 4,  # noqa: ARG002  (what is appended is acknowledged at once)
+    ) -> SegmentAppender:
         def look() -> int:
             state = self._cluster.find(stream)
             info = state.info(segment)

@@ -1,0 +1,166 @@
+"""What schedules run: the product's verbs as a user calls them, and what happens to a stream meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamstore.model import Scaling, StreamConfiguration, StreamCut
+from streamstore.uri import parse_stream
+from streamvault import (
+    check_archive,
+    compact_archive,
+    convert_archive,
+    export_stream,
+    follow_stream,
+    handoff_archive,
+    hold_archive,
+    import_stream,
+    release_archive,
+    rotate_stream,
+    work_queue,
+)
+from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, open_source, scale
+from tests.faults.explorer.world import World
+
+__all__ = ["COMMANDS", "CONVERTED", "OTHER", "QUEUE", "TARGET", "Command"]
+
+OTHER = "/other"
+CONVERTED = "memory://converted"
+TARGET = f"local://{CLUSTER}/scope/target"
+QUEUE = f"local://{CLUSTER}/ops/queue"
+HOUR = 7200.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        run: does it. outside: whether it is no command of the product's, but something that happens beside it.
+        keep: how many generations its expiry leaves; 0 if it lets none expire.
+        again: what a user runs after a kill; None: the same.
+    """
+
+    run: Callable[[Scene, World], object]
+    outside: bool = False
+    keep: int = 0
+    again: Callable[[Scene, World], object] | None = None
+
+
+def _rotate(scene: Scene, **options: object) -> object:
+    return rotate_stream(scene.stream, ROOT, **scene.options, **options)  # type: ignore[arg-type]
+
+
+def _retain(part: int) -> Callable[[Scene, World], None]:
+    def retain(_: Scene, __: World) -> None:
+        with open_source() as store:
+            tail = store.describe(NAME).tail
+            offsets = {}
+            for info in store.segment_info(NAME, list(tail.offsets)):
+                at = info.write_offset
+                if part:
+                    blocks = b"".join(map(bytes, store.read(NAME, info.segment, info.start_offset, at)))
+                    at = _inner_boundary(blocks, info.start_offset)
+                offsets[info.segment] = at
+            store.truncate(StreamCut(NAME, offsets))
+
+    return retain
+
+
+def _inner_boundary(data: bytes, start: int) -> int:
+    at, ends = 0, [start]
+    while at + 8 <= len(data):
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        ends.append(start + at)
+    return ends[len(ends) // 2]
+
+
+def _write(_: Scene, world: World) -> None:
+    world.names += 1
+    with open_source() as store:
+        add(store, f"w{world.names}", 2)
+
+
+def _scale(_: Scene, __: World) -> None:
+    with open_source() as store:
+        scale(store)
+        add(store, "s", 1)
+
+
+def _remake(_: Scene, __: World) -> None:
+    with open_source() as store:
+        store.delete(NAME)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        add(store, "again", 6)
+
+
+def _other(scene: Scene, _: World) -> object:
+    return export_stream(f"local://{OTHER}/{NAME}", ROOT, **scene.options)
+
+
+def _hour(_: Scene, world: World) -> None:
+    world.sleep(HOUR)
+
+
+def _import(scene: Scene, _: World, *, again: bool = False) -> object:
+    return import_stream(scene.archive, TARGET, master="inline", again=again)
+
+
+def _convert(scene: Scene, _: World) -> object:
+    layout = "chunks" if scene.layout == "events" else "events"
+    return convert_archive(scene.archive, CONVERTED, layout=layout, master="inline")  # type: ignore[arg-type]
+
+
+def _hold(first: bool) -> Callable[[Scene, World], object]:
+    def hold(scene: Scene, _: World) -> object:
+        from manifests.archive import Archive  # noqa: PLC0415
+
+        generations = Archive(scene.root.open(), NAME).generations() if first else []
+        return hold_archive(scene.archive, "kept", generation=generations[0] if generations else None)
+
+    return hold
+
+
+def _follow(scene: Scene, _: World) -> object:
+    return follow_stream(scene.stream, ROOT, lasting=0.001, retry_for=0, **scene.options)
+
+
+def _follow_rotating(scene: Scene, _: World) -> object:
+    return follow_stream(
+        scene.stream, ROOT, lasting=0.001, retry_for=0, rotate=True, keep=2, truncate_source=True, **scene.options
+    )
+
+
+COMMANDS: dict[str, Command] = {
+    "export": Command(lambda scene, _: export_stream(scene.stream, ROOT, **scene.options)),
+    "follow": Command(_follow),
+    "follow-rotating": Command(_follow_rotating, keep=2),
+    "rotate": Command(lambda scene, _: _rotate(scene, truncate_source=True)),
+    "expire": Command(lambda scene, _: _rotate(scene, keep=2), keep=2),
+    "expire-all": Command(lambda scene, _: _rotate(scene, keep=1, truncate_source=True), keep=1),
+    "queue": Command(lambda scene, _: _rotate(scene, keep=1, queue=QUEUE), keep=1),
+    "work": Command(lambda _, __: work_queue(QUEUE, idle_seconds=0, tries=1, master="inline")),
+    "compact": Command(lambda scene, _: compact_archive(scene.archive, grace=60, master="inline")),
+    "hold": Command(_hold(first=False)),
+    "hold-first": Command(_hold(first=True)),
+    "release": Command(lambda scene, _: release_archive(scene.archive, "kept")),
+    "import": Command(_import, again=lambda scene, world: _import(scene, world, again=True)),
+    "convert": Command(_convert),
+    "handoff": Command(
+        lambda scene, _: handoff_archive(scene.archive, table="orders", format="parquet", master="inline")
+    ),
+    "handoff-stream": Command(
+        lambda scene, _: handoff_archive(
+            scene.stream, table="events", format="parquet", root="memory://tables", master="inline"
+        )
+    ),
+    "check": Command(lambda scene, _: check_archive(scene.archive, read_data=True, master="inline")),
+    "other": Command(_other, outside=True),
+    "write": Command(_write, outside=True),
+    "scale": Command(_scale, outside=True),
+    "retain": Command(_retain(0), outside=True),
+    "retain-half": Command(_retain(1), outside=True),
+    "remake": Command(_remake, outside=True),
+    "hour": Command(_hour, outside=True),
+}

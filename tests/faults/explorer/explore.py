@@ -1,0 +1,141 @@
+"""Running schedules: one, all of a bounded number of preemptions, random ones, and making a failing one short."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from tests.faults.explorer import judge
+from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer.scenes import scene_of
+from tests.faults.explorer.schedule import Schedule, Step
+from tests.faults.explorer.world import Actor, in_memory
+
+__all__ = ["Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a schedule led to.
+
+    Attributes:
+        wrong: what the judge found. calls: how many calls each command made. ended: what each ended with.
+        traces: each command's calls.
+    """
+
+    schedule: Schedule
+    wrong: tuple[str, ...]
+    calls: tuple[int, ...]
+    ended: tuple[str, ...]
+    traces: tuple[tuple[tuple[str, str], ...], ...]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of what is wrong, its first words."""
+        return frozenset(line.split()[0] for line in self.wrong)
+
+
+def run(schedule: Schedule) -> Outcome:
+    """Run a schedule and judge what it leaves."""
+    scene = scene_of(schedule.scene)
+    names = schedule.commands
+    world = scene.world.copy()
+    with in_memory(world):
+        ledger = judge.Ledger.of(world)
+        ledger.watch(world)
+        judge.run_as(names)
+        actors = [
+            Actor(place, lambda command=COMMANDS[name]: command.run(scene, world)) for place, name in enumerate(names)
+        ]
+        for step in schedule.steps:
+            actors[step.actor].go_on(step.until, step.fault)
+        for actor in actors:
+            while not actor.ended:
+                actor.go_on()
+        for name, actor in zip(names, actors, strict=True):
+            if name.startswith("hold") and actor.error is None:
+                ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]
+        calls = tuple(actor.calls for actor in actors)
+        wrong = judge.judge(scene, world, ledger, names, actors)
+    return Outcome(
+        schedule,
+        wrong,
+        calls,
+        tuple("ok" if a.error is None else f"{type(a.error).__name__}: {a.error}" for a in actors),
+        tuple(tuple(actor.trace) for actor in actors),
+    )
+
+
+def calls_of(scene: str, commands: Sequence[str]) -> tuple[int, ...]:
+    """How many calls each command makes if they run one after the other."""
+    return run(Schedule(scene, tuple(commands))).calls
+
+
+def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
+    """The first command is stopped before each of its calls, the others run to their ends, and it goes on.
+
+    Args:
+        scene: where. commands: the one to stop, then the others in order.
+        faults: what becomes of the call that it was stopped before.
+    """
+    others = tuple(Step(place) for place in range(1, len(commands)))
+    alone = calls_of(scene, commands)[0]
+    for until in range(1, alone + 1):
+        for fault in faults:
+            yield Schedule(scene, tuple(commands), (Step(0, until), *others, Step(0, None, fault)))
+
+
+def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
+    """Two preemptions: the first stops, the second stops, the others run to their ends; then first or second goes on."""
+    first, second = calls_of(scene, commands)[:2]
+    others = tuple(Step(place) for place in range(2, len(commands)))
+    for one in range(1, first + 1):
+        for two in range(1, second + 1):
+            for fault in faults:
+                begun = (Step(0, one), Step(1, two))
+                yield Schedule(scene, tuple(commands), (*begun, Step(0, None, fault), *others, Step(1)))
+
+
+def random_schedules(
+    seed: int, scenes: Sequence[str], commands: Sequence[str], faults: Sequence[str]
+) -> Iterator[Schedule]:
+    """Two to five commands that are stopped wherever it happens to be; without end."""
+    rng = random.Random(seed)
+    for _ in count():
+        names = tuple(rng.choice(commands) for _ in range(rng.randrange(2, 6)))
+        steps = []
+        at = [0] * len(names)
+        for _ in range(rng.randrange(2, 9)):
+            place = rng.randrange(len(names))
+            at[place] += rng.choice((rng.randrange(1, 6), rng.randrange(1, 60)))
+            fault = rng.choice(faults) if rng.random() < 0.2 else ""
+            steps.append(Step(place, None if rng.random() < 0.25 else at[place], fault))
+        yield Schedule(rng.choice(scenes), names, tuple(steps))
+
+
+def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    """A shorter schedule that fails as well: fewer steps, then fewer commands, then fewer faults."""
+    while True:
+        for shorter in _shorter(schedule):
+            if fails(shorter):
+                schedule = shorter
+                break
+        else:
+            return schedule
+
+
+def _shorter(schedule: Schedule) -> Iterator[Schedule]:
+    steps = schedule.steps
+    for place in reversed(range(len(schedule.commands))):
+        if len(schedule.commands) > 1:
+            left = tuple(
+                replace(step, actor=step.actor - (step.actor > place)) for step in steps if step.actor != place
+            )
+            yield Schedule(schedule.scene, schedule.commands[:place] + schedule.commands[place + 1 :], left)
+    for index in range(len(steps)):
+        yield replace(schedule, steps=steps[:index] + steps[index + 1 :])
+    for index, step in enumerate(steps):
+        if step.fault:
+            yield replace(schedule, steps=(*steps[:index], replace(step, fault=""), *steps[index + 1 :]))

@@ -1,0 +1,423 @@
+"""What a schedule must leave: all that was ever published, and nothing that never was.
+
+The ledger notes while a schedule runs what becomes published, what is let go and what the source loses. The judge
+compares that with what can be read at the end; streams in memory forget nothing, so they are the truth. Stretches of a
+segment are bit masks, a bit a byte: segments here are short.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from manifests.archive import Archive, NoSuchArchive
+from objectstore.keys import parse_dropped, parse_manifest, parse_merged
+from objectstore.layouts import open_layout
+from objectstore.uri import RootAddress
+from problems import Conflict, Damaged, Problem
+from streamstore.model import StreamName
+from streamvault import check_archive, export_stream, import_stream
+from streamvault.holding import NoSuchHold
+from tests.faults.explorer.commands import COMMANDS, OTHER
+from tests.faults.explorer.memory import StreamState
+from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
+from tests.faults.explorer.world import Actor, Killed, World
+
+__all__ = ["Ledger", "judge"]
+
+Masks = Mapping[str, int]
+FOLDER = f"{NAME}/"
+COPY = StreamName("copies", "copy")
+
+
+def mask(start: int, end: int) -> int:
+    return ((1 << end) - 1) & ~((1 << start) - 1)
+
+
+def stretches(bits: int) -> Iterator[tuple[int, int]]:
+    """The runs of a mask."""
+    while bits:
+        start = (bits & -bits).bit_length() - 1
+        rest = bits >> start
+        end = start + ((rest ^ (rest + 1)).bit_length() - 1)
+        yield start, end
+        bits &= ~mask(start, end)
+
+
+def told(masks: Masks) -> str:
+    return ", ".join(
+        f"{name.rpartition('/')[2]} {start} to {end}" for name, bits in masks.items() for start, end in stretches(bits)
+    )
+
+
+def without(some: Masks, others: Masks) -> dict[str, int]:
+    left = {name: bits & ~others.get(name, 0) for name, bits in some.items()}
+    return {name: bits for name, bits in left.items() if bits}
+
+
+def joined(many: Sequence[Masks]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for masks in many:
+        for name, bits in masks.items():
+            found[name] = found.get(name, 0) | bits
+    return found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A manifest that was published."""
+
+    first: int
+    generation: int
+    events: int
+    masks: Masks
+
+
+@lru_cache(maxsize=4096)
+def _entry(data: bytes) -> Entry:
+    value = json.loads(data)
+    found: dict[str, int] = {}
+    for one in value["segments"]:
+        found[one["name"]] = mask(one["start"], one["end"])
+    for gap in value["gaps"]:
+        found[gap["segment"]] &= ~mask(gap["start"], gap["end"])
+    replaces = value.get("replaces") or ()
+    first = replaces[0]["generation"] if replaces else value["generation"]
+    return Entry(first, value["generation"], value["events"], {name: bits for name, bits in found.items() if bits})
+
+
+@dataclass
+class Ledger:
+    """What happens to one archive and its stream while a schedule runs.
+
+    Attributes:
+        published: manifests. dropped: up to which generation all has expired. held: generations on which a hold is
+            confirmed. wrong: what was wrong at the moment it was done.
+        lost: stream → what it lost that was not archived then, by no fault of the product.
+        gone: streams that were deleted, as they were.
+    """
+
+    published: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    dropped: int = 0
+    held: set[int] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    lost: dict[tuple[str, int], Masks] = field(default_factory=dict)
+    gone: dict[tuple[str, int], StreamState] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, world: World) -> Ledger:
+        """The ledger of how things are."""
+        ledger = cls()
+        for key, data in sorted(world.bucket("vault").objects.items()):
+            ledger.note(key, data)
+        ledger.dropped = max(ledger.dropped, 0)
+        return ledger
+
+    def watch(self, world: World) -> None:
+        """Note what happens from now on."""
+        world.bucket("vault").changed = self._changed
+        for place, cluster in world.clusters.items():
+            cluster.lost = lambda name, before, after, place=place: self._lost(place, name, before, after)
+
+    def note(self, key: str, data: bytes) -> int:
+        """Take a manifest or a dropped mark down; the mark's generation, else 0."""
+        name = key.removeprefix(FOLDER)
+        if parse_manifest(name) is not None or ((one := parse_merged(name)) is not None and one.kind == "manifest"):
+            entry = _entry(data)
+            self.published.setdefault((entry.generation, entry.first), entry)
+        mark = parse_dropped(name) or 0
+        self.dropped = max(self.dropped, mark)
+        return mark
+
+    def required(self) -> dict[str, int]:
+        """What has to be there: all that was published and has not expired."""
+        return joined([entry.masks for entry in self.published.values() if entry.first > self.dropped])
+
+    def ever(self) -> dict[str, int]:
+        return joined([entry.masks for entry in self.published.values()])
+
+    def _changed(self, key: str, data: bytes | None) -> None:
+        if data is None or not key.startswith(FOLDER + "_manifest/"):
+            return
+        before = self.dropped
+        mark = self.note(key, data)
+        if mark > before:
+            self._check_expiry(mark, before)
+
+    def _check_expiry(self, mark: int, before: int) -> None:
+        plain = [one for one in self.published.values() if one.first == one.generation and one.generation > before]
+        left = [one for one in plain if one.generation > mark]
+        actor = _actor()
+        keep = COMMANDS[_names[actor.place]].keep if actor is not None else 1
+        if len(left) < max(keep, 1):
+            self.wrong.append(f"EXPIRED generation {mark} is dropped and {len(left)} stay, not {keep}")
+        if sum(one.events for one in plain) and not sum(one.events for one in left):
+            self.wrong.append(f"EXPIRED generation {mark} is dropped and no event is left")
+
+    def _lost(self, place: str, name: StreamName, before: StreamState, after: StreamState | None) -> None:
+        if name != NAME:
+            return
+        key = (place, before.number)
+        if after is None:
+            self.gone[key] = before
+        left = {} if after is None else after.readable()
+        lost = {}
+        for segment, start in before.readable().items():
+            end = len(before.data.get(segment, b""))
+            if bits := mask(start, max(start, min(left.get(segment, end), end))):
+                lost[segment.in_stream(name)] = bits
+        actor = _actor()
+        if actor is not None and COMMANDS[_names[actor.place]].outside:
+            self.lost[key] = joined([self.lost.get(key, {}), without(lost, self.required())])
+        elif missing := without(lost, self.ever()):
+            self.wrong.append(f"TRUNCATED what is not archived: {told(missing)}")
+
+
+_names: Sequence[str] = ()
+
+
+def _actor() -> Actor | None:
+    import greenlet  # noqa: PLC0415
+
+    found = greenlet.getcurrent()
+    return found if isinstance(found, Actor) else None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What readers get.
+
+    Attributes:
+        problem: why they do not. held: segment → where a range begins → its bytes. gaps: as manifests say.
+    """
+
+    problem: str = ""
+    held: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict)
+    gaps: Masks = field(default_factory=dict)
+    doubled: str = ""
+
+    def masks(self) -> dict[str, int]:
+        return {
+            name: joined([{"": mask(at, at + len(data))} for at, data in ranges.items()])[""]
+            for name, ranges in self.held.items()
+            if ranges
+        }
+
+
+_scans: dict[int, Scan] = {}
+
+
+def scan(world: World) -> Scan:
+    """Read all that is in force."""
+    state = hash(frozenset(world.bucket("vault").objects.items()))
+    found = _scans.get(state)
+    if found is None:
+        if len(_scans) > 200_000:
+            _scans.clear()
+        found = _scans[state] = _scan()
+    return found
+
+
+def _scan() -> Scan:
+    archive = Archive(RootAddress.parse(ROOT).open(), NAME)
+    held: dict[str, dict[int, bytes]] = {}
+    seen: dict[str, int] = {}
+    doubled: list[str] = []
+    try:
+        history = archive.history()
+        for generation in history.generations:
+            for segment, rows in generation.rows.items():
+                name = segment.in_stream(NAME)
+                for row in rows:
+                    blocks = open_layout(generation.layout, generation.manifest.compression).read_range(
+                        archive.store, archive.prefix, row.extent, row.start, row.end
+                    )
+                    if seen.get(name, 0) & mask(row.start, row.end):
+                        doubled.append(f"{name}:{row.start}")
+                    seen[name] = seen.get(name, 0) | mask(row.start, row.end)
+                    held.setdefault(name, {})[row.start] = data = b"".join(map(bytes, blocks))
+                    if len(data) != row.end - row.start:
+                        return Scan(problem=f"range {name}:{row.start} has {len(data)} bytes")
+        gaps = joined([{gap.segment: mask(gap.start, gap.end)} for g in history.generations for gap in g.manifest.gaps])
+    except NoSuchArchive as problem:
+        return Scan() if not world_has_manifests() else Scan(problem=str(problem))
+    except Problem as problem:
+        return Scan(problem=str(problem))
+    return Scan(held=held, gaps=gaps, doubled=", ".join(doubled))
+
+
+def world_has_manifests() -> bool:
+    store = RootAddress.parse(ROOT).open()
+    return any(parse_manifest(one.key.removeprefix(FOLDER)) for one in store.list(FOLDER + "_manifest/"))
+
+
+_rests: dict[int, tuple[str, ...]] = {}
+
+
+def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> tuple[str, ...]:
+    """What is wrong after a schedule; empty if nothing is."""
+    wrong = list(ledger.wrong)
+    ledger.wrong.clear()
+    for name, actor in zip(names, actors, strict=True):
+        if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
+            wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
+    wrong += _compare(world, ledger)
+    wrong += _mixed(world, ledger, names, actors)
+    if "release" not in names and (expired := [one for one in ledger.held if one <= ledger.dropped]):
+        wrong.append(f"HELD generations {expired} have expired, and holds on them were confirmed")
+    if wrong:
+        return tuple(wrong)
+    for name, actor in zip(names, actors, strict=True):
+        if isinstance(actor.error, Damaged):
+            wrong.append(f"MISLED {name} said {actor.error}, and all is there")
+    again = tuple(
+        name
+        for name, actor in zip(names, actors, strict=True)
+        if not COMMANDS[name].outside and not (name == "import" and actor.error is None)
+    )
+    foreign = bool({"remake", "other"} & {*names})
+    key = hash(
+        (scene.name, again, foreign, world.state(), ledger.dropped, frozenset(ledger.held), repr(ledger.lost))
+        + (frozenset(ledger.published),)
+    )
+    found = _rests.get(key)
+    if found is None:
+        if len(_rests) > 500_000:
+            _rests.clear()
+        found = _rests[key] = tuple(_rest(scene, world, ledger, again, foreign=foreign))
+    return (*wrong, *found)
+
+
+def streams(world: World, ledger: Ledger) -> dict[tuple[str, int], StreamState]:
+    """Every stream that ever had the name."""
+    found = dict(ledger.gone)
+    for place in (CLUSTER, OTHER):
+        with suppress(Problem):
+            state = world.cluster(place).find(NAME)
+            found[place, state.number] = state
+    return found
+
+
+def _compare(world: World, ledger: Ledger) -> list[str]:
+    seen = scan(world)
+    if seen.problem:
+        return [f"LOST an archive that can be read: {seen.problem}"]
+    if seen.doubled:
+        return [f"DOUBLED {seen.doubled}"]
+    if missing := without(ledger.required(), seen.masks()):
+        return [f"LOST what was published: {told(missing)}"]
+    if not seen.held and not seen.gaps:
+        return []
+    best: list[str] | None = None
+    for key, state in streams(world, ledger).items():
+        wrong = _differences(seen, state)
+        if not wrong and (false := without(seen.gaps, ledger.lost.get(key, {}))):
+            wrong = [f"GAP that is none: {told(false)}"]
+        if best is None or len(wrong) < len(best):
+            best = wrong
+    return best or []
+
+
+def _differences(seen: Scan, state: StreamState) -> list[str]:
+    truth = {segment.in_stream(NAME): data for segment, data in state.data.items()}
+    return [
+        f"WRONG bytes of {name}:{at}"
+        for name, ranges in seen.held.items()
+        for at, data in ranges.items()
+        if truth.get(name, b"")[at : at + len(data)] != data
+    ]
+
+
+def _owner(world: World, ledger: Ledger) -> tuple[str, int] | None:
+    """The stream whose archive this is."""
+    seen = scan(world)
+    if not seen.held:
+        return None
+    return next((key for key, state in streams(world, ledger).items() if not _differences(seen, state)), None)
+
+
+def _mixed(world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
+    """Exports that say they archived a stream that is not the one there."""
+    owner = _owner(world, ledger)
+    if owner is None:
+        return
+    for name, actor in zip(names, actors, strict=True):
+        if name == "other" and actor.error is None and actor.ended and owner[0] != OTHER:
+            yield "MIXED the other cluster's stream is said to be archived"
+        if owner[0] == OTHER and actor.error is None and actor.ended and name in {"export", "rotate", "follow"}:
+            yield f"MIXED {name} says the stream is archived, and it is the other cluster's"
+
+
+def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, foreign: bool) -> Iterator[str]:
+    """The same commands again have to bring everything to rest."""
+    global _names  # noqa: PLW0603  (who runs now)
+    stuck = False
+    for name in again:
+        command = COMMANDS[name]
+        _names = (name,)
+        actor = Actor(0, lambda command=command: (command.again or command.run)(scene, world))
+        actor.go_on()
+        if actor.error is not None and not _may_fail(actor.error, foreign=foreign):
+            stuck = True
+            yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
+    _names = ("export",)
+    last = Actor(0, lambda: export_stream(scene.stream, ROOT, **scene.options))
+    last.go_on()
+    if last.error is not None and not _may_fail(last.error, foreign=foreign):
+        stuck = True
+        yield f"STUCK export: {type(last.error).__name__}: {last.error}"
+    yield from ledger.wrong
+    ledger.wrong.clear()
+    if wrong := _compare(world, ledger):
+        yield from wrong
+        return
+    owner = _owner(world, ledger)
+    if last.error is None and not stuck:
+        yield from _uncovered(world, ledger, owner)
+    if stuck or owner is None:
+        return
+    report = check_archive(scene.archive, read_data=True, master="inline")
+    if not report.ok:
+        yield f"CHECK finds damage: {report.findings[0]}"
+    yield from _restored(scene, world)
+
+
+def _may_fail(error: BaseException, *, foreign: bool) -> bool:
+    return isinstance(error, (NoSuchHold, NoSuchArchive)) or (foreign and isinstance(error, Conflict))
+
+
+def _uncovered(world: World, ledger: Ledger, owner: tuple[str, int] | None) -> Iterator[str]:
+    state = world.cluster(CLUSTER).find(NAME)
+    if owner not in {None, (CLUSTER, state.number)}:
+        yield "MIXED export ends well, and the archive is another stream's"
+        return
+    readable = {
+        segment.in_stream(NAME): mask(start, len(state.data.get(segment, b"")))
+        for segment, start in state.readable().items()
+    }
+    if missing := without(readable, joined([ledger.ever(), scan(world).masks()])):
+        yield f"UNARCHIVED though export ends well: {told(missing)}"
+
+
+def _restored(scene: Scene, world: World) -> Iterator[str]:
+    try:
+        import_stream(scene.archive, f"local:///copies/{COPY}", master="inline")
+    except Problem as problem:
+        yield f"RESTORE {type(problem).__name__}: {problem}"
+        return
+    copy = world.cluster("/copies").find(COPY)
+    for name, ranges in scan(world).held.items():
+        restored = next((data for segment, data in copy.data.items() if name.endswith(f"/{segment}")), b"")
+        for at, data in ranges.items():
+            if restored[at : at + len(data)] != data:
+                yield f"RESTORE gives other bytes at {name}:{at}"
+                return
+
+
+def run_as(names: Sequence[str]) -> None:
+    """Say which commands run now."""
+    global _names  # noqa: PLW0603  (as above)
+    _names = names

@@ -1,0 +1,190 @@
+"""Where schedules begin: a stream and what is archived of it. Each is made once; a schedule runs on a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from manifests.model import Compression, Layout
+from objectstore.uri import RootAddress
+from streamstore.framing import frame
+from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from tests.faults.explorer.world import World, in_memory
+
+__all__ = ["CLUSTER", "NAME", "ROOT", "SCENES", "Scene", "add", "open_source", "scene_of"]
+
+CLUSTER = "/cluster"
+NAME = StreamName("scope", "stream")
+ROOT = "memory://vault"
+RANGE_SIZE = 96
+LAYOUTS: dict[str, tuple[Layout, Compression]] = {
+    "events": ("events", ""),
+    "chunks": ("chunks", ""),
+    "zstd": ("chunks", "zstd"),
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A beginning: the layout that commands archive in, and the stores."""
+
+    name: str
+    layout: Layout
+    compress: Compression
+    world: World
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What exports and rotations are told."""
+        return {"layout": self.layout, "compress": self.compress, "range_size": RANGE_SIZE, "master": "inline"}
+
+    @property
+    def stream(self) -> str:
+        return f"local://{CLUSTER}/{NAME}"
+
+    @property
+    def archive(self) -> str:
+        return f"{ROOT}/{NAME}"
+
+    @property
+    def root(self) -> RootAddress:
+        return RootAddress.parse(ROOT)
+
+
+def open_source(cluster: str = CLUSTER) -> StreamStore:
+    return parse_stream(f"local://{cluster}/{NAME}")[0].open()
+
+
+def add(store: StreamStore, word: str, count: int, name: StreamName = NAME) -> None:
+    """Events of several sizes to every open segment; their contents say which they are."""
+    for segment in sorted(store.describe(name).tail.offsets):
+        with store.appender(name, segment) as appender:
+            appender.append(
+                b"".join(frame(_payload(f"{word}-{segment.number}-{index}", index)) for index in range(count))
+            )
+
+
+def _payload(text: str, index: int) -> bytes:
+    return b"" if index % 5 == 4 else text.encode() * (1 + index % 3)
+
+
+def make(cluster: str = CLUSTER, word: str = "a", count: int = 5) -> None:
+    """A stream of two segments."""
+    with open_source(cluster) as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        add(store, word, count)
+
+
+def scale(store: StreamStore) -> None:
+    """Split the first open segment, merge the other with its neighbour the next time."""
+    current = store.describe(NAME).epochs[-1].segments
+    (first, held), *rest = current.items()
+    if len(current) == 2:
+        middle = (held.low + held.high) / 2
+        store.scale(NAME, [first], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
+    else:
+        second, other = rest[0]
+        store.scale(NAME, [first, second], [KeyRange(held.low, other.high)])
+
+
+def _new(_: Scene) -> None:
+    make()
+
+
+def _scaled(_: Scene) -> None:
+    make(count=3)
+    with open_source() as store:
+        scale(store)
+        add(store, "b", 3)
+
+
+def _grown(scene: Scene) -> None:
+    """Three generations, and events that no generation has."""
+    make(count=3)
+    _export(scene)
+    for word in ("b", "c"):
+        with open_source() as store:
+            add(store, word, 2)
+        _export(scene)
+    with open_source() as store:
+        add(store, "d", 3)
+
+
+def _grown_scaled(scene: Scene) -> None:
+    """As grown, with a scale within the second generation and one behind the last."""
+    make(count=3)
+    _export(scene)
+    with open_source() as store:
+        add(store, "b", 2)
+        scale(store)
+        add(store, "c", 2)
+    _export(scene)
+    with open_source() as store:
+        add(store, "d", 2)
+        scale(store)
+        add(store, "e", 2)
+
+
+def _freed(scene: Scene) -> None:
+    """As grown, but the archive has the only copy of what it has."""
+    _grown(scene)
+    _free(scene)
+
+
+def _free(scene: Scene) -> None:
+    from manifests.archive import Archive  # noqa: PLC0415
+
+    to = Archive(scene.root.open(), NAME).manifest().to
+    with open_source() as store:
+        store.truncate(to)
+
+
+def _merged(scene: Scene) -> None:
+    """Four generations, the first two merged, and nothing cleaned up; the archive has the only copy."""
+    from streamvault import compact_archive  # noqa: PLC0415
+
+    make(count=3)
+    _export(scene)
+    with open_source() as store:
+        add(store, "b", 2)
+    _export(scene)
+    compact_archive(scene.archive, master="inline")
+    for word in ("c", "d"):
+        with open_source() as store:
+            add(store, word, 2)
+        _export(scene)
+    _free(scene)
+    with open_source() as store:
+        add(store, "e", 2)
+
+
+def _export(scene: Scene) -> None:
+    from streamvault import export_stream  # noqa: PLC0415
+
+    export_stream(scene.stream, ROOT, **scene.options)
+
+
+SCENES: dict[str, Callable[[Scene], None]] = {
+    "new": _new,
+    "scaled": _scaled,
+    "grown": _grown,
+    "grown-scaled": _grown_scaled,
+    "freed": _freed,
+    "merged": _merged,
+}
+
+
+@cache
+def scene_of(name: str) -> Scene:
+    """The scene of a name such as ``chunks/grown``."""
+    layout, _, base = name.partition("/")
+    scene = Scene(name, *LAYOUTS[layout], World())
+    with in_memory(scene.world):
+        SCENES[base](scene)
+        make("/other", "o", 7)
+    return scene

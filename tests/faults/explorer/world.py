@@ -1,0 +1,337 @@
+"""Stores in memory that the product's own addresses open, commands that stop before store calls, and a clock."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import greenlet
+
+import objectstore.errors as object_errors
+import streamstore.errors as stream_errors
+from objectstore import bulk
+from objectstore.uri import RootAddress
+from problems import Problem
+from sparkrun.failures import task_failed
+from sparkrun.inline import InlineRunner
+from streamstore.uri import StoreAddress
+from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
+
+__all__ = ["Actor", "Killed", "World", "in_memory"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
+_TICK = 0.001
+_BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+class Killed(BaseException):
+    """The process is gone; no code of the product may catch it and go on."""
+
+
+class Actor(greenlet.greenlet):
+    """A command that runs.
+
+    Attributes:
+        place: which of the schedule's commands. calls: of stores that it has begun. until: the one to stop before.
+        fault: what becomes of that. killed: whether it was. result, error: what it ended with.
+        trace: its calls, if anybody wants to know.
+    """
+
+    def __init__(self, place: int, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.place = place
+        self.work = work
+        self.calls = 0
+        self.until: int | None = None
+        self.fault = ""
+        self.killed = False
+        self.ended = False
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.trace: list[tuple[str, str]] = []
+
+    def run(self) -> None:
+        try:
+            self.result = self.work()
+        except BaseException as error:  # noqa: BLE001  (the judge looks at it)
+            self.error = error
+        self.ended = True
+
+    def go_on(self, until: int | None = None, fault: str = "") -> None:
+        """Run until before a call, or to the end."""
+        if not self.ended and (until is None or until > self.calls):
+            self.until, self.fault = until, fault
+            self.switch()
+
+    def __repr__(self) -> str:
+        return f"actor {self.place + 1}"
+
+
+@dataclass
+class World:
+    """All stores there are, by the place in their addresses, and the time."""
+
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    now: float = _BEGAN
+    ticks: int = 0
+    names: int = 0
+    limit: int = 20_000
+
+    def copy(self) -> World:
+        return World(
+            {place: bucket.copy() for place, bucket in self.buckets.items()},
+            {place: cluster.copy() for place, cluster in self.clusters.items()},
+            self.now,
+            self.ticks,
+            self.names,
+        )
+
+    def bucket(self, place: str) -> Bucket:
+        return self.buckets.setdefault(place, Bucket())
+
+    def cluster(self, place: str) -> Cluster:
+        return self.clusters.setdefault(place, Cluster())
+
+    def open_root(self, address: RootAddress) -> MemoryObjects:
+        return MemoryObjects(self.bucket(address.place), address.uri, address.prefix, _gate)
+
+    def open_streams(self, address: StoreAddress) -> MemoryStreams:
+        return MemoryStreams(self.cluster(address.location), address.uri, _gate)
+
+    def state(self) -> int:
+        """Equal for worlds in which the same things lie."""
+        objects = frozenset((place, frozenset(held.objects.items())) for place, held in self.buckets.items())
+        streams = frozenset(
+            (place, scope, name, state.number, state.record.head, state.record.sealed, len(state.record.epochs))
+            + (frozenset(state.data.items()), frozenset(state.starts.items()), state.record.configuration.tags)
+            for place, cluster in self.clusters.items()
+            for scope, held in cluster.scopes.items()
+            for name, state in held.items()
+        )
+        return hash((objects, streams, self.now))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        self.ticks += 1
+        return self.now + self.ticks * _TICK
+
+
+_worlds: list[World] = []
+
+
+def _world() -> World:
+    return _worlds[-1]
+
+
+def _gate(call: str, what: str) -> BaseException | None:
+    actor = greenlet.getcurrent()
+    if not isinstance(actor, Actor):
+        return None
+    if actor.killed:
+        raise Killed
+    actor.calls += 1
+    actor.trace.append((call, what))
+    if actor.calls > _world().limit:
+        raise RuntimeError("a command makes no end of calls")
+    if actor.calls != actor.until:
+        return None
+    hub = actor.parent
+    assert hub is not None
+    hub.switch()
+    return _fault(actor, call, what)
+
+
+def _fault(actor: Actor, call: str, what: str) -> BaseException | None:
+    fault, actor.fault = actor.fault, ""
+    if not fault:
+        return None
+    error: BaseException
+    if fault.endswith("!"):
+        actor.killed = True
+        error = Killed()
+    else:
+        error = _error(fault[1:], call, what)
+    if fault.startswith("+"):
+        return error
+    raise error
+
+
+def _error(kind: str, call: str, what: str) -> Problem:
+    if call in OBJECT_CALLS:
+        kinds: dict[str, type[Problem]] = {
+            "unavailable": object_errors.ObjectStoreUnavailable,
+            "denied": object_errors.AccessDenied,
+            "full": object_errors.OutOfSpace,
+            "exists": object_errors.AlreadyExists,
+        }
+    else:
+        kinds = {
+            "unavailable": stream_errors.StreamStoreUnavailable,
+            "denied": stream_errors.AccessDenied,
+            "full": stream_errors.StoreFull,
+            "exists": stream_errors.RequestFailed,
+        }
+    return kinds[kind]("by the schedule", where=f"{call} {what}")
+
+
+class _Datetime(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Any:
+        return datetime.fromtimestamp(_world().now, tz)
+
+
+class _Threads:
+    """In the place of `objectstore.bulk._Threads`: the one thread there is does the work."""
+
+    def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
+        self._flow, self._work = flow, work
+
+    def start(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  (raised where the items were wanted)
+            self._flow.stop(error)
+
+    def be_enough_for(self, size: int) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+def _in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
+    """In the place of `objectstore.bulk._in_order`."""
+    return (get(item) for item in items)
+
+
+def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T]) -> Iterator[tuple[int, R]]:
+    """In the place of `InlineRunner.run`: one task after the other, each when its result is asked for."""
+    for index, spec in enumerate(specs):
+        try:
+            result = function(spec)
+        except (Problem, Killed, greenlet.GreenletExit):
+            raise
+        except BaseException as error:
+            raise task_failed(error) from error
+        yield index, result
+
+
+class _Thread:
+    """In the place of `threading.Thread`: does its work when it is started."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object) -> None:
+        self._target, self._args = target, args
+
+    def start(self) -> None:
+        self._target(*self._args)
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class _NoThread(_Thread):
+    """Never does its work: a lease's beats are what a paused process doesn't give."""
+
+    def start(self) -> None:
+        pass
+
+
+class _Event:
+    """In the place of `threading.Event`."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, seconds: float | None = None) -> bool:
+        if not self._is_set and seconds is not None:
+            _world().sleep(seconds)
+        return self._is_set
+
+
+class _Lock:
+    """In the place of `threading.Lock`: there is one thread."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Pool:
+    """In the place of `ThreadPoolExecutor`."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        return map(function, list(items))
+
+
+@contextlib.contextmanager
+def in_memory(world: World) -> Iterator[World]:
+    """Within it the product's addresses open the world's stores, its threads are none, and its clock is the world's."""
+    _worlds.append(world)
+    try:
+        if len(_worlds) > 1:
+            yield world
+            return
+        with contextlib.ExitStack() as stack:
+            for place, name, value in _patches():
+                stack.callback(setattr, place, name, getattr(place, name))
+                setattr(place, name, value)
+            yield world
+    finally:
+        _worlds.pop()
+
+
+def _token(nbytes: int | None = None) -> str:
+    world = _world()
+    world.names += 1
+    return f"{world.names:0{2 * (nbytes or 8)}x}"
+
+
+def _patches() -> Iterator[tuple[Any, str, Any]]:
+    import secrets  # noqa: PLC0415  (what is patched stands in one place)
+
+    import importer.run  # noqa: PLC0415
+    import manifests.cold  # noqa: PLC0415
+    import manifests.entries  # noqa: PLC0415
+    import streamstore.lease  # noqa: PLC0415
+
+    yield RootAddress, "open", lambda self, **_: _world().open_root(self)
+    yield StoreAddress, "open", lambda self: _world().open_streams(self)
+    yield time, "sleep", lambda seconds: _world().sleep(seconds)
+    yield time, "monotonic", lambda: _world().monotonic()
+    yield manifests.entries, "datetime", _Datetime
+    yield secrets, "token_hex", _token
+    yield bulk, "_Threads", _Threads
+    yield bulk, "_in_order", _in_order
+    yield InlineRunner, "run", _run_inline
+    yield manifests.cold, "ThreadPoolExecutor", _Pool
+    yield importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
+    yield streamstore.lease, "threading", SimpleNamespace(Thread=_NoThread, Event=_Event, Lock=_Lock)
+    yield streamstore.lease, "_this_host", lambda: "host"
+    yield streamstore.lease, "_start_time", lambda _: "0"
