@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -15,10 +18,12 @@ import greenlet
 import objectstore.errors as object_errors
 import streamstore.errors as stream_errors
 from objectstore import bulk
+from objectstore.store import ObjectInfo, ObjectStore
 from objectstore.uri import RootAddress
 from problems import Problem
 from sparkrun.failures import task_failed
 from sparkrun.inline import InlineRunner
+from streamstore.model import StreamCut, StreamDescription
 from streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
 
@@ -28,6 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
+PACKAGES = frozenset({"cutting", "exporter", "importer", "lake", "manifests", "objectstore", "streamstore", "streamvault"})
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -299,7 +305,7 @@ def in_memory(world: World) -> Iterator[World]:
             yield world
             return
         with contextlib.ExitStack() as stack:
-            for place, name, value in _patches():
+            for place, name, value in _all_patches():
                 stack.callback(setattr, place, name, getattr(place, name))
                 setattr(place, name, value)
             yield world
@@ -307,10 +313,93 @@ def in_memory(world: World) -> Iterator[World]:
         _worlds.pop()
 
 
+@cache
+def _all_patches() -> list[tuple[Any, str, Any]]:
+    """Computed once: what is remembered outlives a schedule."""
+    return list(_patches())
+
+
 def _token(nbytes: int | None = None) -> str:
     world = _world()
     world.names += 1
     return f"{world.names:0{2 * (nbytes or 8)}x}"
+
+
+class _Remembered:
+    """A function whose result depends on its arguments alone, and is looked up the second time.
+
+    Args:
+        function: returns what cannot be changed; or yields such things, if `rows`.
+        key: how many of the arguments the result depends on; None: on all.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, rows: bool = False, key: int | None = None) -> None:
+        self._function = function
+        self._key = key
+        self._rows = rows
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        given = tuple(tuple(arg) if isinstance(arg, list) else arg for arg in args)
+        key = (given[: self._key], tuple(options.items()))
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > 20_000:
+                self._known.clear()
+            found = self._function(*given, **options)
+            found = self._known[key] = list(found) if self._rows else found
+        return iter(found) if self._rows else found
+
+
+class _Listed(MemoryObjects):
+    """A store that was listed before."""
+
+    def __init__(self, found: Sequence[ObjectInfo]) -> None:
+        self._found = found
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        return iter(self._found)
+
+
+def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Wherever the product has imported a function."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in PACKAGES:
+            for attribute, value in list(vars(module).items()):
+                if value is original:
+                    yield module, attribute, replacement
+
+
+def _remembering() -> Iterator[tuple[Any, str, Any]]:
+    """Half of a schedule's time goes into reading the same small files again and again."""
+    from manifests import entries, jsonfile, listing, ranges  # noqa: PLC0415
+    from objectstore import keys  # noqa: PLC0415
+    from streamstore import cuts  # noqa: PLC0415
+
+    encode, read_listing, between = entries.Model.encode, listing.read_listing, cuts.segments_between
+    encoded = _Remembered(lambda _, __, model: encode(model), key=2)
+    listed = _Remembered(lambda _, prefix, found: read_listing(_Listed(found), prefix), key=1)
+    stretches = _Remembered(lambda _, *args: between(*args), key=1)
+
+    def list_once(store: ObjectStore, prefix: str) -> Any:
+        found = tuple(store.list(prefix + keys.MANIFESTS))
+        return listed(tuple(entry.key for entry in found), prefix, found)
+
+    def find_stretches(described: StreamDescription, start: StreamCut, end: StreamCut) -> Any:
+        shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
+        return dict(stretches((described.name, shape, start, end), described, start, end))
+
+    yield entries.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
+    yield from _everywhere(read_listing, list_once)
+    yield from _everywhere(between, find_stretches)
+    yield os, "cpu_count", lambda: 2
+
+    yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
+    yield from _everywhere(ranges.decode_ranges, _Remembered(ranges.decode_ranges, rows=True))
+    yield from _everywhere(ranges.encode_ranges, _Remembered(ranges.encode_ranges))
+    for name, function in list(vars(keys).items()):
+        if name.startswith("parse_"):
+            yield from _everywhere(function, lru_cache(100_000)(function))
 
 
 def _patches() -> Iterator[tuple[Any, str, Any]]:
@@ -321,6 +410,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import manifests.entries  # noqa: PLC0415
     import streamstore.lease  # noqa: PLC0415
 
+    yield from _remembering()
     yield RootAddress, "open", lambda self, **_: _world().open_root(self)
     yield StoreAddress, "open", lambda self: _world().open_streams(self)
     yield time, "sleep", lambda seconds: _world().sleep(seconds)
