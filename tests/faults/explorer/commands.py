@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamstore.model import Scaling, StreamConfiguration, StreamCut
-from streamstore.uri import parse_stream
 from streamvault import (
     check_archive,
     compact_archive,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 
 from tests.faults.explorer import judge
@@ -68,9 +69,10 @@ def run(schedule: Schedule) -> Outcome:
     )
 
 
-def calls_of(scene: str, commands: Sequence[str]) -> tuple[int, ...]:
+@cache
+def calls_of(scene: str, commands: tuple[str, ...]) -> tuple[int, ...]:
     """How many calls each command makes if they run one after the other."""
-    return run(Schedule(scene, tuple(commands))).calls
+    return run(Schedule(scene, commands)).calls
 
 
 def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
@@ -81,15 +83,15 @@ def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = (
         faults: what becomes of the call that it was stopped before.
     """
     others = tuple(Step(place) for place in range(1, len(commands)))
-    alone = calls_of(scene, commands)[0]
+    alone = calls_of(scene, tuple(commands[:1]))[0]
     for until in range(1, alone + 1):
         for fault in faults:
             yield Schedule(scene, tuple(commands), (Step(0, until), *others, Step(0, None, fault)))
 
 
 def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """Two preemptions: the first stops, the second stops, the others run to their ends; then first or second goes on."""
-    first, second = calls_of(scene, commands)[:2]
+    """Two preemptions: the first stops, the second stops, the first goes on, the others run, then the second goes on."""
+    first, second = calls_of(scene, tuple(commands[:2]))
     others = tuple(Step(place) for place in range(2, len(commands)))
     for one in range(1, first + 1):
         for two in range(1, second + 1):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from tests.faults.explorer.explore import at_each_point, calls_of
-from tests.faults.explorer.schedule import Schedule, Step
+from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules
+from tests.faults.explorer.schedule import Schedule
 
-__all__ = ["ENDINGS", "combinations", "every", "sampled"]
+__all__ = ["ENDINGS", "KNOWN", "combinations", "family", "systematic"]
 
 STOPPED = (
     "export",
@@ -87,41 +88,96 @@ LAYOUTS = ("events", "chunks", "zstd")
 ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":denied", "+exists")
 """What becomes of the call that the first command was stopped before."""
 
+KNOWN: dict[str, tuple[str, ...]] = {
+    "a late export sweeps what was published": (
+        "chunks/new export,rotate",
+        "events/new export,rotate",
+        "chunks/new export,export,retain",
+        "events/new export,export,retain",
+        "events/grown rotate,export,retain",
+        "chunks/merged follow,rotate",
+        "zstd/scaled follow-rotating,rotate,write,rotate",
+        "chunks/freed expire-all,rotate,write,rotate",
+    ),
+    "a late export gives up a plan that was published": (
+        "chunks/new export,export,remake",
+        "events/grown rotate,remake !",
+        "events/scaled other,export,retain",
+        "chunks/new other,hour,expire-all",
+    ),
+    "a plan of another stream is gone on with": (
+        "chunks/new export,other",
+        "events/new other,rotate",
+        "zstd/new queue,other",
+        "chunks/grown follow-rotating,other",
+        "chunks/grown-scaled expire-all,other",
+        "zstd/new other,export,remake,export",
+        "events/grown export,remake !",
+    ),
+    "a dropped mark that comes late": (
+        "chunks/grown expire,compact,hour,compact",
+        "events/freed expire-all,compact,hour,compact",
+        "chunks/merged expire-all,compact,hour,compact",
+    ),
+    "a hold that is put while a mark is on its way": (
+        "chunks/freed expire-all,hold-first",
+        "events/freed hold-first,queue,hold-first,work +exists",
+        "chunks/merged queue,hold-first,work",
+    ),
+    "generations that are dropped though none with events stays": (
+        "chunks/scaled queue,write,export,retain",
+        "chunks/grown queue,write,export,retain",
+    ),
+    "what late runs leave is called damage": (
+        "chunks/merged compact,expire-all",
+        "zstd/merged compact,write,export,compact,hour,compact",
+        "zstd/freed follow,compact,write,export,compact,hour,compact",
+        "zstd/scaled queue,hold,write,export,expire-all",
+    ),
+    "another run's work is called damage": (
+        "chunks/grown convert,compact,hour,compact",
+        "chunks/freed convert,expire-all",
+        "zstd/grown-scaled export,export,compact,hour,compact",
+        "chunks/scaled follow,export,retain,write,export,expire-all",
+        "zstd/new follow-rotating,write,export,write,export,write,export,compact,hour,compact",
+    ),
+    "a conversion ends for good when what it converts is merged": ("events/freed convert,compact !,+!",),
+    "a stream that was made again cannot be restored": ("chunks/new hold,remake,export",),
+}
+"""What was found: below the name of each the families of schedules (`at_each_point`) that found it."""
+
+
+def family(text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Scene, commands, and with which endings the family was found."""
+    scene, commands, *endings = text.split()
+    return scene, tuple(commands.split(",")), tuple(endings[0].split(",")) if endings else ("",)
+
 
 @cache
-def combinations(layouts: Sequence[str] = LAYOUTS) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def combinations() -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Every scene with every command that is stopped and every chain."""
     return tuple(
         (f"{layout}/{base}", (stopped, *chain))
-        for layout, base, stopped, chain in product(layouts, BASES, STOPPED, CHAINS)
+        for layout, base, stopped, chain in product(LAYOUTS, BASES, STOPPED, CHAINS)
     )
 
 
-def every(endings: Sequence[str] = ENDINGS) -> Iterator[Schedule]:
-    """One preemption: all of it."""
-    for scene, commands in combinations():
-        yield from at_each_point(scene, commands, endings)
+def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
+    """One preemption: all points of all combinations, with all endings; then two preemptions. It may take days.
 
-
-@cache
-def _calls(scene: str, commands: tuple[str, ...]) -> tuple[int, ...]:
-    return calls_of(scene, commands)
-
-
-def sampled(seed: int) -> Iterator[Schedule]:
-    """Without end: one preemption mostly, also two, with all endings; some of what `every` has, in no order."""
+    Args:
+        seed: of the order, but that what was ever found comes first.
+        part, parts: only every so many-th combination.
+    """
+    known = [family(text) for families in KNOWN.values() for text in families]
+    for scene, commands, _ in known[part::parts]:
+        yield from at_each_point(scene, commands, ENDINGS)
     rng = random.Random(seed)
-    all_of_them = combinations()
-    while True:
-        scene, commands = rng.choice(all_of_them)
-        calls = _calls(scene, commands[:1])
-        until = rng.randrange(1, max(calls[0], 1) + 1)
-        ending = "" if rng.random() < 0.6 else rng.choice(ENDINGS[1:])
-        others = [Step(place) for place in range(1, len(commands))]
-        if rng.random() < 0.3:
-            # the first of the others is stopped in its turn: before or after the first goes on
-            second = Step(1, rng.randrange(1, 60))
-            rest = [Step(0, None, ending), *others] if rng.random() < 0.5 else [*others[1:], Step(0, None, ending)]
-            yield Schedule(scene, commands, (Step(0, until), second, *rest))
-        else:
-            yield Schedule(scene, commands, (Step(0, until), *others, Step(0, None, ending)))
+    rest = list(combinations())
+    rng.shuffle(rest)
+    for scene, commands in rest[part::parts]:
+        yield from at_each_point(scene, commands, ENDINGS)
+    for scene, commands in rest[part::parts]:
+        if len(commands) > 1:
+            yield from pairs_of_points(scene, commands)
+    yield from random_schedules(seed + part, [f"{a}/{b}" for a in LAYOUTS for b in BASES], tuple(COMMANDS), ENDINGS)

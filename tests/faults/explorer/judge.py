@@ -280,8 +280,7 @@ def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], acto
     )
     foreign = bool({"remake", "other"} & {*names})
     key = hash(
-        (scene.name, again, foreign, world.state(), ledger.dropped, frozenset(ledger.held), repr(ledger.lost))
-        + (frozenset(ledger.published),)
+        (scene.name, again, foreign, world.state(), ledger.dropped, repr((ledger.lost, sorted(ledger.published))))
     )
     found = _rests.get(key)
     if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from manifests.model import Compression, Layout
 from objectstore.uri import RootAddress
 from streamstore.framing import frame
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from tests.faults.explorer.world import World, in_memory

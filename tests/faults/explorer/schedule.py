@@ -1,4 +1,4 @@
-"""How a schedule is written: ``SCENE COMMAND,COMMAND,… STEP STEP …``, as in ``chunks/new export,export,retain 1@17 2 3``.
+"""How a schedule is written: ``SCENE COMMAND,… STEP …``, as in ``chunks/new export,export,retain 1@17 2 3``.
 
 A step lets the command of that place (from 1 on) go on: to its end, or with ``@N`` until it is about to make its N-th
 call of a store. What may stand between the two says what becomes of the call that the command was stopped before:

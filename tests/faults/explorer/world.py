@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import cache, lru_cache
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import greenlet
 
@@ -33,7 +33,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
-PACKAGES = frozenset({"cutting", "exporter", "importer", "lake", "manifests", "objectstore", "streamstore", "streamvault"})
+PACKAGES = frozenset(
+    {"cutting", "exporter", "importer", "lake", "manifests", "objectstore", "streamstore", "streamvault"}
+)
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -117,11 +119,11 @@ class World:
         """Equal for worlds in which the same things lie."""
         objects = frozenset((place, frozenset(held.objects.items())) for place, held in self.buckets.items())
         streams = frozenset(
-            (place, scope, name, state.number, state.record.head, state.record.sealed, len(state.record.epochs))
-            + (frozenset(state.data.items()), frozenset(state.starts.items()), state.record.configuration.tags)
+            (place, name, state.number, state.record.head, state.record.sealed, len(state.record.epochs), described)
             for place, cluster in self.clusters.items()
-            for scope, held in cluster.scopes.items()
+            for held in cluster.scopes.values()
             for name, state in held.items()
+            for described in [(frozenset(state.data.items()), repr(state.starts), state.record.configuration.tags)]
         )
         return hash((objects, streams, self.now))
 
@@ -287,7 +289,7 @@ class _Pool:
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -358,7 +360,7 @@ class _Listed(MemoryObjects):
         self._found = found
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        return iter(self._found)
+        return (entry for entry in self._found if entry.key > after and entry.key.startswith(prefix))
 
 
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:

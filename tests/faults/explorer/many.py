@@ -1,0 +1,146 @@
+"""Running many schedules on several processes, and what came of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing.queues import SimpleQueue
+
+from tests.faults.explorer.explore import Outcome, run, shrink
+from tests.faults.explorer.families import systematic
+from tests.faults.explorer.schedule import Schedule
+
+__all__ = ["Failure", "Tally", "explore"]
+
+BATCH = 200
+LOSSES = frozenset({"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE"})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A schedule that went wrong, as short as it could be made, and what was wrong."""
+
+    schedule: str
+    wrong: tuple[str, ...]
+    ended: tuple[str, ...]
+    times: int = 1
+
+    def __str__(self) -> str:
+        ends = "\n".join(f"    {place}: {text}" for place, text in enumerate(self.ended, 1))
+        return "\n".join([self.schedule, *(f"  {line}" for line in self.wrong), ends])
+
+
+@dataclass
+class Tally:
+    """What came of many schedules.
+
+    Attributes:
+        kinds: how many were plain preemptions, kills and errors. lost, doubled, other: of each kind, how many went
+            wrong so. failures: one for each sort of what was wrong.
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    doubled: Counter[str] = field(default_factory=Counter)
+    other: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def add(self, outcome: Outcome) -> str:
+        """Count one; returns the sort of what was wrong, if it is new."""
+        kind = kind_of(outcome.schedule)
+        self.kinds[kind] += 1
+        if not outcome.wrong:
+            return ""
+        kinds = outcome.kinds
+        (self.lost if kinds & LOSSES else self.doubled if "DOUBLED" in kinds else self.other)[kind] += 1
+        sort = sort_of(outcome)
+        self.times[sort] += 1
+        return sort if self.times[sort] == 1 else ""
+
+    def join(self, other: Tally) -> None:
+        for mine, theirs in (
+            (self.kinds, other.kinds),
+            (self.lost, other.lost),
+            (self.doubled, other.doubled),
+            (self.other, other.other),
+            (self.times, other.times),
+        ):
+            mine.update(theirs)
+        for sort, failure in other.failures.items():
+            self.failures.setdefault(sort, failure)
+
+    @property
+    def total(self) -> int:
+        return self.kinds.total()
+
+
+def kind_of(schedule: Schedule) -> str:
+    faults = [step.fault for step in schedule.steps if step.fault]
+    if not faults:
+        return "preemptions"
+    return "kills" if any(fault.endswith("!") for fault in faults) else "errors"
+
+
+def sort_of(outcome: Outcome) -> str:
+    """What is wrong, without what differs from one schedule to the next."""
+    words = re.sub(r"[0-9a-f]{8,}|\d+", "N", outcome.wrong[0])[:70]
+    return f"{outcome.schedule.commands[0]}: {words}"
+
+
+def fails_alike(sort: str, schedule: Schedule) -> bool:
+    """Whether a schedule fails in the same way."""
+    try:
+        outcome = run(schedule)
+    except (IndexError, KeyError):
+        return False
+    return bool(outcome.wrong) and outcome.wrong[0].split()[0] == sort.partition(": ")[2].split()[0]
+
+
+def _work(seed: int, part: tuple[int, int], wanted: int, until: float, said: SimpleQueue[Tally]) -> None:
+    schedules = islice(systematic(seed, *part), wanted)
+    tally = Tally()
+    for number, schedule in enumerate(schedules, 1):
+        outcome = run(schedule)
+        if sort := tally.add(outcome):
+            short = shrink(schedule, lambda one, sort=sort: fails_alike(sort, one))
+            found = run(short)
+            tally.failures[sort] = Failure(str(short), found.wrong, found.ended)
+        if number % BATCH == 0:
+            said.put(tally)
+            tally = Tally()
+            if time.time() > until:
+                break
+    said.put(tally)
+    said.put(Tally(seconds=-1))
+
+
+def explore(schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9) -> Iterator[Tally]:
+    """Run so many schedules, or for so long; yields what came of all up to now, every so often."""
+    context = multiprocessing.get_context("fork")
+    said: SimpleQueue[Tally] = context.SimpleQueue()
+    began = time.time()
+    shares = [schedules // processes + (part < schedules % processes) for part in range(processes)]
+    workers = [
+        context.Process(target=_work, args=(seed, (part, processes), share, began + seconds, said), daemon=True)
+        for part, share in enumerate(shares)
+    ]
+    for worker in workers:
+        worker.start()
+    whole, left = Tally(), len(workers)
+    while left:
+        tally = said.get()
+        if tally.seconds < 0:
+            left -= 1
+            continue
+        whole.join(tally)
+        whole.seconds = time.time() - began
+        yield whole
+    for worker in workers:
+        worker.join()

@@ -1,0 +1,1 @@
+"""What `bin/prove` runs: see docs/reliability.md."""
