@@ -90,7 +90,7 @@ def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = (
 
 
 def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """Two preemptions: the first stops, the second stops, the first goes on, the others run, then the second goes on."""
+    """Two preemptions: the first stops, the second stops, then the first goes on, the others, and the second."""
     first, second = calls_of(scene, tuple(commands[:2]))
     others = tuple(Step(place) for place in range(2, len(commands)))
     for one in range(1, first + 1):
