@@ -8,13 +8,13 @@ segment are bit masks, a bit a byte: segments here are short.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from manifests.archive import Archive, NoSuchArchive
-from objectstore.keys import parse_dropped, parse_manifest, parse_merged
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Problem
@@ -30,6 +30,9 @@ __all__ = ["Ledger", "judge"]
 
 Masks = Mapping[str, int]
 FOLDER = f"{NAME}/"
+_MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")
+_DECISION = re.compile(r"_manifest/decisions/[0-9]{10}\.json")
+_DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
 COPY = StreamName("copies", "copy")
 
 
@@ -125,10 +128,14 @@ class Ledger:
     def note(self, key: str, data: bytes) -> int:
         """Take a manifest or a dropped mark down; the mark's generation, else 0."""
         name = key.removeprefix(FOLDER)
-        if parse_manifest(name) is not None or ((one := parse_merged(name)) is not None and one.kind == "manifest"):
+        mark = 0
+        if _MANIFEST.fullmatch(name):
             entry = _entry(data)
             self.published.setdefault((entry.generation, entry.first), entry)
-        mark = parse_dropped(name) or 0
+        elif _DECISION.fullmatch(name):
+            mark = json.loads(data)["dropped"]
+        elif match := _DROPPED.fullmatch(name):
+            mark = int(match[1])
         self.dropped = max(self.dropped, mark)
         return mark
 
@@ -251,7 +258,7 @@ def _scan() -> Scan:
 
 def world_has_manifests() -> bool:
     store = RootAddress.parse(ROOT).open()
-    return any(parse_manifest(one.key.removeprefix(FOLDER)) for one in store.list(FOLDER + "_manifest/"))
+    return any(_MANIFEST.fullmatch(one.key.removeprefix(FOLDER)) for one in store.list(FOLDER + "_manifest/"))
 
 
 _rests: dict[int, tuple[str, ...]] = {}

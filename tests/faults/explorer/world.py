@@ -18,7 +18,6 @@ import greenlet
 import objectstore.errors as object_errors
 import streamstore.errors as stream_errors
 from objectstore import bulk
-from objectstore.store import ObjectInfo, ObjectStore
 from objectstore.uri import RootAddress
 from problems import Problem
 from sparkrun.failures import task_failed
@@ -353,16 +352,6 @@ class _Remembered:
         return iter(found) if self._rows else found
 
 
-class _Listed(MemoryObjects):
-    """A store that was listed before."""
-
-    def __init__(self, found: Sequence[ObjectInfo]) -> None:
-        self._found = found
-
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        return (entry for entry in self._found if entry.key > after and entry.key.startswith(prefix))
-
-
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
     """Wherever the product has imported a function."""
     for name, module in list(sys.modules.items()):
@@ -374,25 +363,19 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time goes into reading the same small files again and again."""
-    from manifests import entries, jsonfile, listing, ranges  # noqa: PLC0415
+    from manifests import entries, jsonfile, ranges  # noqa: PLC0415
     from objectstore import keys  # noqa: PLC0415
     from streamstore import cuts  # noqa: PLC0415
 
-    encode, read_listing, between = entries.Model.encode, listing.read_listing, cuts.segments_between
+    encode, between = entries.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
-    listed = _Remembered(lambda _, prefix, found: read_listing(_Listed(found), prefix), key=1)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
-
-    def list_once(store: ObjectStore, prefix: str) -> Any:
-        found = tuple(store.list(prefix + keys.MANIFESTS))
-        return listed(tuple(entry.key for entry in found), prefix, found)
 
     def find_stretches(described: StreamDescription, start: StreamCut, end: StreamCut) -> Any:
         shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
         return dict(stretches((described.name, shape, start, end), described, start, end))
 
     yield entries.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
-    yield from _everywhere(read_listing, list_once)
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
