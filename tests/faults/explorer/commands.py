@@ -140,7 +140,7 @@ COMMANDS: dict[str, Command] = {
     "expire-all": Command(lambda scene, _: _rotate(scene, keep=1, truncate_source=True), keep=1),
     "queue": Command(lambda scene, _: _rotate(scene, keep=1, queue=QUEUE), keep=1),
     "work": Command(lambda _, __: work_queue(QUEUE, idle_seconds=0, tries=1, master="inline")),
-    "compact": Command(lambda scene, _: compact_archive(scene.archive, grace=60, master="inline")),
+    "compact": Command(lambda scene, _: compact_archive(scene.archive, master="inline")),
     "hold": Command(_hold(first=False)),
     "hold-first": Command(_hold(first=True)),
     "release": Command(lambda scene, _: release_archive(scene.archive, "kept")),
