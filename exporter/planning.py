@@ -58,8 +58,8 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
             return Planned(None, newest)
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
         if not created:
-            check_same_stream(described, store, plan)
+            continue  # another run was first; its plan may have ended since
         if generation > archive.listing().newest:
-            return Planned(plan, newest, attempt, adopted=not created)
+            return Planned(plan, newest, attempt)
         # Another run published this generation after we looked and has tidied its plan away: ours comes too late.
         remove_work(archive.store, archive.prefix, generation)
