@@ -153,6 +153,9 @@ def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _p
 def _bucket(bucket: str, text: str) -> str:
     if not bucket:
         raise InvalidRoot("no bucket in the URI", where=repr(text), todo=_FORMS)
+    if {":", "@"} & set(bucket):
+        todo = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+        raise InvalidRoot("a login does not belong into a bucket's URI", where="s3://…", todo=todo)
     if not _BUCKET.fullmatch(bucket):
         raise InvalidRoot("not a bucket's name", where=repr(bucket), todo=_FORMS)
     return bucket

@@ -6,9 +6,17 @@ line. Each package names its own kinds below one of the four here. Anything else
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Self
 
-__all__ = ["Conflict", "Damaged", "Failed", "Problem", "Usage"]
+__all__ = ["Conflict", "Damaged", "Failed", "Problem", "Usage", "without_logins"]
+
+_LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
+
+
+def without_logins(text: str) -> str:
+    """A text whose URIs show no login: ``http://user:password@host`` becomes ``http://…@host``."""
+    return _LOGIN.sub("…@", text)
 
 
 class Problem(Exception):
@@ -19,16 +27,16 @@ class Problem(Exception):
         where: the URI, key, segment or file it is about; empty if ``what`` says it.
         todo: the next step for the user; empty if there is none.
 
+    Whatever the texts hold, a login in a URI is left out.
+
     Problems are sent between Spark's processes, so a subclass takes the same arguments or defines ``__reduce__``.
     """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, where: str = "", todo: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.todo = todo
+        self.what, self.where, self.todo = map(without_logins, (what, where, todo))
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         text = self.what if not self.where else f"{self.what}: {self.where}"

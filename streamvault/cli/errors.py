@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from problems import Problem, Usage
+from problems import Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
 __all__ = ["INTERRUPTED", "Ending", "ending", "misuse"]
@@ -49,12 +49,12 @@ def ending(error: BaseException, *, resumable: bool) -> Ending:
     if isinstance(error, KeyboardInterrupt):
         what = "interrupted; the same command goes on where it stopped" if resumable else "interrupted"
         return Ending(what, "", "", INTERRUPTED)
-    message = " ".join(str(error).split())
+    message = without_logins(" ".join(str(error).split()))
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
     return Ending(what, "", "Run again with --log-level debug for the traceback.", 1)
 
 
 def misuse(message: str, command: str) -> Ending:
     """A command line that cannot be read."""
-    message = " ".join(message.replace("Value error, ", "").split()).rstrip(".")
+    message = without_logins(" ".join(message.replace("Value error, ", "").split()).rstrip("."))
     return Ending(message, "", f"See {command} --help.", Usage.exit_code)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from problems import Failed
+from problems import Failed, without_logins
 from sparkrun.progress import Progress
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import Ending, ending
@@ -78,7 +78,8 @@ def run(
                     show(results, value)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the one place where everything ends as a line)
             if log_level is LogLevel.DEBUG:
-                traceback.print_exception(error)
+                for line in "".join(traceback.format_exception(error)).splitlines():
+                    tell(without_logins(line))
             return finish(results, ending(error, resumable=resumable), as_json=as_json)
         return code
 

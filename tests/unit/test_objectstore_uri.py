@@ -53,7 +53,7 @@ def test_uris(text: str, scheme: str, place: str, prefix: str, uri: str) -> None
         ("s3://", "no bucket"),
         ("s3:///prefix", "no bucket"),
         ("s3://b", "not a bucket's name"),
-        ("s3://user:password@host/x", "not a bucket's name"),
+        ("s3://user:password@host/x", "a login does not belong"),
         ("s3://bucket/a//b", "not a prefix"),
         ("s3://bucket/../b", "not a prefix"),
         ("s3://bucket/a\nb", "not a prefix"),
