@@ -237,5 +237,3 @@ def _grounds() -> Iterator[Ground]:
             ("table's index", lambda key: "/table/" in key and key.endswith(".ranges.parquet")),
         ):
             yield Ground(f"{name} {what}", world, scene.archive, tabled, holds, table=True)
-
-

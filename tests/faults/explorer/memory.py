@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
+from objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
 from objectstore.paths import check_key, check_prefix
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
 from streamstore.cuts import is_before, validate_cut
 from streamstore.errors import (
     InvalidCut,
@@ -24,11 +24,12 @@ from streamstore.errors import (
     ScopeNotEmpty,
     SegmentSealed,
     SegmentTruncated,
+    StreamChanged,
     StreamExists,
     StreamSealed,
 )
 from streamstore.framing import MAX_BLOCK_BYTES
-from streamstore.local.folder import check_live
+from streamstore.local.folder import check_first, check_live
 from streamstore.local.record import StreamRecord
 from streamstore.model import (
     Epoch,
@@ -41,6 +42,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.numbering import predict_order
+from streamstore.own import is_own
 from streamstore.ranges import check_replaces
 from streamstore.store import SegmentAppender, StreamStore
 
@@ -104,9 +106,16 @@ class MemoryObjects(ObjectStore):
 
         _call(self._gate, "put", key, put)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
         check_key(key)
-        return _call(self._gate, "get", key, lambda: self._find(key))
+
+        def get() -> bytes:
+            data = self._find(key)
+            if len(data) > at_most:
+                raise TooLarge.of(len(data), at_most, f"{self._uri}/{key}")
+            return data
+
+        return _call(self._gate, "get", key, get)
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         check_key(key)
@@ -252,13 +261,14 @@ class MemoryStreams(StreamStore):
     def list_scopes(self) -> Iterator[str]:
         yield from _call(self._gate, "list scopes", "", lambda: sorted(self._cluster.scopes))
 
-    def list_streams(self, scope: str) -> Iterator[StreamName]:
+    def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
         StreamName(scope, "stream")
 
         def look() -> list[StreamName]:
             if scope not in self._cluster.scopes:
                 raise NoSuchScope("no such scope", where=scope)
-            return [StreamName(scope, name) for name in sorted(self._cluster.scopes[scope])]
+            held = sorted(self._cluster.scopes[scope].items())
+            return [StreamName(scope, name) for name, state in held if own or not is_own(state.record.configuration)]
 
         yield from _call(self._gate, "list streams", scope, look)
 
@@ -330,8 +340,15 @@ class MemoryStreams(StreamStore):
 
         _call(self._gate, "create stream", str(stream), create)
 
-    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
-        self._change("update", stream, lambda record: replace(record, configuration=configuration))
+    def update_stream(
+        self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
+    ) -> None:
+        def updated(record: StreamRecord) -> StreamRecord:
+            if was is not None and record.configuration not in (was, configuration):
+                raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
+            return replace(record, configuration=configuration)
+
+        self._change("update", stream, updated)
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
         def scaled(record: StreamRecord) -> StreamRecord:
@@ -408,16 +425,18 @@ class MemoryStreams(StreamStore):
 
         _call(self._gate, "truncate", str(cut.stream), truncate)
 
-    def seal(self, stream: StreamName) -> None:
+    def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         def seal() -> None:
             state = self._cluster.find(stream)
+            check_first(state.record, first)
             self._cluster.keep(stream, replace(state, record=replace(state.record, sealed=True)))
 
         _call(self._gate, "seal", str(stream), seal)
 
-    def delete(self, stream: StreamName) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         def delete() -> None:
             state = self._cluster.find(stream)
+            check_first(state.record, first)
             self._cluster.numbers[stream] = max(segment.number for segment in state.record.current.segments) + 1
             del self._cluster.scopes[stream.scope][stream.stream]
             self._cluster.lost(stream, state, None)

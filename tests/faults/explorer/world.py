@@ -369,6 +369,8 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 
     encode, between = entries.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
+    seal = entries.File.encode
+    sealed = _Remembered(lambda _, __, model: seal(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
 
     def find_stretches(described: StreamDescription, start: StreamCut, end: StreamCut) -> Any:
@@ -376,6 +378,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
         return dict(stretches((described.name, shape, start, end), described, start, end))
 
     yield entries.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
+    yield entries.File, "encode", lambda model: sealed(type(model), model.model_dump_json(by_alias=True), model)
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
