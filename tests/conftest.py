@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,6 +36,10 @@ from tests.servers.trino_files import trino_files, trino_java
 from tests.servers.versitygw import VersityServer
 
 T = TypeVar("T")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Tests in the background of a script, or below `nohup`: what they start would ignore interrupts, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something about the machine only.
 settings.register_profile("streamvault", deadline=None)

@@ -72,6 +72,12 @@ def test_ends_with_its_folder_when_its_starter_is_killed(folder: Path, number: s
     assert _eventually(lambda: not folder.exists())
 
 
+def test_what_a_test_starts_can_be_interrupted() -> None:
+    """Also if the tests themselves were started by something that ignores interrupts, such as `nohup … &`."""
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
 def test_stop_ends_its_children_too_and_removes_its_folder(sleeper: ServerProcess, folder: Path) -> None:
     sleeper.stop()
     assert _eventually(lambda: _is_gone(sleeper.pid))
