@@ -136,7 +136,9 @@ class LocalStore(StreamStore):
             if record.configuration == configuration:
                 return
             if was is not None and was != record.configuration:
-                raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
+                raise StreamChanged(
+                    "the stream was configured by somebody else meanwhile", where=str(stream), todo="Run it again."
+                )
             save_record(folder.path, replace(record, configuration=configuration))
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:

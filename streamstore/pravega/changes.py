@@ -102,7 +102,9 @@ def update(
         if now is not None and now != was:
             if now == configuration:
                 return  # an attempt whose answer was lost
-            raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
+            raise StreamChanged(
+                "the stream was configured by somebody else meanwhile", where=str(stream), todo="Run it again."
+            )
         controller.update_stream(stream, configuration)
 
     insist(attempt)
