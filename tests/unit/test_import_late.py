@@ -307,6 +307,23 @@ def test_what_was_configured_after_a_kill_at_the_end_stays(vault: Vault, monkeyp
         assert list(store.list_streams(NAME.scope, own=True)) == [BACK, NAME]
 
 
+def test_what_was_written_before_the_seal_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        a_source(store, sealed=True)
+    vault.export("chunks")
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "seal", lambda *_, **__: None)
+        kill_after_finish(vault, monkeypatch)
+    with vault.store as store:
+        configured(store)
+        before = store.describe(BACK)
+    with pytest.raises(Conflict, match="somebody wrote to the restored stream before it was sealed"):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")
+    with vault.store as store:
+        assert store.describe(BACK) == before
+
+
 def test_a_target_that_was_deleted_after_a_kill_at_the_end_is_not_taken_for_full(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
