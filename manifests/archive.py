@@ -147,16 +147,16 @@ class Archive:
             listing, wanted = self.stable(lambda now: (now, change(now)))
             if wanted is None:
                 return listing, taken
-            number = listing.decision.number + 1
+            wanted = wanted.numbered(listing.decision.number + 1)
             try:
-                self.store.put(self.prefix + decision_key(number), wanted.numbered(number).encode())
+                self.store.put(self.prefix + decision_key(wanted.number), wanted.encode())
             except AlreadyExists:
                 continue
             listing = self.listing()
             # A put that took long may have found its number free only since that decision is long superseded and gone.
             # Then it counts for nothing, and `change` is asked again.
             taken = True
-            if listing.decision.number == number:
+            if listing.decision == wanted:
                 self._remove_older(listing)
                 return listing, taken
         what = "a decision about the archive could not be taken: others are first, time after time"
