@@ -130,10 +130,10 @@ def test_a_decision_that_went_while_it_was_looked_up_is_looked_up_again(
     archive.decide(expire(1))
     get = ObstoreStore.get
 
-    def late(self: ObstoreStore, key: str) -> bytes:
+    def late(self: ObstoreStore, key: str, *most: int) -> bytes:
         monkeypatch.setattr(ObstoreStore, "get", get)
         archive.decide(expire(2))
-        return get(self, key)
+        return get(self, key, *most)
 
     monkeypatch.setattr(ObstoreStore, "get", late)
     listing: Listing = archive.listing()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from manifests.model import segment_key
 from objectstore.uri import RootAddress
 from streamstore.fifo import NotAQueue
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
@@ -15,6 +16,7 @@ from streamvault.cli import main
 from streamvault.work.deletions import request_deletions
 from streamvault.work.reports import FinishedRequest, WorkReport
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
+from tests.unit.test_rotating import Locked
 
 
 @pytest.fixture
@@ -81,6 +83,26 @@ def test_a_deletion_is_done_once_however_often_it_is_asked_for(vault: Vault, que
     assert (done.done, done.failed) == (2, 0)
     assert [(one.report or {})["objects_deleted"] for one in finished] == [0, 0]
     assert contents(vault.root) == left
+
+
+def test_a_lock_stops_a_deletion_and_the_next_rotation_asks_again(
+    vault: Vault, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = next(entry for entry in archive_of(vault.root).manifest(1).segments if entry.events)
+    segment = segment_key(entry.name)
+    place = f"/{segment.epoch:010d}.{segment.number:010d}/{entry.start:019d}-"
+    locked = next(key for key in data_keys(vault.root) if place in key)
+    rotate(vault, keep=2, queue=queue)
+    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked(locked))
+    done, finished = work(queue)
+    assert (done.done, done.failed) == (1, 0)
+    assert locked in (finished[0].report or {})["stopped"]
+    assert locked in contents(vault.root)
+    assert check_archive(vault.archive, read_data=True, master="inline").ok
+    monkeypatch.undo()
+    assert rotate(vault, queue=queue).queued == (1,)
+    assert work(queue)[0].done == 1
+    assert locked not in contents(vault.root)
 
 
 def test_a_generation_in_force_is_never_deleted(vault: Vault, queue: str) -> None:
