@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
+import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-__all__ = ["PACKAGES", "import_folders", "zip_code"]
+__all__ = ["PACKAGES", "import_folders", "ship_code", "zip_code"]
 
 PACKAGES = (
     "problems",
@@ -24,6 +29,8 @@ PACKAGES = (
 """What a task may import that is ours; dependencies have to be installed where tasks run."""
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_NAME = "streamvault-code-"
+_shipping = threading.Lock()
 
 
 def import_folders() -> list[Path]:
@@ -38,6 +45,29 @@ def zip_code(path: Path) -> None:
             for source in sorted(folder.rglob("*.py")):
                 name = source.relative_to(folder.parent).as_posix()
                 file.writestr(zipfile.ZipInfo(name, _LONG_AGO), source.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def ship_code(context: Any) -> None:
+    """Have all executors of a Spark context import our packages, also those that come later. Once for each context.
+
+    Spark hands the file to every executor that runs a task of any job, for as long as the context lives. So it lies in
+    the context's own folder, which Spark removes when the context stops, and its name has a hash of what it holds.
+
+    Args:
+        context: a ``SparkContext`` that runs.
+    """
+    with _shipping:
+        if any(Path(str(url)).name.startswith(_NAME) for url in context.listFiles):
+            return
+        # Spark keeps its own copies at the top of this folder
+        folder = tempfile.mkdtemp(prefix="code-", dir=context._jvm.org.apache.spark.SparkFiles.getRootDirectory())  # noqa: SLF001
+        code = Path(folder, "code.zip")
+        zip_code(code)
+        digest = hashlib.sha256(code.read_bytes()).hexdigest()
+        path = list(sys.path)
+        context.addPyFile(str(code.rename(Path(folder, f"{_NAME}{digest[:16]}.zip"))))
+        # this process has the code already
+        sys.path[:] = path
 
 
 def _package_folders() -> Iterator[Path]:

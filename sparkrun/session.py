@@ -24,7 +24,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from sparkrun.aside import aside
 from sparkrun.class_archive import ClassArchive
-from sparkrun.code import zip_code
+from sparkrun.code import ship_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
 from sparkrun.java import java_home
@@ -125,10 +125,7 @@ class Session:
             # Java removes it even if this process can't.
             self.context._jvm.java.io.File(str(self._folder)).deleteOnExit()  # noqa: SLF001
         if self._is_guest or self.master.kind != "local":
-            code = self._folder / "streamvault-code.zip"
-            zip_code(code)
-            self.context._jvm.java.io.File(str(code)).deleteOnExit()  # noqa: SLF001
-            self.context.addPyFile(str(code))
+            ship_code(self.context)
         if not self._is_guest and self.master.kind == "local":
             self._warm_up()
         # Spark adds folders of its own; this process imports as before.

@@ -27,6 +27,7 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster
 from tests.streams import append_events, events_of, make_stream
+from tests.unit.small_archives import Vault
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -242,7 +243,6 @@ master, stream, archive, copy = sys.argv[1:]
 spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
 spark = spark.config("spark.driver.host", "127.0.0.1").config("spark.executor.memory", "512m").getOrCreate()
 register(spark)
-register(spark)
 events = spark.read.format("pravega").load(stream)
 events.selectExpr("payload AS event").write.format("pravega").mode("append").save(copy)
 print(events.count(), spark.read.format("streamvault").load(archive).count())
@@ -274,6 +274,95 @@ def test_workers_that_do_not_have_the_code(
     events = [payload for _, payload in events_of(store, source)]
     assert done.stdout.split() == [str(len(events))] * 2
     assert sorted(payload for _, payload in events_of(store, made)) == sorted(events)
+
+
+THE_USERS_OWN_SPARK = """
+import sys
+from pyspark.sql import SparkSession
+from sparkrun.opening import open_runner
+from streamvault.spark import register
+
+master = "local-cluster[1,1,1024]"
+spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+spark = spark.config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
+spark = spark.config("spark.master.rest.enabled", "false").config("spark.task.maxFailures", "1").getOrCreate()
+for _ in range(2):
+    with open_runner(master):
+        pass
+    register(spark)
+print(sum("streamvault" in name for name in map(str, spark.sparkContext.listFiles)))
+# the executor has not run a task yet, so it fetches the context's files only now
+print(spark.sparkContext.parallelize(range(3), 1).sum())
+"""
+
+
+@pytest.mark.long
+def test_a_programs_own_jobs_go_on_after_verbs(tmp_path: Path) -> None:
+    """Spark hands every file of a context to every executor, so what is shipped once has to stay, under one name."""
+    done = subprocess.run(
+        [sys.executable, "-c", THE_USERS_OWN_SPARK],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(java_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        check=False,
+        timeout=500,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "3"]), done.stderr[-2000:]
+
+
+NOT_ACTIVATED = """
+import sys
+from pyspark.sql import SparkSession
+from problems import Problem
+from streamvault.spark import register
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+spark = spark.config("spark.driver.memory", "512m").getOrCreate()
+try:
+    register(spark)
+    print(spark.read.format("streamvault").load(sys.argv[1]).count())
+except Problem as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("named", [False, True])
+def test_a_program_of_an_environment_that_is_not_activated(tmp_path: Path, named: bool) -> None:
+    """``/venv/bin/python program.py``: what PySpark starts by default, ``python3``, is another Python then."""
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=20)
+    vault.export()
+    bare = tmp_path / "bin" / "python3"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # without any package
+    bare.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    environment |= {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PATH"] = f"{bare.parent}{os.pathsep}{os.environ['PATH']}"
+    if named:
+        environment["PYSPARK_PYTHON"] = "python3"
+    done = subprocess.run(
+        [sys.executable, "-c", NOT_ACTIVATED, vault.archive],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        timeout=500,
+    )
+    (line,) = done.stdout.splitlines()
+    if named:
+        assert line.startswith(f"the Python that Spark starts cannot run the data sources: {bare}: ModuleNotFoundError")
+        assert line.endswith(f"Set PYSPARK_PYTHON before Spark starts; this program runs with {sys.executable}.")
+    else:
+        assert line == str(len(vault.events()))
 
 
 def wait_for(store: StreamStore, stream: StreamName, payloads: list[bytes]) -> None:
