@@ -3,6 +3,10 @@
 A write prepares (its transaction holds all of its events), notes that down, commits, and notes that down too. Whoever
 comes after a kill finds one of: nothing, so nothing was committed; a prepared transaction, which is committed or
 aborted for good, or still open and then committed now; or a committed one.
+
+A note counts for the same query and the same target only. A query whose checkpoint was lost numbers its batches from 0
+again, and a target that was deleted and made again has none of what was committed: taking new events for written would
+lose them without a word, so both are refused.
 """
 
 from __future__ import annotations
@@ -35,11 +39,13 @@ class Note:
     Attributes:
         version: of the write. transaction: what holds its events.
         committed: whether it is known that they are committed.
+        query: the id of the streaming query that writes, which its checkpoint holds; empty for a batch job.
     """
 
     version: int
     transaction: Transaction
     committed: bool
+    query: str = ""
 
 
 class Ledger:
@@ -58,13 +64,20 @@ class Ledger:
         self.stream = StreamName(target.scope, f"spark-writes-{name}")
         self._segment = SegmentId(0, 0)
         self._first = self._end = 0
+        self._incarnation = ""
 
-    def newest(self) -> Note | None:
+    def newest(self, query: str = "") -> Note | None:
         """The newest note; None if there is none.
 
+        Args:
+            query: as of `Note`: the one that wants to write.
+
         Raises:
-            StreamStoreError: the ledger cannot be read. Conflict: a user's stream has its name.
+            Conflict: the newest note is of another query, or of an earlier stream of the target's name; or a user's
+                stream has the ledger's name.
+            StreamStoreError: the ledger cannot be read.
         """
+        self._incarnation = _incarnation(self._store, self._target)
         if not self._store.exists(self.stream):
             # of several at once, one makes it
             with suppress(StreamExists):
@@ -87,7 +100,22 @@ class Ledger:
         splitter.finish()
         if last is None:
             return None
-        return Note(last["version"], Transaction(self._target, UUID(last["transaction"]), {}), last["committed"])
+        if last["target"] != self._incarnation:
+            raise Conflict(
+                "the target was deleted and made again since the last write under this name",
+                where=f"{self._app}, to {self._target}",
+                todo=f"Delete the stream {self.stream} to go on with the new target, or write under another txnAppId.",
+            )
+        if last["query"] != query:
+            writer = f"query {last['query']}" if last["query"] else "a batch job"
+            raise Conflict(
+                f"{writer} has written under this name, up to version {last['version']}, and this is another one; "
+                "so is a query whose checkpoint was lost",
+                where=f"{self._app}, to {self._target}",
+                todo="Use the checkpoint that it was written with, or another txnAppId.",
+            )
+        transaction = Transaction(self._target, UUID(last["transaction"]), {})
+        return Note(last["version"], transaction, last["committed"], last["query"])
 
     def note(self, note: Note) -> None:
         """Add a note behind the newest one, which was asked for before.
@@ -97,6 +125,8 @@ class Ledger:
         """
         document = {
             "app": self._app,
+            "query": note.query,
+            "target": self._incarnation,
             "version": note.version,
             "transaction": note.transaction.id.hex,
             "committed": note.committed,
@@ -120,3 +150,8 @@ class Ledger:
             where=f"{self._app}, to {self._target}",
             todo="Run one query at a time, or give each its own txnAppId.",
         )
+
+
+def _incarnation(store: StreamStore, target: StreamName) -> str:
+    """What tells a stream from one of the same name that was deleted: stores number on the segments of a new one."""
+    return str(min(store.describe(target).epochs[0].segments))

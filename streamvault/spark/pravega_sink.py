@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from problems import Failed, Problem
+from problems import Conflict, Failed, Problem
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction, TransactionState, Written
@@ -60,7 +60,9 @@ class PravegaSink(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all events readable, by one transaction; nothing if they are already, by their name."""
-        _commit(self._writing, _parts(messages), self._writing.app, self._writing.version)
+        app, version = self._writing.app, self._writing.version
+        named = None if version is None else _Name(app, version, _query(messages), counts_up=False)
+        _commit(self._writing, messages, named)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what tasks wrote."""
@@ -83,12 +85,11 @@ class PravegaStreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch's events readable, unless an earlier run of the query has."""
-        queries = {message.query for message in messages if isinstance(message, TaskDone)}
-        app = self._writing.app or next(iter(queries), "")
-        parts = _parts(messages)
-        if parts and not app:
+        query = _query(messages)
+        app = self._writing.app or query
+        if _parts(messages) and not app:
             raise Failed("Spark does not say which query this is", todo="Set option txnAppId to a name of its own.")
-        _commit(self._writing, parts, app, batchId)
+        _commit(self._writing, messages, _Name(app, batchId, query, counts_up=True))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Drop what tasks wrote."""
@@ -107,51 +108,79 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [m.written for m in messages if isinstance(m, TaskDone) and m.written is not None]
 
 
-def _commit(writing: Writing, parts: Sequence[Written], app: str, version: int | None) -> None:
+def _query(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The id of the streaming query that the tasks wrote for; empty for a batch job."""
+    return next((message.query for message in messages if isinstance(message, TaskDone)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What names a write.
+
+    Attributes:
+        app, version: as of `Writing`. query: as of `Note`.
+        counts_up: whether a version below the newest is no repetition: a query repeats its last batch at most.
+    """
+
+    app: str
+    version: int
+    query: str
+    counts_up: bool
+
+
+def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None], name: _Name | None) -> None:
+    parts = _parts(messages)
     if not parts:
         return
     with writing.address.lend() as store:
         describe_source(store, writing.stream)
-        if not app or version is None:
+        if name is None:
             joined = store.transactions().join(parts)
             _check(store.transactions().commit(joined), joined)
         else:
-            _commit_once(store, writing, parts, app, version)
+            _commit_once(store, writing, parts, name)
         _drop(store, [part.transaction for part in parts[1:]])
 
 
-def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], app: str, version: int) -> None:
-    transactions, ledger = store.transactions(), Ledger(store, writing.stream, app)
-    newest = ledger.newest()
-    if newest is not None and _is_there(store, ledger, newest, version):
-        _log.info("write %s of %s to %s is there already", version, app, writing.stream)
+def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], name: _Name) -> None:
+    transactions, ledger = store.transactions(), Ledger(store, writing.stream, name.app)
+    newest = ledger.newest(name.query)
+    if newest is not None and _is_there(store, ledger, newest, name):
+        _log.info("write %s of %s to %s is there already", name.version, name.app, writing.stream)
         _drop(store, [parts[0].transaction])
         return
     joined = transactions.join(parts)
-    ledger.note(Note(version, joined, committed=False))
+    ledger.note(Note(name.version, joined, committed=False, query=name.query))
     _check(transactions.commit(joined), joined)
-    ledger.note(Note(version, joined, committed=True))
+    ledger.note(Note(name.version, joined, committed=True, query=name.query))
 
 
-def _is_there(store: StreamStore, ledger: Ledger, newest: Note, version: int) -> bool:
+def _is_there(store: StreamStore, ledger: Ledger, newest: Note, name: _Name) -> bool:
     """Whether an earlier run has committed this version, or a later one; one that it had only prepared is committed.
 
     Raises:
-        Failed: nobody can say any more.
+        Conflict: a query is behind what it has written. Failed: nobody can say any more.
     """
-    if newest.version != version or newest.committed:
-        return newest.version >= version
+    if name.counts_up and name.version < newest.version:
+        raise Conflict(
+            f"the query has written batch {newest.version} already and is at batch {name.version} again: "
+            "its checkpoint is older than what it has written",
+            where=f"{name.app}, to {newest.transaction.stream}",
+            todo="Use the newest checkpoint, or begin a new one under another txnAppId.",
+        )
+    if newest.version != name.version or newest.committed:
+        return newest.version >= name.version
     transactions = store.transactions()
     state = transactions.state(newest.transaction)
     if state is TransactionState.OPEN:
         state = transactions.commit(newest.transaction)
     if state.is_committed:
-        ledger.note(Note(version, newest.transaction, committed=True))
+        ledger.note(Note(name.version, newest.transaction, committed=True, query=name.query))
         return True
     if state is TransactionState.UNKNOWN:
         raise Failed(
             "nobody can say whether an earlier run has written this: Pravega has forgotten the transaction",
-            where=f"write {version} to {newest.transaction.stream}, transaction {newest.transaction.id}",
+            where=f"write {name.version} to {newest.transaction.stream}, transaction {newest.transaction.id}",
             todo=f"Look into the stream. To write it again, delete the stream {ledger.stream} first.",
         )
     return False

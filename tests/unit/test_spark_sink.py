@@ -210,8 +210,63 @@ def test_a_batch_is_there_once_whenever_the_driver_is_killed(
     again.commit([place.task(b"1"), place.task(b"2")], 1)
     again.commit([place.task(b"1"), place.task(b"2")], 1)
     again.commit([place.task(b"3")], 2)
-    again.commit([place.task(b"1"), place.task(b"2")], 1)
     assert place.events == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
+    """It counts from 0 again, so its new events would be taken for written."""
+    sink = PravegaStreamSink(place.writing("orders-copy"))
+    for number in range(3):
+        sink.commit([place.task(b"%d" % number, query="before")], number)
+    with pytest.raises(Conflict, match=r"query before has written under this name, up to version 2"):
+        sink.commit([place.task(b"new", query="after")], 0)
+    sink.commit([place.task(b"3", query="before")], 3)
+    assert place.events == [b"0", b"1", b"2", b"3"]
+
+
+def test_each_batch_written_by_foreach_batch_is_of_its_query_too(place: Place) -> None:
+    PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"0", query="before")])
+    with pytest.raises(Conflict, match="query before has written under this name"):
+        PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"new", query="after")])
+    assert place.events == [b"0"]
+
+
+def test_a_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
+    """Where its batches end was planned anew, so they are not those that were written."""
+    sink = PravegaStreamSink(place.writing())
+    for number in range(3):
+        sink.commit([place.task(b"%d" % number)], number)
+    with pytest.raises(Conflict, match="has written batch 2 already and is at batch 1 again"):
+        sink.commit([place.task(b"1 and more")], 1)
+    sink.commit([place.task(b"2")], 2)
+    assert place.events == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_target_that_was_made_again_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """What the notes say of the stream that was deleted is not in the new one."""
+    sink = PravegaSink(place.writing("nightly", 1))
+    if committed:
+        sink.commit([place.task(b"job")])
+    else:
+        with monkeypatch.context() as patch:
+            kill_at_note(patch, lambda note: not note.committed, after=True)
+            with pytest.raises(Killed):
+                sink.commit([place.task(b"job")])
+    place.store.seal(TARGET)
+    place.store.delete(TARGET)
+    place.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
+    for version in (1, 2):
+        with pytest.raises(Conflict, match=r"deleted and made again .*Delete the stream (scope/spark-writes-\w+)"):
+            PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
+    assert place.events == []
+    ledger = Ledger(place.store, TARGET, "nightly").stream  # the way out
+    place.store.seal(ledger)
+    place.store.delete(ledger)
+    PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])
+    assert place.events == [b"again"]
 
 
 def test_what_nobody_knows_any_more_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
