@@ -20,6 +20,10 @@ ARCHIVES = AssetAlias("streamvault-archives")
 """Each archive that got a new generation becomes an event of the asset with its URI, under this alias too."""
 
 
+BATCHES = 4
+"""Airflow maps no more than 1,024 tasks over one list (``AIRFLOW__CORE__MAX_MAP_LENGTH``), so there are several."""
+
+
 def schedule() -> str | timedelta:
     text = os.environ.get("STREAMVAULT_ROTATION_SCHEDULE", "@daily").strip()
     try:
@@ -31,6 +35,8 @@ def schedule() -> str | timedelta:
 @dag(
     schedule=schedule(),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    # a backfill would rotate once for each past slot, all of them now
+    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     catchup=False,
     max_active_runs=1,
     default_args={"retries": 3},
@@ -46,24 +52,34 @@ def schedule() -> str | timedelta:
 )
 def archive_rotation() -> None:
     @task
-    def declared() -> list[dict[str, Any]]:
-        from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415  (what only runs need)
-        from streamvault.airflow.rotations import read_rotations  # noqa: PLC0415
+    def declared() -> list[list[dict[str, Any]]]:
+        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
+        from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415
+        from streamvault.airflow.rotations import in_batches, read_rotations  # noqa: PLC0415
 
-        given = get_current_context()["params"]["rotation"]
+        given = checked_params(get_current_context())["rotation"]
         if given is None:
             given = Variable.get("streamvault_rotation", default=None, deserialize_json=True)
         rotations = read_rotations(given, os.environ.get("STREAMVAULT_ROTATION_FILE"))
-        return rotations.arguments(
-            lambda scope, conn_id: PravegaHook(conn_id or PravegaHook.default_conn_name).list_streams(scope)
-        )
+        with raising_for_airflow():
+            arguments = rotations.arguments(
+                lambda scope, conn_id: PravegaHook(conn_id or PravegaHook.default_conn_name).list_streams(scope)
+            )
+        return in_batches(arguments, BATCHES)
 
+    @task
+    def batch(number: int, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return batches[number]
+
+    found = declared()
+    batches = [batch.override(task_id=f"batch_{number}")(number, found) for number in range(BATCHES)]
     RotateArchiveOperator.partial(
         task_id="rotate",
         outlets=[ARCHIVES],
         map_index_template="{{ task.stream }}",
         max_active_tis_per_dagrun=4,
-    ).expand_kwargs(declared())
+    ).expand_kwargs(batches[0].concat(*batches[1:]))
 
 
 archive_rotation()

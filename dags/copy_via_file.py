@@ -37,6 +37,7 @@ PARAMS = {
 @dag(
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     default_args={"retries": 3},
     params=PARAMS,
     tags=["streamvault"],
@@ -46,9 +47,13 @@ def copy_via_file() -> None:
     @task
     def choose_root() -> str:
         from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
+        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
 
         context = get_current_context()
-        return copy_root(context["params"]["via"], str(context["run_id"]))
+        via = checked_params(context)["via"]
+        with raising_for_airflow():
+            return copy_root(via, context["dag"].dag_id, str(context["run_id"]))
 
     @task.short_circuit
     def wants_clean_up() -> bool:
@@ -57,8 +62,10 @@ def copy_via_file() -> None:
     @task
     def clean_up(root: str) -> int:
         from streamvault.airflow.copying import remove_copy  # noqa: PLC0415
+        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
 
-        return remove_copy(root, get_current_context()["params"]["aws_conn_id"])
+        with raising_for_airflow():
+            return remove_copy(root, get_current_context()["params"]["aws_conn_id"])
 
     root = choose_root()
     export = ExportStreamOperator(

@@ -67,6 +67,7 @@ PARAMS = {
 @dag(
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     default_args={"retries": 3},
     params=PARAMS,
     tags=["streamvault"],
@@ -75,9 +76,10 @@ PARAMS = {
 def restore_on_demand() -> None:
     @task(retries=0)
     def check_params() -> dict[str, str]:
-        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415
 
-        return check_restore(get_current_context()["params"])
+        return check_restore(checked_params(get_current_context()))
 
     @task
     def report(restored: dict[str, Any]) -> str:
@@ -91,6 +93,8 @@ def restore_on_demand() -> None:
     warm_up = WarmArchiveOperator(
         task_id="warm_up",
         archive="{{ params.archive }}",
+        at="{{ params.at or '' }}",
+        generation="{{ params.generation or '' }}",
         wait="{{ params.wait_for_warm_up }}",
         aws_conn_id="{{ params.aws_conn_id }}",
     )

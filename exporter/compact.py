@@ -21,7 +21,7 @@ from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import Piece, find_rows
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Overtaken
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 
@@ -164,9 +164,7 @@ def _row(join: Join, piece: Piece | None) -> RangeRow:
     return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
 
 
-def _gone(archive: Archive) -> Conflict:
-    return Conflict(
-        "generations that were to be merged have expired or were merged with others meanwhile",
-        where=archive.uri,
-        todo="Run the same command again.",
+def _gone(archive: Archive) -> Overtaken:
+    return Overtaken(
+        "generations that were to be merged have expired or were merged with others meanwhile", where=archive.uri
     )

@@ -14,7 +14,7 @@ from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow
 from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Overtaken
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.cuts import segments_between
@@ -81,7 +81,7 @@ class ArchiveOrigin:
         self._check_not_expired(plan.first, where)
         if plan.generation > self.history.generation:
             what = f"another run hands off generation {plan.generation}, which is newer than this run knows"
-            raise Conflict(what, where=where, todo="Run the same command again.")
+            raise Overtaken(what, where=where)
 
     def _check_not_expired(self, number: int, where: str) -> None:
         first = self.history.first

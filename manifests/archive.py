@@ -20,7 +20,7 @@ from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from objectstore.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
 from objectstore.layouts import table_layout
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged, Failed
+from problems import Conflict, Damaged, Failed, Overtaken
 from streamstore.model import SegmentId, StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
@@ -33,6 +33,8 @@ DECIDE_TRIES = 100
 
 class NoSuchArchive(Failed):
     """There is no generation at this place."""
+
+    retriable = False
 
 
 class Archive:
@@ -160,7 +162,7 @@ class Archive:
                 self._remove_older(listing)
                 return listing, taken
         what = "a decision about the archive could not be taken: others are first, time after time"
-        raise Conflict(what, where=self.uri, todo="Run the same command again.")
+        raise Overtaken(what, where=self.uri)
 
     def _remove_older(self, listing: Listing) -> None:
         with suppress(AccessDenied):  # they harm nobody
@@ -237,11 +239,7 @@ class Archive:
             return None
         found = self.read_manifest(holder, listing.first_of(holder))
         if not found.is_same(wanted):
-            raise Conflict(
-                "another run has published this generation with other content",
-                where=where,
-                todo="Run the same command again.",
-            )
+            raise Overtaken("another run has published this generation with other content", where=where)
         return found
 
     def _is_empty(self, listing: Listing) -> bool:
@@ -369,10 +367,9 @@ class Archive:
         before = first - 1
         if manifest.replaces and listing.newest != before:  # else it is the next one, of a conversion
             if not listing.within(number, first):
-                raise Conflict(
+                raise Overtaken(
                     "generations that were to be merged have expired or were merged with others meanwhile",
                     where=where,
-                    todo="Run the same command again.",
                 )
             return False
         if before > listing.dropped:
@@ -388,7 +385,7 @@ class Archive:
         except AlreadyExists:
             found = self.store.get(self.prefix + key, MOST_INDEX_BYTES)
             if found != data and not is_same(found, where):
-                raise Conflict(
+                raise Overtaken(
                     "another run has written this generation with other content",
                     where=where,
                     todo="Run the same command again. If this stays, and no export is running, delete the object.",

@@ -41,6 +41,8 @@ class AccessDenied(ObjectStoreError):
 class NoSuchBucket(ObjectStoreError):
     """The bucket, or the root folder, does not exist."""
 
+    retriable = False
+
 
 class NoSuchObject(ObjectStoreError):
     """No object has this key."""
@@ -48,6 +50,8 @@ class NoSuchObject(ObjectStoreError):
 
 class InArchiveClass(ObjectStoreError):
     """An object is in an archive class (S3 Glacier) and cannot be read before it is brought back."""
+
+    retriable = False
 
     @classmethod
     def of(cls, storage_class: str, where: str) -> InArchiveClass:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Self
 
-__all__ = ["Conflict", "Damaged", "Failed", "Problem", "Usage", "without_logins"]
+__all__ = ["Conflict", "Damaged", "Failed", "Overtaken", "Problem", "Usage", "without_logins"]
 
 _LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
 
@@ -30,9 +30,14 @@ class Problem(Exception):
     Whatever the texts hold, a login in a URI is left out.
 
     Problems are sent between Spark's processes, so a subclass takes the same arguments or defines ``__reduce__``.
+
+    Attributes:
+        exit_code: what the command ends with.
+        retriable: whether the same command may succeed later without the user changing anything.
     """
 
     exit_code: ClassVar[int] = 1
+    retriable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, where: str = "", todo: str = "") -> None:
         self.what, self.where, self.todo = map(without_logins, (what, where, todo))
@@ -59,6 +64,7 @@ class Failed(Problem):
     """The work could not be done (a server is down, a disk is full, access is denied). Exit code 1."""
 
     exit_code = 1
+    retriable = True
 
 
 class Usage(Problem):
@@ -77,3 +83,12 @@ class Conflict(Problem):
     """Something else is already where the result should go. Exit code 4."""
 
     exit_code = 4
+
+
+class Overtaken(Conflict):
+    """Another run changed what this one worked on. The same command, run again, starts from what is there now."""
+
+    retriable = True
+
+    def __init__(self, what: str, *, where: str = "", todo: str = "Run the same command again.") -> None:
+        super().__init__(what, where=where, todo=todo)

@@ -14,6 +14,8 @@ class InvalidMaster(Usage):
 class NoJava(Failed):
     """Spark needs a Java runtime and there is none that it can use."""
 
+    retriable = False
+
 
 class SparkFailed(Failed):
     """Spark did not start, or went away."""

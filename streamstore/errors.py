@@ -62,9 +62,13 @@ class RequestFailed(StreamStoreError):
 class NoSuchScope(StreamStoreError):
     """The scope does not exist."""
 
+    retriable = False
+
 
 class NoSuchStream(StreamStoreError):
     """The stream does not exist."""
+
+    retriable = False
 
 
 class NoSuchSegment(StreamStoreError):
@@ -109,6 +113,8 @@ class ScopeNotEmpty(Conflict):
 
 class StoreBusy(Conflict):
     """Another process writes there (the embedded store allows one writer a segment)."""
+
+    retriable = True
 
 
 class InvalidName(Usage):

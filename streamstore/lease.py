@@ -60,6 +60,8 @@ LOOK_SECONDS = 0.25
 class LeaseHeld(Conflict):
     """Somebody else who is alive holds the lease, or took it because this process seemed dead."""
 
+    retriable = True
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

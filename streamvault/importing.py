@@ -125,7 +125,8 @@ def import_stream(
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
         gaps = _gaps(history, plan)
-        warnings = [*_distance(history, moment), *_warnings(history, plan, gaps)]
+        beginning = _expired(history) if from_cut is None else []
+        warnings = [*_distance(history, moment), *beginning, *_warnings(history, plan, gaps)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
             warnings.append(
                 f"generation {newest} is newer, but the unfinished import goes on up to generation {plan.generation}, "
@@ -261,6 +262,13 @@ def _distance(history: History, moment: datetime | None) -> list[str]:
     before = age_text((moment - created).total_seconds())
     taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
     return [f"{taken}, at {moment_text(created)}; what was written in between is not restored"]
+
+
+def _expired(history: History) -> list[str]:
+    if history.first == 1:
+        return []
+    gone = "generation 1 has" if history.first == 2 else f"generations 1 to {history.first - 1} have"
+    return [f"the beginning is missing: {gone} expired, and the archive begins with generation {history.first}"]
 
 
 def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from manifests.archive import Archive, History, NoSuchArchive
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Overtaken
 
 __all__ = ["check_in_force", "unless_changed"]
 
 
-def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str) -> None:
+def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str = "") -> None:
     """Whoever found something missing asks: are the generations that were read still in force?
 
     Args:
@@ -19,7 +19,7 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
         history: what was read.
         first: the first original generation of it that matters.
         doing: what was being done to them, for the message: "restored".
-        expired_todo: what to do if they have expired.
+        expired_todo: what to do if they have expired; empty if the same command can go on with what is left.
 
     Raises:
         Conflict: they have expired, or were merged, meanwhile.
@@ -27,10 +27,13 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
     listing = archive.listing()
     if listing.dropped >= first:
         what = f"generation {first} expired while it was being {doing}"
-        raise Conflict(what, where=archive.uri, todo=expired_todo) from None
+        if expired_todo:
+            raise Conflict(what, where=archive.uri, todo=expired_todo) from None
+        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
+        raise Overtaken(what, where=archive.uri, todo=todo) from None
     read = [generation.manifest for generation in history.generations if generation.manifest.generation >= first]
     if not {(manifest.generation, manifest.first) for manifest in read}.issubset(listing.names):
-        raise Conflict(
+        raise Overtaken(
             f"generations were merged while they were being {doing}",
             where=archive.uri,
             todo="Run the same command again: it goes on with what they became.",
@@ -53,6 +56,5 @@ def unless_changed(archive: Archive, history: History, first: int, *, doing: str
     try:
         yield
     except (Damaged, NoSuchArchive):
-        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
-        check_in_force(archive, history, first, doing=doing, expired_todo=todo)
+        check_in_force(archive, history, first, doing=doing)
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -16,9 +16,11 @@ __all__ = ["copy_root", "remove_copy"]
 _OURS = "copy-"
 
 
-def copy_root(via: str, run_id: str) -> str:
+def copy_root(via: str, dag_id: str, run_id: str) -> str:
     """A root below `via` that no other run uses, the same whenever this run asks."""
-    return f"{RootAddress.parse(via).uri}/{_OURS}{re.sub(r'[^A-Za-z0-9]+', '-', run_id).strip('-')}"
+    # a run's id may be any text, and two that differ in punctuation alone are different runs
+    name = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:32]
+    return f"{RootAddress.parse(via).uri}/{_OURS}{name}"
 
 
 def remove_copy(root: str, aws_conn_id: str | None) -> int:

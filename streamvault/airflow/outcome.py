@@ -1,15 +1,19 @@
-"""What a command's exit code means to Airflow: what is worth a retry, and what is not."""
+"""What a command's end means to Airflow: what is worth a retry, and what is not."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from problems import Damaged, Failed, Problem
-from streamvault.airflow.submit import Ended
 
-__all__ = ["report_of"]
+if TYPE_CHECKING:
+    from streamvault.airflow.submit import Ended  # it imports the provider for Spark
+
+__all__ = ["raising_for_airflow", "report_of"]
 
 MOST_FINDINGS = 20
 """How many damaged places the message of a failed task names; the log has them all."""
@@ -22,26 +26,44 @@ def report_of(ended: Ended) -> dict[str, Any]:
 
     Raises:
         AirflowException: it failed or was interrupted; a retry goes on where it stopped.
-        AirflowFailException: damage, a conflict or a wrong usage, which a retry would only find again.
+        AirflowFailException: a retry would only fail in the same way: damage, a conflict, wrong usage, or something
+            that does not exist.
     """
     document = ended.document or {}
     if ended.code == 0:
         if not document:
             raise AirflowException("the command ended well and left no report")
         return document
-    message = _message(ended.code, document) or ended.said or f"the command ended with {ended.code}"
+    # a driver that was killed leaves its exit code alone
     again = ended.code in {Failed.exit_code, INTERRUPTED} or ended.code < 0 or ended.code > 128
-    if again:
-        raise AirflowException(message)
-    raise AirflowFailException(message)
-
-
-def _message(code: int, document: dict[str, Any]) -> str:
+    message = ""
     error = document.get("error")
     if isinstance(error, dict):
-        return str(Problem(error["what"], where=error["where"], todo=error["todo"]))
-    if code != Damaged.exit_code:
-        return ""
+        message = str(Problem(error["what"], where=error["where"], todo=error["todo"]))
+        again = error.get("retriable", again)
+    elif ended.code == Damaged.exit_code:
+        message = _damage(document)
+    raise _exception(message or ended.said or f"the command ended with {ended.code}", again=again)
+
+
+@contextmanager
+def raising_for_airflow() -> Iterator[None]:
+    """Turn a problem into the exception that has Airflow retry the task, or fail it at once.
+
+    Raises:
+        AirflowException, AirflowFailException: as `report_of`.
+    """
+    try:
+        yield
+    except Problem as problem:
+        raise _exception(str(problem), again=problem.retriable) from None
+
+
+def _exception(message: str, *, again: bool) -> Exception:
+    return AirflowException(message) if again else AirflowFailException(message)
+
+
+def _damage(document: dict[str, Any]) -> str:
     findings = document.get("findings", [])
     more = len(findings) + document.get("more_findings", 0) - MOST_FINDINGS
     lines = [f"{document.get('archive')} is damaged:", *findings[:MOST_FINDINGS]]

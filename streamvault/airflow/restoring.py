@@ -44,13 +44,14 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_restore(report: Mapping[str, Any], *, read_back: bool) -> str:
-    """What was restored and what has been proved of it, in a sentence."""
+    """What was restored, what has been proved of it, and on a line each what is not in it or differs."""
     proof = (
-        "all of it was read back from the stream and has the archive's digests"
+        "all that was restored was read back from the stream and has the archive's digests"
         if read_back
         else "every range has the archive's digest, as it was appended or, where an earlier attempt had, read back"
     )
-    return (
+    restored = (
         f"{report['stream']}: {report['events']:,} events ({report['bytes']:,} bytes) "
         f"in {report['segments']:,} segments from {report['archive']}, up to generation {report['generation']}; {proof}"
     )
+    return "\n".join([restored, *(f"Note: {warning}" for warning in report["warnings"])])

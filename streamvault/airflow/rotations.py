@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,7 +15,7 @@ from objectstore.uri import RootAddress
 from problems import Problem
 from streamvault.times import parse_duration, parse_moment
 
-__all__ = ["Rotations", "read_rotations"]
+__all__ = ["Rotations", "in_batches", "read_rotations"]
 
 KEEPING = ("keep", "keep_for", "until")
 
@@ -161,3 +162,18 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
             for found in error.errors(include_url=False)
         ]
         raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None
+
+
+def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
+    """The arguments in so many lists, each short enough for Airflow to map a task over it; the last ones may be empty.
+
+    Raises:
+        AirflowFailException: there are too many.
+    """
+    longest = conf.getint("core", "max_map_length", fallback=1024)
+    if len(arguments) > count * longest:
+        raise AirflowFailException(
+            f"{len(arguments):,} streams are declared, and Airflow takes {count * longest:,}: {count} lists of "
+            f"{longest:,}. Raise AIRFLOW__CORE__MAX_MAP_LENGTH."
+        )
+    return [arguments[number * longest :][:longest] for number in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -13,20 +13,24 @@ __all__ = ["ArchiveReadableTrigger"]
 
 
 class ArchiveReadableTrigger(BaseTrigger):
-    """Fires when every object of an archive on S3 can be read.
+    """Fires when what is needed of an archive on S3 can be read.
 
-    What was seen to be readable is not listed again, so that a wait costs one listing of the archive and a request each
-    time it looks. Its event is ``{"error": …}`` with an empty text, or the reason why it could not look.
+    What was seen to be readable is not listed again, so that a wait costs one listing and a request each time it looks.
+    Its event is ``{"error": …}`` with an empty text, or the reason why it could not look.
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
+        stretches: what is needed, each as `streamvault.airflow.warmth.Stretch`; None for the archive's manifests.
         aws_conn_id: the connection of type ``aws``.
         poll_seconds: how long to wait between two looks.
     """
 
-    def __init__(self, *, archive: str, aws_conn_id: str, poll_seconds: float) -> None:
+    def __init__(
+        self, *, archive: str, stretches: Sequence[Sequence[Any]] | None, aws_conn_id: str, poll_seconds: float
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.archive = archive
+        self.stretches = stretches
         self.aws_conn_id = aws_conn_id
         self.poll_seconds = poll_seconds
 
@@ -35,6 +39,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         kind = type(self)
         return f"{kind.__module__}.{kind.__qualname__}", {
             "archive": self.archive,
+            "stretches": None if self.stretches is None else [list(one) for one in self.stretches],
             "aws_conn_id": self.aws_conn_id,
             "poll_seconds": self.poll_seconds,
         }
@@ -45,16 +50,17 @@ class ArchiveReadableTrigger(BaseTrigger):
 
         from objectstore.errors import ObjectStoreError  # noqa: PLC0415
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
-        from streamvault.airflow.warmth import next_cold  # noqa: PLC0415
+        from streamvault.airflow.warmth import Stretch, next_cold  # noqa: PLC0415
 
+        needed = None if self.stretches is None else [Stretch(*one) for one in self.stretches]
         try:
             # this way it can ask the triggerer for the connection
             client = await sync_to_async(s3_client)(self.aws_conn_id)
-            cold = await asyncio.to_thread(next_cold, client, self.archive)
+            cold = await asyncio.to_thread(next_cold, client, self.archive, needed)
             while cold is not None:
                 self.log.info("%s cannot be read yet; looking again in %s s", cold.key, self.poll_seconds)
                 await asyncio.sleep(self.poll_seconds)
-                cold = await asyncio.to_thread(next_cold, client, self.archive, cold.before)
+                cold = await asyncio.to_thread(next_cold, client, self.archive, needed, cold.before)
         except (BotoCoreError, ClientError, ObjectStoreError) as error:
             yield _event(str(error))
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from problems import Problem, Usage, without_logins
+from problems import Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
 __all__ = ["INTERRUPTED", "Ending", "ending", "misuse"]
@@ -21,12 +21,14 @@ class Ending:
     Attributes:
         what: what happened. where: what it is about, or empty. todo: the next step, or empty.
         exit_code: of the process.
+        retriable: whether the same command may succeed later without the user changing anything.
     """
 
     what: str
     where: str
     todo: str
     exit_code: int
+    retriable: bool
 
     def __str__(self) -> str:
         """The line on standard error, without the program's name."""
@@ -45,16 +47,17 @@ def ending(error: BaseException, *, resumable: bool) -> Ending:
         resumable: whether the same command would take up the work where it stopped.
     """
     if isinstance(error, Problem):
-        return Ending(error.what, error.where, error.todo, error.exit_code)
+        return Ending(error.what, error.where, error.todo, error.exit_code, error.retriable)
     if isinstance(error, KeyboardInterrupt):
         what = "interrupted; the same command goes on where it stopped" if resumable else "interrupted"
-        return Ending(what, "", "", INTERRUPTED)
+        return Ending(what, "", "", INTERRUPTED, retriable=True)
     message = without_logins(" ".join(str(error).split()))
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
-    return Ending(what, "", "Run again with --log-level debug for the traceback.", 1)
+    todo = "Run again with --log-level debug for the traceback."
+    return Ending(what, "", todo, Failed.exit_code, Failed.retriable)
 
 
 def misuse(message: str, command: str) -> Ending:
     """A command line that cannot be read."""
     message = without_logins(" ".join(message.replace("Value error, ", "").split()).rstrip("."))
-    return Ending(message, "", f"See {command} --help.", Usage.exit_code)
+    return Ending(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)

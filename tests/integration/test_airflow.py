@@ -88,12 +88,7 @@ def ground(pravega: PravegaServer, minio: S3Server, airflow: AirflowServer) -> I
     }
     with ThreadPoolExecutor() as pool, PravegaServer(heap="512m", cache_mib=64) as other:
         connections["pravega_other"] = {"conn_type": "pravega", "host": "127.0.0.1", "port": other.controller_port}
-        list(
-            pool.map(
-                lambda each: airflow.call("POST", "connections", {"connection_id": each[0], **each[1]}),
-                connections.items(),
-            )
-        )
+        list(pool.map(lambda each: airflow.connect(each[0], **each[1]), connections.items()))
         rotation = {"root": ROOT, "keep": KEPT, "range_size": "16KiB", "streams": [str(ORDERS)]}
         airflow.call("POST", "variables", {"key": "streamvault_rotation", "value": json.dumps(rotation)})
         with parse_stream(f"{pravega.uri}/{ORDERS}")[0].open() as store:

@@ -124,6 +124,12 @@ class AirflowServer:
         """
         return self._request(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {self._token}"})
 
+    def connect(self, name: str, **fields: Any) -> None:
+        """Have a connection of this name, whatever it was before."""
+        with suppress(urllib.error.HTTPError):
+            self.call("DELETE", f"connections/{name}")
+        self.call("POST", "connections", {"connection_id": name, **fields})
+
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run of a DAG; its id."""
         return str(self.call("POST", f"dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})["dag_run_id"])
@@ -183,6 +189,7 @@ class AirflowServer:
         settings = {
             "CORE__LOAD_EXAMPLES": "false",
             "CORE__PARALLELISM": "4",
+            "CORE__MAX_MAP_LENGTH": "2",  # so that few streams are many
             "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
             "CORE__EXECUTION_API_SERVER_URL": f"{self.uri}/execution/",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from manifests.archive import NoSuchArchive
+from objectstore.errors import AccessDenied, NoSuchBucket
+from problems import Conflict, Overtaken, Problem
+from sparkrun.errors import NoJava
+from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
+from streamstore.lease import LeaseHeld
 from streamvault.airflow.operators import (
     CheckArchiveOperator,
     ExportStreamOperator,
@@ -16,9 +24,10 @@ from streamvault.airflow.operators import (
     RotateArchiveOperator,
 )
 from streamvault.airflow.operators.command import CommandOperator
-from streamvault.airflow.outcome import report_of
+from streamvault.airflow.outcome import raising_for_airflow, report_of
 from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
 from streamvault.cli.app import app
+from streamvault.cli.errors import ending
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 
@@ -108,6 +117,46 @@ def test_worth_a_retry(code: int) -> None:
 def test_not_worth_a_retry(code: int) -> None:
     with pytest.raises(AirflowFailException, match=r"it is not there: s3://v. Look."):
         report_of(ended(code, error=ERROR))
+
+
+@pytest.mark.parametrize(
+    ("problem", "again"),
+    [
+        (NoSuchArchive("no archive"), False),
+        (NoSuchStream("no such stream"), False),
+        (NoSuchScope("no such scope"), False),
+        (NoSuchBucket("no such bucket"), False),
+        (NoJava("no Java runtime"), False),
+        (StreamStoreUnavailable("Pravega does not answer"), True),
+        (AccessDenied("the credentials have expired"), True),
+        (Conflict("another archive"), False),
+        (Overtaken("generations were merged"), True),
+        (LeaseHeld("another import is alive"), True),
+        (StoreBusy("another process writes"), True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
+)
+def test_the_kind_of_a_problem_says_whether_a_retry_may_help(problem: Problem, again: bool) -> None:
+    document = ending(problem, resumable=True).to_json()
+    with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
+        report_of(Ended(problem.exit_code, document))
+    with pytest.raises(AirflowException, match=problem.what) as said_in_a_task, raising_for_airflow():
+        raise problem
+    for raised in (said_by_a_command, said_in_a_task):
+        assert isinstance(raised.value, AirflowFailException) is not again
+
+
+def test_whoever_is_overtaken_is_told_to_run_the_command_again() -> None:
+    assert Overtaken("x").todo == "Run the same command again."
+    assert pickle.loads(pickle.dumps(Overtaken("x", todo="Wait."))).todo == "Wait."
+
+
+def test_a_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do so once for each past slot, and expire what is to be kept."""
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has rotated"))
+    operator = RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=2)
+    with pytest.raises(AirflowFailException, match="a backfill would rotate once for each past slot"):
+        operator.execute({"dag_run": SimpleNamespace(run_type="backfill")})
 
 
 def test_a_driver_that_says_nothing() -> None:

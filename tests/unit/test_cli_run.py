@@ -76,10 +76,11 @@ def test_an_error_is_one_line_and_one_code(
     assert err == f"streamvault: {line}\n"
     told = json.loads(out)
     assert set(told) == {"error"}
-    assert set(told["error"]) == {"what", "where", "todo", "exit_code"}
+    assert set(told["error"]) == {"what", "where", "todo", "exit_code", "retriable"}
     assert told["error"]["exit_code"] == code
     if isinstance(error, Problem):
-        assert told["error"] == {"what": error.what, "where": error.where, "todo": error.todo, "exit_code": code}
+        said = {"what": error.what, "where": error.where, "todo": error.todo}
+        assert told["error"] == {**said, "exit_code": code, "retriable": error.retriable}
 
 
 def test_only_debug_shows_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:

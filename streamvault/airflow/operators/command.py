@@ -21,9 +21,9 @@ __all__ = ["CommandOperator", "flag", "options"]
 class CommandOperator(SparkSubmitOperator):
     """Runs one command and returns its report, as ``--json`` prints it.
 
-    A retry runs the same command, which goes on where the one before was stopped. Exit code 1 is retried; damage, a
-    conflict and a wrong usage fail the task at once. Where an outlet is an `AssetAlias`, what the command wrote becomes
-    an event of the asset with its URI.
+    A retry runs the same command, which goes on where the one before was stopped. Where a retry would only fail in the
+    same way (`problems.Problem.retriable`), the task fails at once. Where an outlet is an `AssetAlias`, what the
+    command wrote becomes an event of the asset with its URI.
 
     Args:
         conn_id: the connection of type ``spark``; its driver runs beside the task. Host ``inline`` does without Spark.

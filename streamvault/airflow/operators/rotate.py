@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from streamvault.airflow.operators.archiving import ArchivingOperator
 from streamvault.airflow.operators.command import flag, options
 
@@ -14,7 +16,8 @@ __all__ = ["RotateArchiveOperator"]
 class RotateArchiveOperator(ArchivingOperator):
     """``streamvault rotate``: an export that is read back, after which old generations expire.
 
-    Give one of `keep`, `keep_for` and `until`, or none: then nothing expires.
+    Give one of `keep`, `keep_for` and `until`, or none: then nothing expires. A rotation is of the moment at which it
+    runs and not of its data interval, so in a backfill, which would rotate once for each past slot, the task fails.
 
     Args:
         keep: how many generations stay. (templated, as all of these)
@@ -63,6 +66,15 @@ class RotateArchiveOperator(ArchivingOperator):
             }
         )
         return [*self.archiving("rotate"), *rotation]
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """See the base class."""
+        if context["dag_run"].run_type == "backfill":
+            raise AirflowFailException(
+                "a backfill would rotate once for each past slot, all of them now, and expire what is to be kept. "
+                "Trigger the DAG instead."
+            )
+        return super().execute(context)
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
         """See the base class."""

@@ -1,0 +1,102 @@
+"""Which runs of the DAGs a real Airflow takes, and which it refuses. No servers besides: streams are embedded."""
+
+from __future__ import annotations
+
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamstore.local import LocalStore
+from streamstore.model import SegmentId, StreamConfiguration, StreamName
+from streamvault import export_stream, list_archives
+from tests.servers.airflow import AirflowServer
+from tests.streams import append_events
+
+pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1200)]
+
+DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file")
+
+
+def make_streams(folder: Path, count: int) -> list[str]:
+    """The URIs of streams of some events each, in an embedded store."""
+    names = [StreamName("shop", f"stream-{number}") for number in range(count)]
+    with LocalStore(folder) as store:
+        store.create_scope("shop")
+        for name in names:
+            store.create_stream(name, StreamConfiguration())
+            append_events(store, name, SegmentId(0, 0), [b"event"] * 3)
+    return [f"local://{folder}/{name}" for name in names]
+
+
+def run(airflow: AirflowServer, dag: str, conf: dict[str, Any]) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+    """How a run ended, and its task instances by their tasks."""
+    started = airflow.trigger(dag, conf)
+    airflow.call("PATCH", f"dags/{dag}", {"is_paused": False})
+    ended = airflow.finished(dag, started)
+    airflow.call("PATCH", f"dags/{dag}", {"is_paused": True})
+    tasks: dict[str, list[dict[str, Any]]] = {}
+    for task in airflow.tasks(dag, started):
+        tasks.setdefault(task["task_id"], []).append(task)
+    return ended["state"], tasks
+
+
+@pytest.mark.parametrize("dag", DAGS)
+def test_a_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
+    """It would rotate once for each past slot, all of them now, whatever `max_active_runs` says."""
+    slots = {"from_date": "2026-01-02T00:00:00Z", "to_date": "2026-01-02T00:01:00Z"}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        airflow.call("POST", "backfills", {"dag_id": dag, **slots, "reprocess_behavior": "none", "max_active_runs": 1})
+    assert refused.value.code in {400, 409, 422}
+    assert "does not allow backfill" in str(refused.value.__notes__)
+    assert airflow.call("GET", f"dags/{dag}/dagRuns?run_type=backfill")["dag_runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("dag", "first", "misspelt"),
+    [
+        ("archive_rotation", "declared", {"rotaton": ["shop/orders"]}),
+        ("restore_on_demand", "check_params", {"generatoin": 1}),
+        ("copy_via_file", "choose_root", {"cleanup": False}),
+    ],
+)
+def test_a_misspelt_parameter_is_refused(
+    airflow: AirflowServer, tmp_path: Path, dag: str, first: str, misspelt: dict[str, Any]
+) -> None:
+    """Airflow itself passes over it: the newest state would be restored, or what is declared rotated."""
+    (stream,) = make_streams(tmp_path / "streams", 1)
+    root = f"file://{tmp_path}/vault"
+    export_stream(stream, root, master="inline")
+    restore = {"archive": f"{root}/shop/stream-0", "target": f"local://{tmp_path}/streams/shop/back"}
+    asked = {
+        "archive_rotation": {},
+        "restore_on_demand": restore,
+        "copy_via_file": {"stream": stream, "target": restore["target"], "via": f"file://{tmp_path}/between"},
+    }[dag]
+    state, tasks = run(airflow, dag, {**asked, **misspelt})
+    assert state == "failed"
+    assert [(task["state"], task["try_number"]) for task in tasks.pop(first)] == [("failed", 1)], "it is not retried"
+    assert {task["state"] for found in tasks.values() for task in found} <= {"upstream_failed", "skipped", None}
+    assert any(f"there is no parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
+
+
+def test_more_streams_than_airflow_maps_over_one_list(airflow: AirflowServer, tmp_path: Path) -> None:
+    """Here that is two; each stream has a task of its own all the same."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    streams, root = make_streams(tmp_path / "streams", 5), f"file://{tmp_path}/vault"
+    state, tasks = run(airflow, "archive_rotation", {"rotation": {"root": root, "streams": streams}})
+    assert state == "success", airflow.logs("archive_rotation")[-3:]
+    assert [task["state"] for task in tasks["rotate"]] == ["success"] * 5
+    assert sorted(task["rendered_map_index"] for task in tasks["rotate"]) == streams
+    assert len(list(list_archives(root))) == 5
+
+
+def test_what_does_not_exist_is_not_waited_for(airflow: AirflowServer, tmp_path: Path) -> None:
+    """A retry would find the same, three times and five minutes apart."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    make_streams(tmp_path / "streams", 1)
+    rotation = {"root": f"file://{tmp_path}/vault", "streams": [f"local://{tmp_path}/streams/shop/typo"]}
+    state, tasks = run(airflow, "archive_rotation", {"rotation": rotation})
+    assert state == "failed"
+    assert [(task["state"], task["try_number"]) for task in tasks["rotate"]] == [("failed", 1)]
