@@ -72,7 +72,7 @@ def archive_rotation() -> None:
     def batch(number: int, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         return batches[number]
 
-    found = declared()
+    found: Any = declared()
     batches = [batch.override(task_id=f"batch_{number}")(number, found) for number in range(BATCHES)]
     RotateArchiveOperator.partial(
         task_id="rotate",

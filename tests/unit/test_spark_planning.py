@@ -26,6 +26,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from lake.batches import EVENT_SCHEMA
+from manifests.selection import select_parts
+from objectstore.keys import chunk_key, event_key
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -43,7 +45,7 @@ from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.stretches import DataLoss, StretchPartition
 from streamvault.spark.writing import write_options
 from tests.streams import append_events, events_of, frame, make_stream, payloads
-from tests.unit.small_archives import KINDS, NAME, Vault
+from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
 
 FIRST = SegmentId(0, 0)
 Events = list[tuple[EventPointer, bytes]]
@@ -516,6 +518,37 @@ def test_an_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
     partitions, found = read(ArchiveSource({"path": vault.archive}))
     assert found == vault.events()
     assert len(partitions) == report.ranges
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+@pytest.mark.parametrize("inside", [False, True], ids=["at the same offset", "inside"])
+def test_objects_off_the_chain_are_no_rows(tmp_path: Path, kind: Any, inside: bool) -> None:
+    """What a wrongly guessed start or a late run has left, of wrong lengths, or inside of events and ranges."""
+    vault = Vault(tmp_path)
+    vault.make(events=60, largest=3000)
+    vault.export(*kind)
+    objects, archive = RootAddress.parse(vault.root).open(), archive_of(vault.root)
+    for segment, start, end in _objects(vault, kind[0]):
+        for low, high in [(start + 9, end - 2)] if inside else [(start, end + 3), (start, end - 3)]:
+            if high - low > 8:
+                key_of = event_key if kind[0] == "events" else chunk_key
+                key = key_of(segment.epoch, segment.number, low, high - low)
+                objects.put(archive.prefix + key, b"x" * (high - low - (8 if kind[0] == "events" else 0)))
+    partitions, found = read(ArchiveSource({"path": vault.archive}))
+    assert found == vault.events()
+    assert len(partitions) == len(select_parts(archive.history()))
+    middle = found[len(found) // 2][0]
+    made = ArchiveSource({"path": vault.archive})
+    reader = made.reader(made.schema())
+    reader.pushFilters([EqualTo(("segment",), middle.segment.number), EqualTo(("offset",), middle.offset)])
+    assert middle in [pointer for one in reader.partitions() for pointer, _ in events_in(reader.read(one))]
+
+
+def _objects(vault: Vault, layout: str) -> list[tuple[SegmentId, int, int]]:
+    """Segment, offset and end of each of an archive's objects."""
+    if layout == "events":
+        return [(pointer.segment, pointer.offset, pointer.offset + pointer.length) for pointer, _ in vault.events()]
+    return [(part.segment, part.start, part.end) for part in select_parts(archive_of(vault.root).history())]
 
 
 def test_filters_on_an_archive_ask_for_the_ranges_they_need_only(

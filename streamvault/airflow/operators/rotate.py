@@ -67,7 +67,7 @@ class RotateArchiveOperator(ArchivingOperator):
         )
         return [*self.archiving("rotate"), *rotation]
 
-    def execute(self, context: Any) -> dict[str, Any]:
+    def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """See the base class."""
         if context["dag_run"].run_type == "backfill":
             raise AirflowFailException(
