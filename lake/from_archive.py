@@ -72,7 +72,14 @@ class ArchiveOrigin:
             self._check_not_expired(after + 1, where)
         return _draft(generation, last, where)
 
-    def prove(self, draft: TablePlan, runner: Runner, progress: Progress) -> TablePlan:  # noqa: ARG002
+    def prove(
+        self,
+        draft: TablePlan,
+        runner: Runner,  # noqa: ARG002
+        progress: Progress,  # noqa: ARG002
+        *,
+        all_of_it: bool = False,  # noqa: ARG002
+    ) -> TablePlan:
         """See `Origin.prove`: the archive's ranges have been proved."""
         return draft
 

@@ -82,12 +82,12 @@ class StreamOrigin:
             return None
         return _table_plan(plan, 0 if last is None else last.generation, self._tool)
 
-    def prove(self, draft: TablePlan, runner: Runner, progress: Progress) -> TablePlan:
-        """See `Origin.prove`. A segment of one range only begins and ends at the cuts, and is not read for it."""
+    def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
+        """See `Origin.prove`. A segment of one range only begins and ends at the cuts; it is read only if all is."""
         chains = {
             segment_key(name): SegmentChain(bounds[0][0], bounds[-1][1], draft.manifest.range_size)
             for name, bounds in draft.ranges.items()
-            if len(bounds) > 1
+            if all_of_it or len(bounds) > 1
         }
         if not chains:
             return draft
@@ -121,9 +121,8 @@ class StreamOrigin:
 
     def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
         """See `Origin.ranges`."""
-        for name in sorted(plan.ranges, key=segment_key):
-            for start, end in plan.ranges[name]:
-                yield WantedRange(segment_key(name), start, end)
+        for planned in plan.planned():
+            yield WantedRange(*planned)
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""

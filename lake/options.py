@@ -62,7 +62,7 @@ class TableColumn(Model):
 
 
 class TableOptions(Model):
-    """The file ``_table.json`` in a table's folder.
+    """The file ``table.json`` among a table's records.
 
     Attributes:
         scope, stream: the stream.

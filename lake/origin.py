@@ -53,13 +53,17 @@ class Origin(Protocol):
             Conflict: the table is of something else, or what should follow is gone.
         """
 
-    def prove(self, draft: TablePlan, runner: Runner, progress: Progress) -> TablePlan:
+    def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
         """The same plan with ranges that are known to begin and end where events do.
 
         Args:
             draft: of this origin.
             runner: where tasks run.
             progress: told how it goes on.
+            all_of_it: also that what lies between known boundaries is nothing but events.
+
+        Raises:
+            NotEvents, InvalidCut: the stream holds something else than events, or ends inside of one.
         """
 
     def check(self, plan: TablePlan, where: str) -> None:

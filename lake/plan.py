@@ -8,7 +8,7 @@ comes first, down to the ranges. All runs write the same files then, whatever th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -19,14 +19,35 @@ from manifests.jsonfile import decode
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import table_plan_key
+from objectstore.keys import table_end_key, table_plan_key
 from objectstore.store import ObjectStore
 from problems import Damaged
+from streamstore.model import SegmentId
 
-__all__ = ["UNKNOWN", "TablePlan", "find_plan", "finished", "fix_plan"]
+__all__ = [
+    "UNKNOWN",
+    "PlannedRange",
+    "TablePlan",
+    "empty_generation",
+    "end_plan",
+    "find_end",
+    "find_plan",
+    "finished",
+    "fix_plan",
+    "is_empty",
+    "plan_of",
+]
 
 UNKNOWN = "0" * 64
 """Stands for a digest that is known once the bytes were read."""
+
+
+class PlannedRange(NamedTuple):
+    """A range that a plan names: which segment, its first offset, and the offset after its last byte."""
+
+    segment: SegmentId
+    start: int
+    end: int
 
 
 class TablePlan(Model):
@@ -55,13 +76,32 @@ class TablePlan(Model):
         """Its first original generation."""
         return self.manifest.first
 
+    def planned(self) -> Iterator[PlannedRange]:
+        """Its ranges in the stream's order: by epoch, number and offset."""
+        for name in sorted(self.ranges, key=segment_key):
+            for start, end in self.ranges[name]:
+                yield PlannedRange(segment_key(name), start, end)
+
+
+class PlanEnd(Model):
+    """How a plan ended: created once, before the generation is published, so that all runs publish the same.
+
+    Attributes:
+        after: as the plan's.
+        given_up: it can never be finished; its generation stays empty, and the next plan begins where this one did.
+    """
+
+    format: Literal[1] = 1
+    after: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    given_up: bool
+
 
 def find_plan(store: ObjectStore, prefix: str, after: int) -> TablePlan | None:
     """The plan of what follows a generation, or None.
 
     Args:
         store: the table's root.
-        prefix: the table in it.
+        prefix: the table's records in it.
         after: see `TablePlan`.
 
     Raises:
@@ -87,10 +127,73 @@ def fix_plan(store: ObjectStore, prefix: str, plan: TablePlan) -> TablePlan:
     try:
         store.put(prefix + table_plan_key(plan.after), plan.encode())
     except AlreadyExists:
-        found = find_plan(store, prefix, plan.after)
-        if found is not None:
-            return found
+        return find_plan(store, prefix, plan.after) or plan
     return plan
+
+
+def plan_of(store: ObjectStore, prefix: str, manifest: Manifest) -> TablePlan:
+    """The plan that a generation of the table was made by.
+
+    Args:
+        store: the table's root.
+        prefix: the table's records in it.
+        manifest: of the generation.
+
+    Raises:
+        Damaged: it is not there, or cannot be read.
+    """
+    for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin behind generations that have expired
+        plan = find_plan(store, prefix, after)
+        if plan is not None and plan.generation == manifest.generation:
+            return plan
+    raise Damaged(f"the plan of generation {manifest.generation} is missing", where=f"{store.uri}/{prefix}")
+
+
+def find_end(store: ObjectStore, prefix: str, after: int) -> PlanEnd | None:
+    """How the plan of what follows a generation ended; None if that is not decided.
+
+    Raises:
+        Damaged: the file is not valid.
+    """
+    key = prefix + table_end_key(after)
+    try:
+        return decode(PlanEnd, store.get(key), f"{store.uri}/{key}")
+    except NoSuchObject:
+        return None
+
+
+def end_plan(store: ObjectStore, prefix: str, after: int, *, given_up: bool) -> bool:
+    """Decide, create-only, how a plan ends. Who is first decides for all.
+
+    Returns:
+        Whether it was given up.
+
+    Raises:
+        Damaged: the decision that is there cannot be read.
+    """
+    wanted = PlanEnd(after=after, given_up=given_up)
+    try:
+        store.put(prefix + table_end_key(after), wanted.encode())
+    except AlreadyExists:
+        return (find_end(store, prefix, after) or wanted).given_up
+    return given_up
+
+
+def empty_generation(plan: TablePlan) -> Manifest:
+    """The manifest of a plan that was given up: it ends where it begins."""
+    start = plan.manifest.from_
+    entries = tuple(
+        entry.model_copy(update={"end": entry.start, "events": 0, "bytes": 0, "digest": segment_digest(())})
+        for entry in plan.manifest.segments
+        if segment_key(entry.name) in start.offsets
+    )
+    found = {"to": start, "segments": entries, "gaps": (), "events": 0, "bytes": 0}
+    return plan.manifest.model_copy(update=found)
+
+
+def is_empty(manifest: Manifest) -> bool:
+    """Whether a generation ends where it begins, so that no file is of it."""
+    return manifest.from_ == manifest.to
 
 
 def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:

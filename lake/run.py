@@ -10,16 +10,27 @@ from cutting.ranges import NotEvents
 from lake.files import files_of
 from lake.options import TableOptions
 from lake.origin import Origin
-from lake.plan import TablePlan, find_plan, finished, fix_plan
-from lake.task import FileTask, WrittenFile, write_file
+from lake.plan import (
+    TablePlan,
+    empty_generation,
+    end_plan,
+    find_end,
+    find_plan,
+    finished,
+    fix_plan,
+    is_empty,
+    plan_of,
+)
+from lake.task import FileTask, WrittenFile, blank_file, write_file
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from objectstore.errors import AccessDenied
-from objectstore.keys import table_files, table_plan_key
+from objectstore.keys import table_data
 from objectstore.uri import RootAddress
+from problems import Conflict
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut
@@ -92,7 +103,7 @@ def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
         FileTask(
             source=handoff.origin.source,
             target=handoff.target,
-            folder=handoff.table.prefix,
+            folder=table_data(handoff.table.prefix),
             generation=plan.generation,
             ranges=ranges,
             options=handoff.options,
@@ -110,25 +121,50 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
         Damaged: the archive's bytes are not what its manifest says, or are gone; the generation is not published.
         Conflict: something else is in the table's place, or what follows the table's end is not of the same stream.
         NotEvents, InvalidCut: the stream holds something else than events, or ended inside of one; the plan, which can
-            never be finished, is given up.
+            never be finished, is given up: its generation stays empty.
     """
     done = HandedOff()
     table, origin = handoff.table, handoff.origin
-    while (following := _following(handoff, table.newest())) is not None:
+    while True:
+        last = table.newest()
+        if last is not None and is_empty(last):
+            _blank(handoff, plan_of(table.store, table.prefix, last))  # also after a kill in the middle of it
+        following = _following(handoff, last)
+        if following is None:
+            return done
         plan, is_fixed = following
         if not is_fixed:
-            plan = fix_plan(table.store, table.prefix, origin.prove(plan, runner, progress))
+            # where a plan was given up all is read before the next is fixed: else each attempt would leave a generation
+            proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
+            plan = fix_plan(table.store, table.prefix, proved)
             origin.check(plan, table.uri)
-        try:
-            done, rows = _write(handoff, plan, done, runner, progress)
-        except (NotEvents, InvalidCut):
-            _give_up(table, plan)
-            raise
-        manifest = finished(plan, rows, table.uri)
-        _begin(table, plan)
-        table.commit(manifest, rows)
-        done = replace(done, manifests=(*done.manifests, manifest))
-    return done
+        done = _finish(handoff, plan, done, runner, progress)
+
+
+def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> HandedOff:
+    """Publish what was planned, or that it was given up; returns what was done by then."""
+    table = handoff.table
+    end = find_end(table.store, table.prefix, plan.after)
+    if end is not None and end.given_up:
+        _give_up(handoff, plan)
+        return done
+    try:
+        done, rows = _write(handoff, plan, done, runner, progress)
+    except (NotEvents, InvalidCut):
+        if end_plan(table.store, table.prefix, plan.after, given_up=True):
+            _give_up(handoff, plan)
+        raise
+    except Conflict:
+        end = find_end(table.store, table.prefix, plan.after)
+        if end is not None and end.given_up:  # the names of its files are taken
+            raise _gave_up(table, plan) from None
+        raise
+    manifest = finished(plan, rows, table.uri)
+    if end_plan(table.store, table.prefix, plan.after, given_up=False):
+        raise _gave_up(table, plan)
+    _begin(table, plan)
+    table.commit(manifest, rows)
+    return replace(done, manifests=(*done.manifests, manifest))
 
 
 def _write(
@@ -145,11 +181,25 @@ def _write(
     return done, [row for index in range(len(tasks)) for row in written[index].ranges]
 
 
-def _give_up(table: Archive, plan: TablePlan) -> None:
-    """Remove what runs of a plan have written, the plan last: the next run makes another one."""
+def _give_up(handoff: Handoff, plan: TablePlan) -> None:
+    """Publish a plan that is decided to be given up as a generation without events: the next has another number.
+
+    So it has another folder, too: whatever a late task of this plan writes is no part of what catalogs are told of.
+    """
+    handoff.table.commit(empty_generation(plan), ())
+    _blank(handoff, plan)
+
+
+def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
+    what = f"another run gave up generation {plan.generation} meanwhile"
+    return Conflict(what, where=table.uri, todo="Run the same command again.")
+
+
+def _blank(handoff: Handoff, plan: TablePlan) -> None:
+    """Leave files without rows where a plan's would be: the published manifest says that none is of the table."""
     with suppress(AccessDenied):
-        table.store.delete([found.key for found in table.store.list(table.prefix + table_files(plan.generation))])
-        table.store.delete([table.prefix + table_plan_key(plan.after)])
+        for task in tasks_of(handoff, plan):
+            blank_file(task)
 
 
 def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import mmap
 import os
@@ -22,7 +23,7 @@ from lake.options import ERROR, GENERATION, TableOptions
 from lake.sources import RangeSource, WantedRange
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.layouts.table import ObjectFile
+from objectstore.layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from problems import Conflict, Failed
@@ -30,13 +31,7 @@ from streamstore.errors import InvalidName
 from streamstore.framing import NotAnEvent
 from streamstore.model import SegmentId
 
-__all__ = ["FileTask", "WrittenFile", "write_file"]
-
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Segment bytes that make a row group; it is held in memory before it is written."""
-
-RANGES = b"streamvault.ranges"
-"""In the file's own metadata: which ranges of the archive it holds, with their digests (JSON)."""
+__all__ = ["FileTask", "WrittenFile", "blank_file", "write_file"]
 
 _TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
 """Columns with few different values, kept as dictionaries."""
@@ -112,6 +107,25 @@ def write_file(task: FileTask) -> WrittenFile:
         where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
         raise Failed("no room for a table's file on its way", where=where, todo=todo) from None
     return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
+
+
+def blank_file(task: FileTask) -> None:
+    """Put a file without rows in place of one of a generation that stays empty.
+
+    The name is taken then, so that whoever looks at the folder sees no row of it, however late a task of it is.
+    """
+    target = task.target.open()
+    written = io.BytesIO()
+    pq.write_table(task.options.schema.empty_table(), written)
+    data = written.getvalue()
+    while True:
+        try:
+            target.put(task.key, data)
+        except AlreadyExists:
+            if target.size(task.key) != len(data):  # any other file names its ranges, and is larger
+                target.delete([task.key])
+                continue
+        return
 
 
 def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:

@@ -43,7 +43,7 @@ class Archive:
     Args:
         store: the root.
         stream: the archived stream; its folder is ``SCOPE/STREAM``.
-        table: the copy of the archive that a table is: its folder has the manifests of the generations whose data are
+        table: the copy of the archive that a table is: its records are the manifests of the generations whose data are
             in the table's files.
     """
 
@@ -55,7 +55,7 @@ class Archive:
 
     @property
     def uri(self) -> str:
-        """``ROOT/SCOPE/STREAM``, of a table ``ROOT/SCOPE/STREAM/table/NAME``."""
+        """``ROOT/SCOPE/STREAM``, of a table, where its records are: ``ROOT/SCOPE/STREAM/_table/NAME``."""
         return f"{self.store.uri}/{self.prefix}".rstrip("/")
 
     def listing(self) -> Listing:

@@ -53,6 +53,8 @@ __all__ = [
     "ranges_key",
     "row_key",
     "segment_name",
+    "table_data",
+    "table_end_key",
     "table_file_key",
     "table_files",
     "table_folder",
@@ -65,7 +67,8 @@ EVENTS = "events/"
 CHUNKS = "chunks/"
 MANIFESTS = "_manifest/"
 WORK = "_work/"
-TABLES = "table/"
+TABLES = "_table/"
+"""The records of tables; their files lie in a folder of their own beside it, see `table_data`."""
 
 HEADER_BYTES = 8
 """Bytes of an event's header, counted in ``length`` but not part of an event's object."""
@@ -178,7 +181,9 @@ def work_folder(generation: int, first: int | None = None, attempt: int = 1) -> 
 
 
 def table_folder(name: str) -> str:
-    """The folder of a table in the archive, with its trailing slash. What lies in it has keys relative to it.
+    """The folder, below an archive, of a table's records: options, plans and manifests. With its trailing slash.
+
+    Nothing of it lies in the folder of the table's files, which query engines clean up as they see fit.
 
     Raises:
         InvalidKey: not a name that every catalog takes.
@@ -188,14 +193,25 @@ def table_folder(name: str) -> str:
     return f"{TABLES}{name}/"
 
 
+def table_data(records: str) -> str:
+    """The folder of a table's files, by that of its records: ``…/_table/NAME/`` → ``…/table/NAME/``."""
+    above, _, name, _ = records.rsplit("/", 3)
+    return f"{above}/table/{name}/"
+
+
 def table_options_key() -> str:
-    """The key, in a table's folder, of what the table was begun with."""
-    return "_table.json"
+    """The key, in the folder of a table's records, of what the table was begun with."""
+    return "table.json"
 
 
 def table_plan_key(after: int) -> str:
-    """The key, in a table's folder, of the plan of what follows this generation in it; 0: of what it begins with."""
-    return f"_plan/{_generation(after) if after else f'{0:010d}'}.json"
+    """The key, among a table's records, of the plan of what follows this generation; 0: of what it begins with."""
+    return f"plan/{_generation(after)}.json"
+
+
+def table_end_key(after: int) -> str:
+    """The key, among a table's records, of the decision how the plan of what follows this generation ended."""
+    return f"plan/{_generation(after)}.end.json"
 
 
 def table_files(generation: int) -> str:

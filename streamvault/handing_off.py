@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from lake.catalogs import Catalog, open_catalog
+from lake.catalogs import Catalog, CatalogFailed, open_catalog
 from lake.ddl import Engine, raw_ddl, table_ddl
 from lake.from_archive import ArchiveOrigin
-from lake.options import Decode, TableFormat, fix_options
-from lake.place import TablePlace
+from lake.options import Decode, TableFormat
+from lake.place import TablePlace, begin_table
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
 from manifests.model import Manifest
-from objectstore.keys import archive_prefix, segment_name
+from objectstore.keys import segment_name
 from objectstore.probe import fit_server
 from problems import Usage
 from sparkrun.masters import Master
@@ -95,13 +96,15 @@ def handoff_archive(
         for warning in setting.warnings:
             progress.warn(warning)
         handoff = Handoff(origin, target, place.archive, options)
+        if opened is not None:
+            _compare(opened, place)
         if dry_run:
             return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
         todo = next(plans_of(handoff), None)
         if todo is not None:
-            fix_options(target.open(), archive_prefix(options.scope, options.stream), options)
+            begin_table(place)
             # an archive's own root was looked at when the archive was begun
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
@@ -216,6 +219,16 @@ def print_table_ddl(
             found = _raw_table(setting)
             return raw_ddl(found.database, found.table, found.location, found.segments, engine)
         return table_ddl(place, place.archive.generations(), engine)
+
+
+def _compare(catalog: Catalog, place: TablePlace) -> None:
+    """Before anything is written: what the catalog has got is of this table.
+
+    Raises:
+        Conflict: it is not.
+    """
+    with suppress(CatalogFailed):  # the stream may not wait for a catalog; this is said when it is to register
+        catalog.missing(place, place.archive.generations())
 
 
 def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:

@@ -12,9 +12,9 @@ from typing import Protocol
 from lake.options import TableFormat
 from lake.place import TablePlace
 from manifests.history import Generation
-from problems import Failed, Usage
+from problems import Conflict, Failed, Usage
 
-__all__ = ["Catalog", "CatalogFailed", "open_catalog"]
+__all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]
 
 
 class CatalogFailed(Failed):
@@ -25,10 +25,15 @@ class Catalog(Protocol):
     """One catalog, for tables of one format."""
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
-        """Which of the generations it has not got, in order. Nothing is changed.
+        """Which of the table's generations it has not got, in order. Nothing is changed.
+
+        Args:
+            place: the table.
+            generations: all that it has, ascending.
 
         Raises:
-            Conflict: a table of this name is another one. CatalogFailed: it cannot be asked.
+            Conflict: a table of this name is another one, or what it has got is not of this table's generations.
+            CatalogFailed: it cannot be asked.
         """
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
@@ -38,8 +43,37 @@ class Catalog(Protocol):
             False if it had been registered meanwhile.
 
         Raises:
-            Conflict: a table of this name is another one. CatalogFailed: it did not work, and may be tried again.
+            Conflict: a table of this name is another one, or has not got the generation before.
+            Damaged: files of the generation are gone.
+            CatalogFailed: it did not work, and may be tried again.
         """
+
+
+def check_known(generations: Sequence[int], registered: int, place: TablePlace) -> None:
+    """Refuse a catalog whose newest generation of a table (0: it has none) is none of the table's.
+
+    Raises:
+        Conflict: it is not.
+    """
+    if registered and registered not in generations:
+        ours = f"its own records have {generations[-1]} as the newest" if generations else "its own records have none"
+        what = f"the catalog has the table up to generation {registered}, {ours}"
+        if generations and registered < generations[-1]:
+            what = f"the catalog has the table up to generation {registered}, which its own records do not know"
+        todo = f"Restore {place.archive.uri} from a backup, or begin another table (--table NAME)."
+        raise Conflict(what, where=place.name, todo=todo)
+
+
+def check_follows(number: int, registered: int, place: TablePlace) -> None:
+    """Refuse to register a generation where the one before it is not: rows would be missing for ever.
+
+    Raises:
+        Conflict: somebody has changed the catalog's table meanwhile.
+    """
+    before = place.before(number)
+    if registered < before:
+        what = f"the catalog's table has lost generations: it ends at {registered}, not at {before}"
+        raise Conflict(what, where=place.name, todo="Run the same command again: it adds what is missing.")
 
 
 def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> Catalog:

@@ -9,13 +9,13 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lake.catalogs import CatalogFailed
+from lake.catalogs import CatalogFailed, check_known
 from lake.hive import PARQUET, TEXT, StorageFormat, hive_columns, projected
 from lake.options import GENERATION
 from lake.place import TablePlace
 from manifests.entries import one_line
 from manifests.history import Generation
-from problems import Conflict
+from problems import Conflict, Damaged
 
 __all__ = ["GlueTables", "RawTable", "publish_raw"]
 
@@ -49,6 +49,7 @@ class GlueTables:
                 return list(generations)
             _check_location(table, place)
             there = self._registered(table, place)
+            check_known(generations, max(there, default=0), place)
         return [number for number in generations if number not in there]
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
@@ -57,17 +58,22 @@ class GlueTables:
         with _told(place.name):
             table = _find_table(self._glue, place.database, place.options.table)
             if table is None:
+                place.files(generation)  # says so if one is gone
                 _create(self._glue, place.database, self._table(place, number))
                 if self._projection:
                     return True
                 table = _find_table(self._glue, place.database, place.options.table) or {}
             _check_location(table, place)
-            if number in self._registered(table, place) or not (generation.rows or _is_projected(table)):
+            there = self._registered(table, place)
+            if number in there or not (generation.rows or _is_projected(table)):
                 return False  # a generation without events has no folder that a partition could name
+            if not _has_files(generation, place, is_newest=number > max(there, default=0)):
+                return False
             if _is_projected(table):
-                first = int(table["Parameters"][f"projection.{GENERATION}.range"].split(",")[0])
                 changed = {name: table[name] for name in _KEPT if name in table}
-                changed["Parameters"] = {**table["Parameters"], **projected(first, number)}
+                # all between the first and the last: a run that is late may have begun the table with a later one
+                both = {*there, number}
+                changed["Parameters"] = {**table["Parameters"], **projected(min(both), max(both))}
                 self._glue.update_table(DatabaseName=place.database, TableInput=changed, **_version(table))
                 return True
             partition = {
@@ -188,6 +194,17 @@ def _create_partitions(glue: Any, database: str, table: str, partitions: list[di
         text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
         raise CatalogFailed("Glue refuses a partition", where=f"{database}.{table}: {text}")
     return not errors
+
+
+def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) -> bool:
+    """Whether a generation's files are all there. An earlier one's may have been removed, with its partition."""
+    try:
+        place.files(generation)
+    except Damaged:
+        if is_newest:
+            raise
+        return False
+    return True
 
 
 def _check_location(table: dict[str, Any], place: TablePlace) -> None:

@@ -16,13 +16,14 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 
-from lake.catalogs import CatalogFailed
+from lake.catalogs import CatalogFailed, check_follows, check_known
 from lake.options import GENERATION
 from lake.place import TablePlace, fingerprint
 from manifests.entries import one_line
 from manifests.history import Generation
+from manifests.model import Manifest
 from objectstore.access import S3Access
 from problems import Conflict, Problem
 
@@ -54,29 +55,38 @@ class IcebergTables:
         """See `Catalog.missing`."""
         with self._told(place):
             table = self._find(place)
-        newest = 0 if table is None else _newest(table, place)
+            newest = 0 if table is None else _newest(table, place)
+            check_known(generations, newest, place)
+            if table is not None and newest:
+                _check_same(table, place, place.archive.manifest(newest))
         return [number for number in generations if number > newest]
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        said = {NEWEST: str(number), FINGERPRINT: fingerprint(generation)}
+        said = {NEWEST: str(number), FINGERPRINT: fingerprint(generation.manifest)}
         unknown: Exception | None = None
         with self._told(place):
             for _ in range(ATTEMPTS):
-                table = self._find(place) or self._create(place)
-                newest = _newest(table, place)
-                if newest >= number:
-                    _check_same(table, place, generation, newest)
+                table = self._find(place)
+                newest = 0 if table is None else _newest(table, place)
+                if table is not None and newest >= number:
+                    if newest == number:
+                        _check_same(table, place, generation.manifest)
                     # an attempt whose end was not known may have been ours
                     return unknown is not None
-                files = list(place.files(generation))
+                check_follows(number, newest, place)
+                files = place.files(generation)
                 try:
-                    with table.transaction() as change:
+                    # one commit, with the table itself if there is none: it is never there without its generation
+                    with self._create(place) if table is None else table.transaction() as change:
                         if files:
                             change.add_files(files, snapshot_properties=said)
+                        else:  # a snapshot without files: it, too, is refused if the table has changed meanwhile
+                            with change.update_snapshot(snapshot_properties=said).fast_append():
+                                pass
                         change.set_properties(said)
-                except (CommitFailedException, CommitStateUnknownException) as error:
+                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as error:
                     # Either way the table is looked at again. Both attempts start from the same snapshot, so one of
                     # them at most can ever become part of the table.
                     unknown = error if isinstance(error, CommitStateUnknownException) else unknown
@@ -94,20 +104,15 @@ class IcebergTables:
             raise Conflict(f"{place.name} is a table of another place", where=table.location(), todo=todo)
         return table
 
-    def _create(self, place: TablePlace) -> Table:
+    def _create(self, place: TablePlace) -> Transaction:
+        """Begin to make the table. If another run is first, this says so here or when it is committed."""
         catalog, name = self._catalog(place), (place.database, place.options.table)
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(place.database)
-        try:
-            # one commit: a table without its partitions is never there
-            with (
-                catalog.create_table_transaction(name, place.options.schema, location=place.location) as change,
-                change.update_spec() as partitions,
-            ):
-                partitions.add_identity(GENERATION)
-        except (TableAlreadyExistsError, CommitFailedException):
-            pass  # another run was first; a REST catalog may say so at either of its two steps
-        return catalog.load_table(name)
+        change = catalog.create_table_transaction(name, place.options.schema, location=place.location)
+        with change.update_spec() as partitions:
+            partitions.add_identity(GENERATION)
+        return change
 
     def _catalog(self, place: TablePlace) -> Catalog:
         if self._opened is None:
@@ -146,13 +151,29 @@ def _newest(table: Table, place: TablePlace) -> int:
     if text == "0" and table.current_snapshot() is not None:
         todo = "Give the table another name (--table DATABASE.NAME)."
         raise Conflict("the table holds what no handoff wrote", where=place.name, todo=todo)
+    _check_not_rolled_back(table, place, int(text))
     return int(text)
 
 
-def _check_same(table: Table, place: TablePlace, generation: Generation, newest: int) -> None:
-    if newest == generation.manifest.generation and table.properties.get(FINGERPRINT) != fingerprint(generation):
+def _check_not_rolled_back(table: Table, place: TablePlace, newest: int) -> None:
+    """The property stays when a table is set back to an earlier snapshot; its line of snapshots does not."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        said = snapshot.summary[NEWEST] if snapshot.summary is not None else None
+        if said is not None:
+            if said != str(newest):
+                what = f"the catalog's table was set back to generation {said}; it had {newest}"
+                todo = "Make its newest snapshot the current one again, or begin another table (--table NAME)."
+                raise Conflict(what, where=place.name, todo=todo)
+            return
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)  # None, too, once it has expired
+
+
+def _check_same(table: Table, place: TablePlace, manifest: Manifest) -> None:
+    if table.properties.get(FINGERPRINT) != fingerprint(manifest):
         todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict(f"the table has another generation {newest}", where=place.name, todo=todo)
+        raise Conflict(f"the table has another generation {manifest.generation}", where=place.name, todo=todo)
 
 
 def _file_properties(access: S3Access | None) -> dict[str, Any]:

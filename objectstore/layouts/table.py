@@ -1,14 +1,16 @@
 """The segments' bytes out of a table's Parquet files: headers put back before the payloads.
 
 A table is read, not written, as a layout: `lake` writes it. A generation's files are named after the first range that
-each holds, so a listing says which one holds a range. All that is taken from a file is checked: rows have to follow
-each other as their offsets and lengths say.
+each holds, and say in their own metadata which ranges these are: a listing leads to the file of a range, and whatever
+else lies there is passed over. All that is taken from a file is checked: rows have to follow each other as their
+offsets and lengths say.
 """
 
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 import io
+import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
@@ -20,21 +22,33 @@ import pyarrow.parquet as pq
 
 from objectstore.bulk import WINDOW_BYTES
 from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.keys import HEADER_BYTES, TableFileKey, parse_table_file, table_file_key, table_files
+from objectstore.keys import HEADER_BYTES, TableFileKey, parse_table_file, table_data, table_file_key, table_files
 from objectstore.layouts.extent import Extent
 from objectstore.store import ObjectStore
 from problems import Damaged
 
-__all__ = ["COLUMNS", "TableReader", "file_of"]
+__all__ = ["COLUMNS", "RANGES", "ObjectFile", "TableReader"]
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
 """The columns of a table's file that the segment's bytes are made of."""
+
+RANGES = b"streamvault.ranges"
+"""In a file's own metadata: which ranges it holds, with their digests (JSON)."""
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Segment bytes that make a row group, but for one larger event; it is held in memory before it is written."""
+
+MOST_METADATA = 64 * 1024 * 1024
+"""A file's own metadata are some hundred bytes for each column of a row group, and for each range."""
 
 BATCH_ROWS = 16 * 1024
 READ_BYTES = 1024 * 1024
 """How much of a column is read by one request."""
 
-_TODO = "Restore from the archive, or hand it off again to a table of another name."
+_TODO = (
+    "Restore from the archive, or hand it off again to a table of another name. An Iceberg table's files go when it is "
+    "compacted and its snapshots expire."
+)
 
 
 class TableReader:
@@ -63,7 +77,7 @@ class TableReader:
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         at, skip = start, 0
-        where = f"{store.uri}/{prefix}{table_files(self._generation)}"
+        where = f"{store.uri}/{table_data(prefix)}{table_files(self._generation)}"
         for rows in self._rows(store, prefix, extent, start, end):
             offsets, lengths = _numbers(rows["offset"]), _numbers(rows["length"])
             if at == start and offsets[0] < start:
@@ -82,61 +96,104 @@ class TableReader:
         for rows in self._rows(store, prefix, extent, offset, offset + 1):
             if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
                 return bytes(_framed(rows["payload"][:1], np.array([length])))
-        raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{prefix}")
+        raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{table_data(prefix)}")
 
     def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`."""
         for rows in self._rows(store, prefix, extent, offset, offset + 1):
             return rows["offset"][0].as_py(), rows["length"][0].as_py()
-        raise Damaged(f"the table has no event at {offset}", where=f"{store.uri}/{prefix}", todo=_TODO)
+        raise Damaged(f"the table has no event at {offset}", where=f"{store.uri}/{table_data(prefix)}", todo=_TODO)
 
     def _rows(self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
-        file = file_of(store, prefix, self._generation, extent)
-        key = prefix + table_file_key(*file)
+        folder = table_data(prefix)
         segment = extent.epoch, extent.number
-        try:
-            with pq.ParquetFile(ObjectFile(store, key), pre_buffer=False, buffer_size=READ_BYTES) as parquet:
-                groups = [
-                    group
-                    for group in range(parquet.metadata.num_row_groups)
-                    if _may_hold(parquet.metadata.row_group(group), segment, start, end)
-                ]
-                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(COLUMNS)):
-                    yield from _wanted(batch, segment, start, end)
-        except (NoSuchObject, WrongSize) as error:
-            raise Damaged(error.what, where=error.where, todo=_TODO) from None
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise Damaged("not a readable table file", where=f"{store.uri}/{key}: {error}", todo=_TODO) from None
+        trouble = ""
+        for file in _candidates(store, folder, self._generation, extent):
+            key = folder + table_file_key(*file)
+            try:
+                with _open(store, key) as parquet:
+                    if not _holds(parquet.metadata, extent):
+                        continue
+                    metadata = parquet.metadata
+                    groups = [
+                        group
+                        for group in range(metadata.num_row_groups)
+                        if _may_hold(metadata.row_group(group), segment, start, end)
+                    ]
+                    for group in groups:
+                        _check_size(metadata.row_group(group), extent)
+                    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(COLUMNS)):
+                        yield from _wanted(batch, segment, start, end)
+                    return
+            except (NoSuchObject, WrongSize) as error:
+                raise Damaged(error.what, where=error.where, todo=_TODO) from None
+            except (pa.ArrowException, OSError, KeyError) as error:
+                trouble = trouble or f"not a readable table file: {key}: {' '.join(str(error).split())[:200]}"
+        where = f"{store.uri}/{folder}{table_file_key(self._generation, *extent[:3])}"
+        raise Damaged(trouble or "no file of the table holds the range", where=where, todo=_TODO)
 
 
-def file_of(store: ObjectStore, prefix: str, generation: int, extent: Extent) -> TableFileKey:
-    """The file that holds a range of a generation that is complete: the last whose first range is not behind it.
+def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent) -> Iterator[TableFileKey]:
+    """The files that may hold a range, the likeliest first: those whose names are not behind it, from the last on.
 
-    Args:
-        store: the root.
-        prefix: the table in it.
-        generation: which.
-        extent: the range.
+    Whatever else lies there is passed over, as a file says itself which ranges it holds.
+    """
+    files = _listed(store, folder, generation)
+    wanted = TableFileKey(generation, extent.epoch, extent.number, extent.start)
+    yield from reversed(files[: bisect_right(files, wanted)])
+
+
+def _open(store: ObjectStore, key: str) -> pq.ParquetFile:
+    """A table's file, of which nothing but its bounded end is read yet.
 
     Raises:
-        Damaged: there is none.
+        NoSuchObject, WrongSize, ArrowException, OSError: it cannot be.
     """
-    files = _listed(store, prefix, generation)
-    wanted = TableFileKey(generation, extent.epoch, extent.number, extent.start)
-    place = bisect_right(files, wanted)
-    if not place:
-        where = f"{store.uri}/{prefix}{table_file_key(*wanted)}"
-        raise Damaged("no file of the table holds the range", where=where, todo=_TODO)
-    return files[place - 1]
+    file = ObjectFile(store, key)
+    file.seek(-8, io.SEEK_END)
+    if int.from_bytes(file.read(4), "little") > MOST_METADATA:
+        raise OSError("its metadata are too large")
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
+
+
+def _holds(metadata: pq.FileMetaData, extent: Extent) -> bool:
+    """Whether a file says that it holds a range."""
+    wanted = f"{extent.number}.#epoch.{extent.epoch}", extent.start, extent.end
+    return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
+
+
+@lru_cache(maxsize=4)
+def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
+    """The ranges that a file names: segment, start and end. None if it is not a table's."""
+    try:
+        return frozenset((segment, start, end) for segment, start, end, *_ in json.loads(text)["ranges"])
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+
+
+def _check_size(group: pq.RowGroupMetaData, extent: Extent) -> None:
+    """Refuse a row group that claims to unpack to more than a table's can: it has few bytes, or one larger event.
+
+    Raises:
+        OSError: it does.
+    """
+    most = max(ROW_GROUP_BYTES, extent.end - extent.start) + READ_BYTES
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema not in COLUMNS:
+            continue
+        repeats = column.path_in_schema == "payload" and column.has_dictionary_page
+        if repeats or column.total_uncompressed_size > most or column.num_values * HEADER_BYTES > most:
+            raise OSError("a row group is larger than any of a table")
 
 
 @lru_cache(maxsize=64)
-def _listed(store: ObjectStore, prefix: str, generation: int) -> tuple[TableFileKey, ...]:
+def _listed(store: ObjectStore, folder: str, generation: int) -> tuple[TableFileKey, ...]:
     """A generation's files in order. They never change, and a file stands for some hundred MB: a terabyte has 4,000."""
-    keys = (parse_table_file(found.key.removeprefix(prefix)) for found in store.list(prefix + table_files(generation)))
+    keys = (parse_table_file(found.key.removeprefix(folder)) for found in store.list(folder + table_files(generation)))
     return tuple(sorted(key for key in keys if key is not None))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,19 +12,22 @@ import boto3
 import pytest
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
 from lake.catalogs import Catalog, CatalogFailed, open_catalog
 from lake.options import TableFormat, find_options
 from lake.place import TablePlace
 from manifests.archive import Archive
+from objectstore.keys import manifest_key, ranges_key
 from objectstore.uri import RootAddress
-from problems import Conflict, Usage
+from problems import Conflict, Damaged, Usage
 from streamvault import compact_archive, handoff_archive
+from streamvault.reports import HandoffReport
 from tests.servers.s3 import S3Server
 from tests.unit.lakes import rows_in, table_keys
-from tests.unit.small_archives import NAME, Vault
+from tests.unit.small_archives import NAME, Vault, contents
 
 KINDS: dict[str, tuple[TableFormat, str, bool]] = {
     "iceberg-glue": ("iceberg", "glue", False),
@@ -56,6 +60,20 @@ class Ground:
 
     def open(self) -> Catalog:
         return open_catalog(self.catalog_text, self.format, projection=self.projection)
+
+    def hand_off(self) -> HandoffReport:
+        return handoff_archive(
+            self.vault.archive,
+            table=f"{self.database}.stream",
+            format=self.format,
+            catalog=self.catalog_text,
+            projection=self.projection,
+            master="inline",
+        )
+
+    def remove(self, below: str) -> None:
+        store = self.address.open()
+        store.delete([found.key for found in store.list(f"{NAME}/_table/") if found.key.startswith(f"{NAME}/{below}")])
 
     def registered(self) -> set[str]:
         """The locations that readers of the catalog are told of."""
@@ -192,10 +210,7 @@ def test_a_commit_that_nobody_knows_the_end_of(ground: Ground, monkeypatch: pyte
         raise CommitStateUnknownException("the answer was lost")
 
     monkeypatch.setattr(Transaction, "commit_transaction", lost)
-    catalog = ground.open()
-    cast("Any", catalog)._create(ground.place)
-    calls.clear()
-    assert catalog.publish(ground.place, ground.generations[0])
+    assert ground.open().publish(ground.place, ground.generations[0])
     assert ground.registered() == ground.expected(1)
     assert len(ground.iceberg().history()) == 1
 
@@ -234,6 +249,131 @@ def test_snapshots_say_which_generation_they_added(ground: Ground) -> None:
     rows = ground.iceberg().scan(row_filter="generation = 2").to_arrow()
     assert rows["payload"].to_pylist() == [b"second generation"] * len(rows)
     assert len(ground.iceberg().scan().to_arrow()) == len(ground.vault.events())
+
+
+LOCAL = pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-glue", "parquet-projection"], indirect=True)
+
+
+@LOCAL
+def test_a_generation_follows_the_one_before(ground: Ground) -> None:
+    """A run that is late, and finds the table dropped, does not begin it with its own generation for good."""
+    with suppress(Conflict):
+        ground.open().publish(ground.place, ground.generations[1])
+    ground.hand_off()
+    assert ground.registered() == ground.expected(1, 2)
+
+
+@LOCAL
+def test_a_file_that_is_gone_is_not_passed_over(ground: Ground) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    there = ground.registered()
+    ground.address.open().delete([key for key in table_keys(ground.vault.root) if "=2/" in key][:1])
+    with pytest.raises(Damaged, match="a file of generation 2 is gone"):
+        ground.hand_off()
+    assert ground.registered() == there
+
+
+@LOCAL
+@pytest.mark.parametrize("lost", ["_table/", f"_table/stream/{manifest_key(2)}"], ids=["all", "the newest"])
+def test_a_catalog_that_has_more_than_the_table(ground: Ground, lost: str) -> None:
+    ground.hand_off()
+    ground.remove(lost)
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    before = contents(ground.vault.root)
+    with pytest.raises(Conflict, match="the catalog has the table up to generation 2") as error:
+        ground.hand_off()
+    assert "--table" in str(error.value)
+    assert contents(ground.vault.root) == before, "nothing is written"
+
+
+def test_files_without_records(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=20, largest=100)
+    vault.export("chunks")
+    handoff_archive(vault.archive, master="inline")
+    store = RootAddress.parse(vault.root).open()
+    store.delete([found.key for found in store.list(f"{NAME}/_table/")])
+    with pytest.raises(Conflict, match="whose records are gone"):
+        handoff_archive(vault.archive, master="inline")
+
+
+@LOCAL
+def test_a_table_that_was_dropped_in_the_catalog(ground: Ground) -> None:
+    ground.hand_off()
+    if ground.format == "iceberg":
+        cast("Any", ground.open())._catalog(ground.place).drop_table((ground.database, "stream"))
+    else:
+        boto3.client("glue", region_name="us-east-1").delete_table(DatabaseName=ground.database, Name="stream")
+    assert ground.hand_off().registered == (1, 2)
+    assert ground.registered() == ground.expected(1, 2)
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_a_table_that_was_set_back(ground: Ground) -> None:
+    ground.hand_off()
+    table = ground.iceberg()
+    table.manage_snapshots().set_current_snapshot(table.history()[0].snapshot_id).commit()
+    with pytest.raises(Conflict, match="set back to generation 1"):
+        ground.hand_off()
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_the_same_generations_of_another_table(ground: Ground) -> None:
+    ground.hand_off()
+    for key in (manifest_key, ranges_key):
+        ground.remove(f"_table/stream/{key(2)}")
+    manifest = ground.generations[1].manifest.model_copy(update={"tool": "another"})
+    rows = [row for some in ground.generations[1].rows.values() for row in some]
+    ground.place.archive.commit(manifest, sorted(rows))
+    with pytest.raises(Conflict, match="another generation 2"):
+        ground.hand_off()
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_standard_maintenance(ground: Ground) -> None:
+    """What Iceberg's metadata do not name below the table's location is deleted."""
+    ground.hand_off()
+    table = ground.iceberg()
+    named = {*table.inspect.files()["file_path"].to_pylist(), *table.inspect.manifests()["path"].to_pylist()}
+    named |= {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    named |= {snapshot.manifest_list for snapshot in table.snapshots()}
+    kept = {Path(one.removeprefix("file://")) for one in named}
+    for path in Path(table.location().removeprefix("file://")).rglob("*"):
+        if path.is_file() and path not in kept:
+            path.unlink()
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    report = ground.hand_off()
+    assert (report.added, report.registered) == ((3,), (3,))
+    found = ground.iceberg().scan(selected_fields=("pointer",)).to_arrow()["pointer"].to_pylist()
+    assert sorted(found) == sorted(str(pointer) for pointer, _ in ground.vault.events())
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_a_table_is_never_there_without_a_generation(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("not a file that Iceberg takes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "add_files", refuse)
+        with pytest.raises(CatalogFailed):
+            ground.hand_off()
+    assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
+    with pytest.raises(NoSuchTableError):
+        ground.iceberg()
+
+
+def test_a_folder_with_a_space(tmp_path: Path) -> None:
+    (tmp_path / "two words").mkdir()
+    vault = Vault(tmp_path, f"file://{tmp_path}/two%20words")
+    vault.make(events=20, largest=100)
+    vault.export("chunks")
+    handoff_archive(vault.archive, catalog=f"sql:sqlite:///{tmp_path}/catalog.db", master="inline")
+    table = SqlCatalog("streamvault", uri=f"sqlite:///{tmp_path}/catalog.db").load_table(("scope", "stream"))
+    assert len(table.scan().to_arrow()) == len(vault.events())
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()].count("two words") == 1
+    assert not (tmp_path / "two%20words").exists()
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)

@@ -16,7 +16,7 @@ PREFIX = f"{NAME}/"
 def table_keys(root: str, table: str = "stream") -> list[str]:
     """The keys of a table's Parquet files, by generation and then in the stream's order."""
     keys = [entry.key for entry in objects_of(root).list(f"{PREFIX}table/{table}/")]
-    found = [key for key in keys if key.endswith(".parquet") and "/_" not in key]
+    found = [key for key in keys if key.endswith(".parquet")]
     return sorted(found, key=lambda key: (int(key.split("generation=")[1].split("/")[0]), key))
 
 

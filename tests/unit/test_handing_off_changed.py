@@ -117,7 +117,7 @@ def test_what_expired_before_the_table_had_got_it_is_said(vault: Vault) -> None:
     expire(vault, 1)
     with pytest.raises(Conflict, match="generation 5 expired before the table"):
         hand_off(vault)
-    assert {key for key in contents(vault.root) if "/table/" in key} == {key for key in before if "/table/" in key}
+    assert {key for key in contents(vault.root) if "table/" in key} == {key for key in before if "table/" in key}
     assert hand_off(vault, table="other").added == (6,)
 
 
@@ -138,7 +138,7 @@ def test_of_a_merged_generation_only_the_rest_is_added(tmp_path: Path, layout: L
     vault = grown(tmp_path, layout, compress, generations=2)
     hand_off(vault)
     end = table_of(vault).manifest().to
-    kept = {key: data for key, data in contents(vault.root).items() if "/table/" in key}
+    kept = {key: data for key, data in contents(vault.root).items() if "table/" in key}
     for number in range(2, 5):
         more(vault, number, layout, compress)
     compact(vault)
@@ -251,12 +251,12 @@ def test_a_run_that_was_killed_and_a_merge(vault: Vault) -> None:
     hand_off(vault)
     whole = contents(vault.root)
     for key in (manifest_key(6), ranges_key(6), manifest_key(5), ranges_key(5)):
-        replace_object(vault.root, f"{NAME}/table/stream/{key}", None)
+        replace_object(vault.root, f"{NAME}/_table/stream/{key}", None)
     # as two runs leave it that were killed before they published
     compact(vault)
     report = hand_off(vault)
     assert (report.added, report.moved_bytes) == ((5, 6), 0), "every file is taken"
-    table = {key: data for key, data in whole.items() if "/table/" in key and "_manifest" not in key}
+    table = {key: data for key, data in whole.items() if "table/" in key and "_manifest" not in key}
     assert table.items() <= contents(vault.root).items()
     assert is_whole(vault)
 

@@ -13,12 +13,13 @@ import pytest
 import lake.task
 from manifests.archive import Archive
 from objectstore.errors import InvalidKey, WrongSize
-from objectstore.keys import TableFileKey, parse_table_file, table_file_key, table_folder
+from objectstore.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
 from objectstore.layouts import RangeReader, UnknownLayout, open_reader
 from objectstore.layouts import table as table_reader
 from objectstore.layouts.extent import Extent
 from problems import Damaged
 from streamvault import handoff_archive
+from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
 
 
@@ -113,7 +114,7 @@ def test_damage_is_told(vault: Vault, damage: str) -> None:
     history = table_of(vault).history()
     segment = history.segments()[0]
     _, row = next(history.ranges(segment))
-    key = table_of(vault).prefix + table_file_key(1, segment.epoch, segment.number, row.start)
+    key = table_data(table_of(vault).prefix) + table_file_key(1, segment.epoch, segment.number, row.start)
     rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
     longest = max(range(3), key=lambda index: len(rows["payload"][index].as_py()))
     changed = {
@@ -130,6 +131,49 @@ def test_damage_is_told(vault: Vault, damage: str) -> None:
     if damage == "file gone":
         replace_object(vault.root, key, None)
     with pytest.raises(Damaged):
+        read(vault, row.extent, row.start, row.end)
+
+
+def test_what_else_lies_in_the_folder_is_passed_over(vault: Vault) -> None:
+    """Whatever its name: foreign bytes, a file of no table, and one of other ranges."""
+    table = table_of(vault)
+    history, folder = table.history(), table_data(table.prefix)
+    there = table_keys(vault.root)
+    written = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), written)
+    strays = [b"no Parquet", written.getvalue(), objects_of(vault.root).get(there[-1])]
+    ranges = [row for segment in history.segments() for _, row in history.ranges(segment)]
+    whole = [read(vault, row.extent, row.start, row.end) for row in ranges]
+    put = 0
+    for row in ranges:
+        key = folder + table_file_key(1, row.segment.epoch, row.segment.number, row.start)
+        if key not in there:
+            objects_of(vault.root).put(key, strays[put % 3])
+            put += 1
+    assert put > 2
+    table_reader._listed.cache_clear()
+    assert [read(vault, row.extent, row.start, row.end) for row in ranges] == whole
+
+
+def test_a_file_that_unpacks_to_more_than_it_may(vault: Vault) -> None:
+    table = table_of(vault)
+    segment = table.history().segments()[0]
+    _, row = next(table.history().ranges(segment))
+    key = table_data(table.prefix) + table_file_key(1, segment.epoch, segment.number, row.start)
+    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    count = 100_000
+    huge = pa.table(
+        {
+            "epoch": pa.repeat(pa.scalar(segment.epoch, pa.int32()), count),
+            "segment": pa.repeat(pa.scalar(segment.number, pa.int32()), count),
+            "offset": pa.repeat(pa.scalar(row.start), count),
+            "length": pa.repeat(pa.scalar(8 + 1_000_000, pa.int32()), count),
+            "payload": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [b"x" * 1_000_000]),
+        }
+    ).replace_schema_metadata(rows.schema.metadata)
+    change(vault, key, huge)
+    assert objects_of(vault.root).size(key) < 100_000, "a hundred gigabytes"
+    with pytest.raises(Damaged, match="larger than any"):
         read(vault, row.extent, row.start, row.end)
 
 
