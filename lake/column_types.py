@@ -49,16 +49,23 @@ def arrow_type(text: str) -> pa.DataType:
     return found
 
 
-def hive_type(kind: pa.DataType) -> str:
-    """The text of an Arrow type that `arrow_type` knows."""
+def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
+    """The text of an Arrow type that `arrow_type` knows.
+
+    Args:
+        kind: the type.
+        quoted: with the members of structs in backquotes, as a statement needs them; catalogs take them bare.
+    """
+    quote = "`" if quoted else ""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_map(kind):
-        return f"map<{hive_type(kind.key_type)},{hive_type(kind.item_type)}>"
+        return f"map<{hive_type(kind.key_type, quoted=quoted)},{hive_type(kind.item_type, quoted=quoted)}>"
     if pa.types.is_list(kind):
-        return f"array<{hive_type(kind.value_type)}>"
+        return f"array<{hive_type(kind.value_type, quoted=quoted)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{hive_type(field.type)}' for field in kind)}>"
+        members = (f"{quote}{field.name}{quote}:{hive_type(field.type, quoted=quoted)}" for field in kind)
+        return f"struct<{','.join(members)}>"
     return next(text for text, (arrow, _) in _PLAIN.items() if arrow == kind)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -12,6 +14,12 @@ from lake.payloads import NotDecoded
 from lake.times import NotATime, as_time
 
 __all__ = ["CsvPayloads"]
+
+
+_LINES = "not one line"
+_VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
+_CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
+"""A line whose quoted values all end. A quote counts at a value's beginning only, and there a doubled one is no end."""
 
 
 class CsvPayloads:
@@ -31,14 +39,18 @@ class CsvPayloads:
 
     def suspects(self, payloads: pa.Array) -> list[str | None]:
         """See `PayloadParser.suspects`."""
-        return [None if len(line.strip().splitlines()) == 1 else "not one line" for line in payloads.to_pylist()]
+        return [_wrong_with(line) for line in payloads.to_pylist()]
 
     def parse(self, payloads: pa.Array) -> list[pa.Array]:
         """See `PayloadParser.parse`."""
         try:
             texts = pc.ascii_rtrim(payloads.cast(pa.string()), "\r\n")
             if pc.any(pc.match_substring_regex(texts, r"[\r\n]")).as_py():
-                raise NotDecoded("not one line")
+                raise NotDecoded(_LINES)
+            if len(self._columns) > 1 and pc.any(pc.equal(texts, "")).as_py():
+                raise NotDecoded("an empty line")  # the parser would take it for a row of nulls
+            if not pc.all(pc.match_substring_regex(texts, _CLOSED)).as_py():
+                raise NotDecoded("a quote is not closed")  # the parser would take the line's end into the value
             joined = ("\n".join(texts.to_pylist()) + "\n").encode()
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(joined),
@@ -51,7 +63,7 @@ class CsvPayloads:
                 self._options,
             )
             if len(table) != len(payloads):
-                raise NotDecoded("not one line")
+                raise NotDecoded(_LINES)
             return [self._converted(table, field, kind) for field, kind in self._columns]
         except (pa.ArrowException, NotATime) as error:
             raise NotDecoded(str(error)) from None
@@ -60,3 +72,7 @@ class CsvPayloads:
     def _converted(table: pa.Table, field: str, kind: pa.DataType) -> pa.Array:
         values = pa.concat_arrays(table[field].chunks)
         return as_time(values, "ms") if kind == pa.timestamp("us") else values
+
+
+def _wrong_with(line: bytes) -> str | None:
+    return _LINES if re.search(rb"[\r\n]", line.rstrip(b"\r\n")) else None

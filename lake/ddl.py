@@ -31,7 +31,7 @@ def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> 
         return _iceberg(place, engine)
     if engine == "trino":
         return _trino(place, generations)
-    columns = ",\n".join(f"  `{name}` {kind}" for name, kind in hive_columns(place.options))
+    columns = ",\n".join(f"  `{name}` {kind}" for name, kind in hive_columns(place.options, quoted=True))
     table = f"`{place.database}`.`{place.options.table}`"
     text = (
         f"CREATE EXTERNAL TABLE IF NOT EXISTS {table} (\n{columns}\n)\nPARTITIONED BY (`{GENERATION}` int)\n"

@@ -6,6 +6,7 @@ A batch is decoded as a whole; only if that fails it is taken apart, until the e
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 
 import pyarrow as pa
@@ -71,12 +72,9 @@ def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.A
 def _decode(
     attempt: Callable[[pa.Array], pa.Table], parser: PayloadParser, payloads: pa.Array, empty: dict[str, pa.DataType]
 ) -> pa.Table:
-    try:
+    with suppress(NotDecoded):
         return attempt(payloads)
-    except NotDecoded as error:
-        if len(payloads) == 1:
-            return _failed([str(error)], empty)
-    reasons = parser.suspects(payloads)
+    reasons = parser.suspects(payloads)  # also of one alone, so that an event's reason is the same in any company
     if not any(reasons):
         return _halved(attempt, payloads, empty)
     wrong = pa.array([reason is not None for reason in reasons])

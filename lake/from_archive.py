@@ -70,6 +70,7 @@ class ArchiveOrigin:
             return None
         if last is not None:
             self._check_not_expired(after + 1, where)
+            self._check_same(last, where)
         return _draft(generation, last, where)
 
     def prove(
@@ -86,9 +87,26 @@ class ArchiveOrigin:
     def check(self, plan: TablePlan, where: str) -> None:
         """See `Origin.check`: what was planned may have expired, or be newer than this run knows."""
         self._check_not_expired(plan.first, where)
+        self._check_same(plan.manifest, where)
         if plan.generation > self.history.generation:
             what = f"another run hands off generation {plan.generation}, which is newer than this run knows"
             raise Overtaken(what, where=where)
+
+    def _check_same(self, known: Manifest, where: str) -> None:
+        """Refuse what is of another archive: it has another generation of this number."""
+        number = known.generation
+        held = next((one.manifest for one in self.history.generations if one.manifest.generation >= number), None)
+        if held is None or number < held.first:
+            return  # this run does not know it yet, or it has expired
+        ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
+        if (number, known.created, known.to) in ends:
+            return
+        made_of, ours = (f"{one.source or 'a store'}, {one.created:%Y-%m-%d %H:%M:%S} UTC" for one in (known, held))
+        raise Conflict(
+            f"generation {number} of the table is none of this archive: it is of {made_of}, the archive's of {ours}",
+            where=where,
+            todo="Give the new table another name (--table).",
+        )
 
     def _check_not_expired(self, number: int, where: str) -> None:
         first = self.history.first

@@ -34,11 +34,11 @@ TEXT = StorageFormat(
 )
 
 
-def hive_columns(options: TableOptions) -> Iterator[tuple[str, str]]:
-    """Name and type of every column of the files but the partition."""
+def hive_columns(options: TableOptions, *, quoted: bool = False) -> Iterator[tuple[str, str]]:
+    """Name and type of every column of the files but the partition; `quoted` as for `hive_type`."""
     for field in options.schema:
         if field.name != GENERATION:
-            yield field.name, hive_type(field.type)
+            yield field.name, hive_type(field.type, quoted=quoted)
 
 
 def projected(first: int, last: int) -> dict[str, str]:

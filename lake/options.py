@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field, model_validator
 
 from lake.batches import EVENT_SCHEMA
 from lake.column_types import arrow_type
-from manifests.entries import Model
+from manifests.entries import File, Model
 from manifests.jsonfile import decode
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.keys import table_folder, table_options_key
@@ -61,7 +60,7 @@ class TableColumn(Model):
         return self
 
 
-class TableOptions(Model):
+class TableOptions(File):
     """The file ``table.json`` among a table's records.
 
     Attributes:
@@ -149,7 +148,7 @@ def check_same(found: TableOptions, wanted: TableOptions, where: str) -> None:
     """
     if found == wanted:
         return
-    theirs, ours = json.loads(found.encode()), json.loads(wanted.encode())
+    theirs, ours = found.document(), wanted.document()
     differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
     todo = "Leave the options out to go on with it, or give the new one another name (--table)."
     raise Conflict(f"the table was begun with other options ({differ})", where=where, todo=todo)

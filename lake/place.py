@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ from lake.options import TableOptions, find_options, fix_options
 from lake.plan import plan_of
 from manifests.archive import Archive
 from manifests.history import Generation
-from manifests.model import Manifest
 from objectstore.access import S3Access
 from objectstore.keys import archive_prefix, table_data, table_files
 from problems import Conflict, Damaged
 
-__all__ = ["TablePlace", "begin_table", "fingerprint"]
+__all__ = ["TablePlace", "begin_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,3 @@ def begin_table(place: TablePlace) -> None:
             todo=f"Restore {archive.uri} from a backup, or begin another table (--table NAME).",
         )
     fix_options(archive.store, prefix, options)
-
-
-def fingerprint(manifest: Manifest) -> str:
-    """A digest over all that the manifest says of a generation."""
-    return hashlib.sha256(manifest.encode()).hexdigest()

@@ -14,11 +14,12 @@ from pydantic import Field
 
 from cutting.reading import TRUNCATED
 from manifests.agreement import by_segment
-from manifests.entries import Count, Model, Offset, SegmentName
+from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
-from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.deciding import decide
+from objectstore.errors import NoSuchObject
 from objectstore.keys import table_end_key, table_plan_key
 from objectstore.store import ObjectStore
 from problems import Damaged
@@ -50,7 +51,7 @@ class PlannedRange(NamedTuple):
     end: int
 
 
-class TablePlan(Model):
+class TablePlan(File):
     """The generation that follows another one in a table.
 
     Attributes:
@@ -83,7 +84,7 @@ class TablePlan(Model):
                 yield PlannedRange(segment_key(name), start, end)
 
 
-class PlanEnd(Model):
+class PlanEnd(File):
     """How a plan ended: created once, before the generation is published, so that all runs publish the same.
 
     Attributes:
@@ -108,11 +109,14 @@ def find_plan(store: ObjectStore, prefix: str, after: int) -> TablePlan | None:
         Damaged: the file is not such a plan.
     """
     key = prefix + table_plan_key(after)
-    where = f"{store.uri}/{key}"
     try:
-        plan = decode(TablePlan, store.get(key), where)
+        return _decode(store.get(key), prefix, after, f"{store.uri}/{key}")
     except NoSuchObject:
         return None
+
+
+def _decode(data: bytes, prefix: str, after: int, where: str) -> TablePlan:
+    plan = decode(TablePlan, data, where)
     if plan.after != after or not prefix.startswith(f"{plan.manifest.name}/") or (after and plan.first != after + 1):
         raise Damaged(f"the plan is of another table ({plan.manifest.name}, after {plan.after})", where=where)
     return plan
@@ -124,11 +128,9 @@ def fix_plan(store: ObjectStore, prefix: str, plan: TablePlan) -> TablePlan:
     Raises:
         Damaged: the one that is there cannot be read.
     """
-    try:
-        store.put(prefix + table_plan_key(plan.after), plan.encode())
-    except AlreadyExists:
-        return find_plan(store, prefix, plan.after) or plan
-    return plan
+    key = prefix + table_plan_key(plan.after)
+    data, created = decide(store, key, plan.encode())
+    return plan if created else _decode(data, prefix, plan.after, f"{store.uri}/{key}")
 
 
 def plan_of(store: ObjectStore, prefix: str, manifest: Manifest) -> TablePlan:
@@ -171,23 +173,26 @@ def end_plan(store: ObjectStore, prefix: str, after: int, *, given_up: bool) -> 
     Raises:
         Damaged: the decision that is there cannot be read.
     """
-    wanted = PlanEnd(after=after, given_up=given_up)
-    try:
-        store.put(prefix + table_end_key(after), wanted.encode())
-    except AlreadyExists:
-        return (find_end(store, prefix, after) or wanted).given_up
-    return given_up
+    key = prefix + table_end_key(after)
+    data, _ = decide(store, key, PlanEnd(after=after, given_up=given_up).encode())
+    return decode(PlanEnd, data, f"{store.uri}/{key}").given_up
 
 
-def empty_generation(plan: TablePlan) -> Manifest:
-    """The manifest of a plan that was given up: it ends where it begins."""
+def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:
+    """The manifest of a plan that was given up: it ends where it begins.
+
+    Args:
+        plan: the plan.
+        before: the generation that it follows; None if the table begins with it.
+    """
     start = plan.manifest.from_
     entries = tuple(
         entry.model_copy(update={"end": entry.start, "events": 0, "bytes": 0, "digest": segment_digest(())})
         for entry in plan.manifest.segments
         if segment_key(entry.name) in start.offsets
     )
-    found = {"to": start, "segments": entries, "gaps": (), "events": 0, "bytes": 0}
+    witness = () if before is None else before.witness
+    found = {"to": start, "witness": witness, "segments": entries, "gaps": (), "events": 0, "bytes": 0}
     return plan.manifest.model_copy(update=found)
 
 

@@ -186,7 +186,8 @@ def _give_up(handoff: Handoff, plan: TablePlan) -> None:
 
     So it has another folder, too: whatever a late task of this plan writes is no part of what catalogs are told of.
     """
-    handoff.table.commit(empty_generation(plan), ())
+    table = handoff.table
+    table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
     _blank(handoff, plan)
 
 

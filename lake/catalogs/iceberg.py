@@ -20,10 +20,9 @@ from pyiceberg.table import Table, Transaction
 
 from lake.catalogs import CatalogFailed, check_follows, check_known
 from lake.options import GENERATION
-from lake.place import TablePlace, fingerprint
+from lake.place import TablePlace
 from manifests.entries import one_line
 from manifests.history import Generation
-from manifests.model import Manifest
 from objectstore.access import S3Access
 from problems import Conflict, Problem
 
@@ -58,13 +57,13 @@ class IcebergTables:
             newest = 0 if table is None else _newest(table, place)
             check_known(generations, newest, place)
             if table is not None and newest:
-                _check_same(table, place, place.archive.manifest(newest))
+                _check_same(table, place, newest, place.archive.fingerprint(newest))
         return [number for number in generations if number > newest]
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        said = {NEWEST: str(number), FINGERPRINT: fingerprint(generation.manifest)}
+        said = {NEWEST: str(number), FINGERPRINT: generation.fingerprint}
         unknown: Exception | None = None
         with self._told(place):
             for _ in range(ATTEMPTS):
@@ -72,7 +71,7 @@ class IcebergTables:
                 newest = 0 if table is None else _newest(table, place)
                 if table is not None and newest >= number:
                     if newest == number:
-                        _check_same(table, place, generation.manifest)
+                        _check_same(table, place, number, generation.fingerprint)
                     # an attempt whose end was not known may have been ours
                     return unknown is not None
                 check_follows(number, newest, place)
@@ -170,10 +169,10 @@ def _check_not_rolled_back(table: Table, place: TablePlace, newest: int) -> None
         snapshot = None if parent is None else table.snapshot_by_id(parent)  # None, too, once it has expired
 
 
-def _check_same(table: Table, place: TablePlace, manifest: Manifest) -> None:
-    if table.properties.get(FINGERPRINT) != fingerprint(manifest):
+def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) -> None:
+    if table.properties.get(FINGERPRINT) != fingerprint:
         todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict(f"the table has another generation {manifest.generation}", where=place.name, todo=todo)
+        raise Conflict(f"the table has another generation {number}", where=place.name, todo=todo)
 
 
 def _file_properties(access: S3Access | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,40 @@ def test_a_stream_that_was_made_again(vault: Vault) -> None:
     before = contents(vault.root)
     with pytest.raises(Conflict, match="deleted and made again"):
         hand_off(vault)
+    assert contents(vault.root) == before
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["published", "planned"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["made again", "another store"])
+def test_another_stream_of_the_same_name_and_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, elsewhere: bool
+) -> None:
+    def filled(vault: Vault, letter: bytes) -> Vault:
+        with vault.store as store:
+            if letter == b"b" and not elsewhere:
+                store.seal(NAME)
+                store.delete(NAME)
+            else:
+                store.create_scope(NAME.scope)
+            store.create_stream(NAME, StreamConfiguration())
+        vault.add(letter * 50, letter * 70)
+        return vault
+
+    def killed(task: FileTask) -> WrittenFile:
+        raise Died("killed")
+
+    vault = filled(Vault(tmp_path), b"a")
+    with monkeypatch.context() as patch:
+        if begun:
+            patch.setattr(lake.run, "write_file", killed)
+        with suppress(Died):
+            hand_off(vault)
+    other = filled(Vault(tmp_path / "elsewhere", vault.root) if elsewhere else vault, b"b")
+    other.add(b"more")
+    before = contents(vault.root)
+    with pytest.raises(Conflict) as error:
+        hand_off(other)
+    assert all(str(place) in str(error.value) for place in (vault.folder, other.folder)), "names both"
     assert contents(vault.root) == before
 
 

@@ -109,6 +109,40 @@ def test_csv() -> None:
     assert rows[0]["event_time"] == datetime(2026, 1, 1)  # noqa: DTZ001
 
 
+LINES = [b"1,a", b'"2","b"', b'3,"c', b'"4', b'"5,"', b"", b"\r\n", b",", b'6,"a""b"', b'7,"a""b', b'8,"a"b', b'9,a"b',
+         b"\n10,a", b'"a""b,c"', b"\x0b", b"11,\x0b"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12))
+def test_a_line_of_csv_decodes_the_same_whatever_stands_beside_it(lines: list[bytes]) -> None:
+    for columns in ({"c1": "string", "c2": "string"}, {"c1": "string"}):
+        made = options("csv", columns)
+        assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [(b'1,"a""b"', 'a"b'), (b'1,a"b', 'a"b'), (b'1,"a"b', "ab"), (b'1,""', None)]
+)
+def test_quotes_that_are_closed(line: bytes, value: str | None) -> None:
+    [row] = decoded(options("csv", {"c1": "bigint", "c2": "string"}), line)
+    assert (row["c1"], row["c2"], row["_error"]) == (1, value, None)
+
+
+@pytest.mark.parametrize("line", [b'1,"a', b'"1,a', b'1,"a""', b'1,"'])
+def test_a_quote_that_is_not_closed(line: bytes) -> None:
+    [row] = decoded(options("csv", {"c1": "string", "c2": "string"}), line)
+    assert row["_error"] == "a quote is not closed"
+    assert (row["c1"], row["c2"]) == (None, None)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"id":"x"}'])
+def test_why_json_does_not_decode_is_said_alike_in_any_company(payload: bytes) -> None:
+    made = options("json", COLUMNS)
+    [alone] = decoded(made, payload)
+    assert alone["_error"]
+    assert decoded(made, b'{"id":5}', payload, b"{", b"")[1] == alone
+
+
 AVRO = {
     "type": "record",
     "name": "Reading",
@@ -233,3 +267,12 @@ def test_types_there_and_back(text: str) -> None:
 def test_no_types(text: str) -> None:
     with pytest.raises(Usage):
         arrow_type(text)
+
+
+def test_members_of_structs_are_quoted_in_statements() -> None:
+    kind = arrow_type("array<struct<order:int,inner:struct<from:string>,m:map<string,struct<x:int>>>>")
+    assert hive_type(kind) == "array<struct<order:int,inner:struct<from:string>,m:map<string,struct<x:int>>>>"
+    assert (
+        hive_type(kind, quoted=True)
+        == "array<struct<`order`:int,`inner`:struct<`from`:string>,`m`:map<string,struct<`x`:int>>>>"
+    )
