@@ -20,7 +20,7 @@ class Contents:
 
     Attributes:
         objects: key → (size, MD5 of its bytes), in the order of the listing; without manifests and unfinished work.
-        manifests: generation → manifest without the moment it was made.
+        manifests: generation → manifest without the moment it was made, and without its own digest.
         work: the keys of unfinished work.
     """
 
@@ -55,7 +55,7 @@ def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
             generation = parse_manifest(key)
             if generation is not None:
                 manifest = json.loads(client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read())
-                del manifest["created"]
+                del manifest["created"], manifest["sha256"]
                 manifests[generation] = manifest
             elif key.startswith("_work/"):
                 work.append(key)

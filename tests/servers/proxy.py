@@ -18,6 +18,7 @@ T = TypeVar("T")
 HOST = "127.0.0.1"
 CHUNK = 64 * 1024
 CALL_TIMEOUT = 30.0
+METHODS = (b"GET /", b"HEAD /", b"PUT /", b"POST /", b"DELETE /")
 # A socket that is closed with this set sends a reset, as a crashed machine's peer gets, instead of an orderly end.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -35,6 +36,8 @@ class FaultProxy:
         connections: how many connections clients have made.
         bytes_to_client: how many bytes have gone to clients.
         bytes_to_server: how many bytes have gone to the server.
+        requests: how many HTTP requests clients have begun.
+        held: set once `hold_at` holds a request back.
     """
 
     def __init__(self, target_port: int = 0) -> None:
@@ -44,6 +47,9 @@ class FaultProxy:
         self.connections = 0
         self.bytes_to_client = 0
         self.bytes_to_server = 0
+        self.requests = 0
+        self.held = threading.Event()
+        self._hold_at = 0
         self._open: set[_Connection] = set()
         self._cut_after = 0
         self._cuts_left = 0
@@ -84,8 +90,13 @@ class FaultProxy:
         """Pass nothing on any more but keep every connection open, as a network that swallows packets does."""
         self._call(self._flow(on=False))
 
+    def hold_at(self, request: int) -> None:
+        """Hold back a client's HTTP request, counted from 1 since the proxy began, and all after it, until `resume`."""
+        self.held.clear()
+        self._hold_at = request
+
     def resume(self) -> None:
-        """Pass everything on again after `silence`, first what was held back."""
+        """Pass everything on again after `silence` or `hold_at`, first what was held back."""
         self._call(self._flow(on=True))
 
     def stop(self) -> None:
@@ -156,6 +167,8 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             while chunk := await source.read(CHUNK):
                 await asyncio.sleep(self.delay)
+                if not to_client and chunk.startswith(METHODS):
+                    self._count_request()
                 await self._flowing.wait()
                 if sink.is_closing():
                     return
@@ -176,6 +189,12 @@ class FaultProxy:
                 return
         # spent, or one side was reset: so is the other
         connection.reset()
+
+    def _count_request(self) -> None:
+        self.requests += 1
+        if self.requests == self._hold_at:
+            self._flowing.clear()
+            self.held.set()
 
     def _allowed(self, connection: _Connection, size: int) -> int:
         """How many of `size` bytes may go to the client; marks the connection when they are its last."""
