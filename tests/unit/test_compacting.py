@@ -665,17 +665,17 @@ def test_two_plans_that_overlap_end_with_one(chunks: Vault, monkeypatch: pytest.
 def test_a_late_export_of_a_merged_generation_deletes_nothing_of_it(
     chunks: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sweep looks for what wrong guesses left, in stretches where joined chunks begin now."""
+    """What it looks for beside its own objects, as wrong guesses may have left them, lies where joined chunks begin."""
     chunks.add(*(b"late" * 30 for _ in range(10)))
-    real = exporting.ExportRun._sweep
+    real = exporting.ExportRun._prove
 
-    def sweep(self: Any, *arguments: Any) -> None:
-        monkeypatch.setattr(exporting.ExportRun, "_sweep", real)
+    def prove(self: Any, *arguments: Any) -> int:
+        monkeypatch.setattr(exporting.ExportRun, "_prove", real)
         export(chunks, ("chunks", ""))
         compacted(chunks)
-        real(self, *arguments)
+        return real(self, *arguments)
 
-    monkeypatch.setattr(exporting.ExportRun, "_sweep", sweep)
+    monkeypatch.setattr(exporting.ExportRun, "_prove", prove)
     export(chunks, ("chunks", ""))
     assert names(chunks) == [(6, 1)]
     assert is_sound(chunks)
