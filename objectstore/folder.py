@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -67,7 +68,6 @@ class FolderStore(ObjectStore):
         self._root = str(root)
         self._flushed: dict[str, _Flush] = {}
         self._unnamed = unnamed_files and hasattr(os, "O_TMPFILE")
-        self._numbers = itertools.count()
 
     @property
     def uri(self) -> str:
@@ -87,8 +87,9 @@ class FolderStore(ObjectStore):
                 if attempt == _ATTEMPTS:
                     raise self._problem(error, key) from None
                 self._make_folders(folder, key)
-            except FileExistsError:
-                raise AlreadyExists("the object exists", where=self._where(key)) from None
+            except FileExistsError as error:  # taken in this moment: looked at again
+                if attempt == _ATTEMPTS:
+                    raise self._problem(error, key) from None
             except OSError as error:
                 raise self._problem(error, key) from None
             else:
@@ -183,7 +184,8 @@ class FolderStore(ObjectStore):
             return
         if stat.S_ISDIR(found.st_mode):
             raise ObjectStoreError("a folder is in the way", where=self._where(key), todo="Move it elsewhere.")
-        raise FileExistsError
+        self._flush(path.rpartition("/")[0])  # whoever put it may not have come to that yet
+        raise AlreadyExists("the object exists", where=self._where(key))
 
     def _publish(self, folder: str, path: str, data: bytes | memoryview) -> None:
         """Write, flush, name."""
@@ -207,7 +209,7 @@ class FolderStore(ObjectStore):
 
     def _publish_named(self, folder: str, path: str, data: bytes | memoryview) -> None:
         """The same with a staging file, hidden from listings, which a kill leaves behind."""
-        staging = f"{path}{STAGING}{os.getpid()}-{next(self._numbers)}"
+        staging = f"{path}{STAGING}{secrets.token_hex(8)}"  # process ids recur in containers that share a folder
         descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             try:
@@ -220,6 +222,8 @@ class FolderStore(ObjectStore):
         self._flush(folder)
 
     def _flush(self, folder: str) -> None:
+        if folder not in self._flushed and folder.startswith(f"{self._root}/"):
+            self._flush(folder.rpartition("/")[0])  # a killed process may have made the folder and not flushed that
         self._flushed.setdefault(folder, _Flush()).flush(folder)
 
     def _make_folders(self, folder: str, key: str) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -191,3 +192,52 @@ def test_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
             pytest.fail(reason)
         pytest.skip(reason)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that are flushed to disk."""
+    seen: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            seen.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return seen
+
+
+def test_an_object_that_is_told_of_survives_a_power_cut(tmp_path: Path, flushed: list[str]) -> None:
+    """Its process may have been killed between naming it and flushing the folder."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"x")
+    with pytest.raises(AlreadyExists):
+        FolderStore(tmp_path).put("a/b", b"x")
+    assert str(tmp_path / "a") in flushed
+
+
+def test_folders_that_another_process_made_are_flushed_too(tmp_path: Path, flushed: list[str]) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    store = FolderStore(tmp_path)
+    store.put("a/b/c", b"x")
+    assert flushed == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    store.put("a/b/d", b"x")
+    assert flushed[3:] == [str(tmp_path / "a" / "b")]
+
+
+def test_staging_files_of_containers_with_one_process_id_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged: list[str] = []
+    link = os.link
+
+    def noted(source: str, target: str) -> None:
+        staged.append(source)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", noted)
+    for name in ("a", "b"):
+        FolderStore(tmp_path / name, unnamed_files=False).put("key", b"x")
+    assert len({one.rpartition("#")[2] for one in staged}) == 2
