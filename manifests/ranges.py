@@ -12,13 +12,14 @@ from __future__ import annotations
 import io
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from manifests.entries import one_line
+from manifests.parquet_pages import DICTIONARY, PLAIN, parts_of_columns
 from manifests.range_row import RangeRow
 from objectstore.layouts.frames import FRAME_BYTES, MOST_STORED_BYTES
 from problems import Damaged, Failed
@@ -38,6 +39,8 @@ SCHEMA = pa.schema(
 )
 DIGEST_BYTES = 64
 FRAME_SIZE_BYTES = 4
+LONGEST_NAME = 1000
+AS_READ = SCHEMA.set(0, SCHEMA.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
 FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
 """A column that only the index of a compressed generation has."""
 
@@ -87,33 +90,48 @@ def decode_ranges(stream: StreamName, data: bytes, where: str, *, most_rows: int
         Damaged: not such a file, one with more rows, a row that cannot be, or rows that overlap or are not in order.
     """
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
-        _check_size(file.metadata, len(data), most_rows, where)
-        if not (file.schema_arrow.equals(SCHEMA) or file.schema_arrow.equals(SCHEMA.append(FRAMES))):
+        file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"])
+        if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
             raise Damaged("not an index of ranges (its columns are others)", where=where)
+        _check_size(data, most_rows, where)
         last: RangeRow | None = None
         for batch in file.iter_batches(BATCH_ROWS):
+            _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 row = _row(stream, values, where)
                 if last is not None and (last.segment, last.end) > (row.segment, row.start):
                     raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
                 yield row
                 last = row
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
 
-def _check_size(footer: pq.FileMetaData, size: int, most_rows: int | None, where: str) -> None:
-    """Raise `Damaged` unless what the footer promises fits a file of this size."""
-    if footer.num_rows > size // DIGEST_BYTES or (most_rows is not None and footer.num_rows > most_rows):
-        raise Damaged(f"an index of ranges cannot have {footer.num_rows} rows", where=where)
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for column in map(group.column, range(group.num_columns)):
-            if column.compression != "UNCOMPRESSED":
-                raise Damaged("the index of ranges is compressed", where=where)
-            if column.num_values > max(group.num_rows, size // FRAME_SIZE_BYTES):
-                raise Damaged(f"an index of ranges cannot have {column.num_values} frames", where=where)
+def _check_size(data: bytes, most_rows: int | None, where: str) -> None:
+    """Raise `Damaged` unless what the pages promise fits a file of this size."""
+    rows, columns = 0, len(SCHEMA)
+    for part in parts_of_columns(data):
+        is_name, is_frames = part.column == 0, part.column == columns
+        rows += part.rows if is_name else 0
+        if rows > len(data) // DIGEST_BYTES or (most_rows is not None and rows > most_rows):
+            raise Damaged(f"an index of ranges cannot have {rows} rows", where=where)
+        if part.is_compressed:
+            raise Damaged("the index of ranges is compressed", where=where)
+        if part.encodings - {PLAIN} - (DICTIONARY if is_name else frozenset()):
+            raise Damaged("the index of ranges is stored in another way than plainly", where=where)
+        if is_frames and part.values > max(part.rows, len(data) // FRAME_SIZE_BYTES):
+            raise Damaged(f"an index of ranges cannot have {part.values} frames", where=where)
+        if not is_frames and part.values != part.rows:
+            what = f"a column of the index of ranges has {part.values} values for {part.rows} rows"
+            raise Damaged(what, where=where)
+
+
+def _check_names(column: pa.DictionaryArray, where: str) -> None:
+    """Names are kept once each until here: written out for every row, long ones would fill the memory."""
+    names = column.dictionary
+    ends = memoryview(names.buffers()[1]).cast("i")[names.offset : names.offset + len(names) + 1] if len(names) else [0]
+    if any(high - low > LONGEST_NAME for low, high in pairwise(ends)):
+        raise Damaged("an index of ranges names no segment", where=where)
 
 
 # Made of buffers: `pyarrow.array` would load pandas where it is installed, to see whether what it is given is of that

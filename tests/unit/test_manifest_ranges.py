@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -74,7 +75,7 @@ def test_a_segments_digest_is_that_of_its_ranges_digests() -> None:
 def file_of(schema: pa.Schema = SCHEMA, **changes: Any) -> bytes:
     row = {"segment": "scope/stream/0.#epoch.0", "start": 0, "end": 64, "events": 2, "digest": DIGEST} | changes
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([row], schema=schema), sink, compression="none")
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), sink, compression="none", use_dictionary=["segment"])
     return sink.getvalue()
 
 
@@ -146,20 +147,56 @@ def test_a_small_file_cannot_promise_millions_of_rows(options: dict[str, Any]) -
     data = many_rows(2_000_000, **options)
     assert len(data) < 100_000
     before = pa.total_allocated_bytes()
-    assert "cannot have 2000000 rows" in refusal(data)
+    assert re.search("cannot have [12][0-9]{6} rows", refusal(data))
     assert pa.total_allocated_bytes() - before < 1_000_000
 
 
 def test_a_compressed_file_is_refused() -> None:
     assert "is compressed" in refusal(many_rows(10, compression="zstd", use_dictionary=False))
+    assert "stored in another way than plainly" in refusal(many_rows(10, compression="none"))
+
+
+def many_frames(count: int, **options: Any) -> bytes:
+    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST]
+    frames = pa.array([[None] * count], type=pa.list_(pa.int32()))  # they take no room in the file
+    table = pa.table([*([value] for value in row), frames], schema=SCHEMA.append(FRAMES))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=["segment"], **options)
+    return sink.getvalue()
 
 
 def test_a_small_file_cannot_promise_millions_of_frames() -> None:
-    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST, [7] * 2_000_000]
+    data = many_frames(2_000_000)
+    assert len(data) < 100_000
+    assert "cannot have 2000000 frames" in refusal(data)
+
+
+def varint(number: int, size: int = 0) -> bytes:
+    """A number as Thrift has it, on so many bytes at least."""
+    number <<= 1
+    digits = [number >> shift & 127 for shift in range(0, max(7 * size, number.bit_length()), 7)]
+    return bytes([*(digit | 128 for digit in digits[:-1]), digits[-1]])
+
+
+def test_a_footer_that_tells_less_than_the_pages_hold() -> None:
+    data = many_frames(2_000_000, data_page_size=1 << 30, write_batch_size=1 << 24)
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    true = varint(2_000_000)
+    lying = data[:begin] + data[begin:].replace(true, varint(100, len(true)))
+    footer = pq.ParquetFile(io.BytesIO(lying)).metadata
+    assert footer.row_group(0).column(5).num_values == 100
+    before = pa.default_memory_pool().max_memory()
+    assert "cannot have 2000000 frames" in refusal(lying)
+    assert pa.default_memory_pool().max_memory() == before
+
+
+def test_long_names_are_not_written_out_for_every_row() -> None:
+    rows = 1000
+    table = pa.table([["x" * 100_000] * rows, *([value] * rows for value in (0, 64, 2, DIGEST))], schema=SCHEMA)
     sink = io.BytesIO()
-    pq.write_table(pa.table([[value] for value in row], schema=SCHEMA.append(FRAMES)), sink, compression="none")
-    assert len(sink.getvalue()) < 100_000
-    assert "cannot have 2000000 frames" in refusal(sink.getvalue())
+    pq.write_table(table, sink, compression="none", use_dictionary=["segment"])
+    assert len(sink.getvalue()) < 400_000
+    assert "names no segment" in refusal(sink.getvalue())
 
 
 def test_there_are_no_more_rows_than_events() -> None:
@@ -176,11 +213,12 @@ def test_a_file_cut_short_or_changed_is_damage() -> None:
     refusal(b"x" * 100)
     refusal(b"")
     for place in range(len(data)):
-        changed = bytearray(data)
-        changed[place] ^= 0xFF
-        # Some changes make another readable file, which then disagrees with the manifest; none is a traceback.
-        with suppress(Damaged):
-            list(decode_ranges(NAME, bytes(changed), WHERE))
+        for other in (data[place] ^ 0xFF, 42):  # a codec of this number makes pyarrow end the process
+            changed = bytearray(data)
+            changed[place] = other
+            # Some changes make another readable file, which then disagrees with the manifest; none is a traceback.
+            with suppress(Damaged):
+                list(decode_ranges(NAME, bytes(changed), WHERE))
 
 
 def compressed_rows() -> list[RangeRow]:
