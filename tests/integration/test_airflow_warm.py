@@ -66,6 +66,6 @@ def test_a_task_waits_in_the_triggerer(
     logs = "".join(airflow.logs("warm_once"))
     assert f"asked S3 to bring back {objects} objects of {vault.archive}" in logs
     assert logs.count("cannot be read yet; looking again in 8") == 1
-    assert f"every object of {vault.archive} can be read" in logs
+    assert f"everything needed of {vault.archive} can be read" in logs
     assert moto_s3.secret_key not in "".join(airflow.logs())
     assert import_stream(vault.archive, back, master="inline").events == len(vault.events())

@@ -66,12 +66,16 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
         ["rotate", STREAM, ROOT, "--keep", "7", "--truncate-source", "--hold", "audit"],
     ),
     "import": (
-        ImportStreamOperator(task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True"),
-        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--again"],
+        ImportStreamOperator(
+            task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True", fingerprint="ab"
+        ),
+        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--again", "--fingerprint", "ab"],
     ),
     "check": (
-        CheckArchiveOperator(task_id="t", archive=ARCHIVE, read_data="False", subset="10%", seed=0),
-        ["check", ARCHIVE, "--read-data-subset", "10%", "--seed", "0"],
+        CheckArchiveOperator(
+            task_id="t", archive=ARCHIVE, read_data="False", subset="10%", seed=0, fingerprint=["a", "b"]
+        ),
+        [*("check", ARCHIVE, "--read-data-subset", "10%", "--seed", "0"), "--fingerprint", "a", "--fingerprint", "b"],
     ),
 }
 

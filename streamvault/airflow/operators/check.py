@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import CommandOperator, flag, options
+from streamvault.airflow.operators.command import CommandOperator, fingerprints, flag, options
 
 __all__ = ["CheckArchiveOperator"]
 
-CHECK_FIELDS = ("archive", "read_data", "subset", "seed")
+CHECK_FIELDS = ("archive", "read_data", "subset", "seed", "fingerprint")
 
 
 class CheckArchiveOperator(CommandOperator):
@@ -20,6 +20,7 @@ class CheckArchiveOperator(CommandOperator):
         read_data: read all data and compare its digests.
         subset: read a share of it, ``10%``.
         seed: chooses the same ranges as the check that printed it.
+        fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
         others: see `CommandOperator`.
     """
 
@@ -32,6 +33,7 @@ class CheckArchiveOperator(CommandOperator):
         read_data: bool | str = False,
         subset: str | None = None,
         seed: int | str | None = None,
+        fingerprint: str | Sequence[str] | None = None,
         **others: Any,
     ) -> None:
         super().__init__(**others)
@@ -39,6 +41,7 @@ class CheckArchiveOperator(CommandOperator):
         self.read_data = read_data
         self.subset = subset
         self.seed = seed
+        self.fingerprint = fingerprint
 
     def places(self) -> tuple[str, str | None]:
         """See the base class."""
@@ -53,4 +56,4 @@ class CheckArchiveOperator(CommandOperator):
                 "--seed": self.seed,
             }
         )
-        return ["check", self.archive, *chosen]
+        return ["check", self.archive, *chosen, *fingerprints(self.fingerprint)]

@@ -15,7 +15,7 @@ from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
 
-__all__ = ["CommandOperator", "flag", "options"]
+__all__ = ["CommandOperator", "fingerprints", "flag", "options"]
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -157,6 +157,12 @@ def options(values: Mapping[str, Any]) -> list[str]:
         if value is not True:
             words.append(json.dumps(value) if isinstance(value, Mapping) else str(value))
     return words
+
+
+def fingerprints(given: str | Sequence[str] | None) -> list[str]:
+    """The options for one fingerprint, several, or none."""
+    several = [given] if isinstance(given, str) else given or ()
+    return [word for one in several for word in options({"--fingerprint": one})]
 
 
 def flag(value: bool | str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import CommandOperator, flag, options
+from streamvault.airflow.operators.command import CommandOperator, fingerprints, flag, options
 
 __all__ = ["ImportStreamOperator"]
 
@@ -24,6 +24,7 @@ IMPORT_FIELDS = (
     "layout",
     "table",
     "wait_for_warm",
+    "fingerprint",
 )
 
 
@@ -45,6 +46,7 @@ class ImportStreamOperator(CommandOperator):
         layout: ``table`` restores from a table of the archive.
         table: its name.
         wait_for_warm: whether the task waits for what S3 is bringing back; see `WarmArchiveOperator`.
+        fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
         others: see `CommandOperator`.
     """
 
@@ -68,6 +70,7 @@ class ImportStreamOperator(CommandOperator):
         layout: str | None = None,
         table: str | None = None,
         wait_for_warm: bool | str = False,
+        fingerprint: str | Sequence[str] | None = None,
         **others: Any,
     ) -> None:
         super().__init__(**others)
@@ -85,6 +88,7 @@ class ImportStreamOperator(CommandOperator):
         self.layout = layout
         self.table = table
         self.wait_for_warm = wait_for_warm
+        self.fingerprint = fingerprint
 
     def places(self) -> tuple[str, str | None]:
         """See the base class."""
@@ -110,4 +114,4 @@ class ImportStreamOperator(CommandOperator):
                 "--again": True,
             }
         )
-        return ["import", self.archive, self.stream_uri(self.stream), *chosen]
+        return ["import", self.archive, self.stream_uri(self.stream), *chosen, *fingerprints(self.fingerprint)]
