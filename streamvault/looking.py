@@ -164,10 +164,8 @@ def _local_folders(address: RootAddress) -> Sequence[str]:
         return sorted(entry.name for entry in Path(address.place).iterdir() if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    except PermissionError:
-        raise AccessDenied("permission denied", where=address.uri) from None
     except OSError as error:
-        raise Failed(error.strerror or str(error), where=address.uri) from None
+        raise AccessDenied(f"the folder cannot be read ({error.strerror})", where=address.uri) from None
 
 
 def _below(address: RootAddress, path: str) -> RootAddress:

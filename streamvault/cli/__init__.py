@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from streamvault.cli import clock  # first, so that it sees the start of the process
 
 __all__ = ["clock", "main"]
@@ -16,6 +18,10 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    from streamvault.cli.app import run_app
+    try:
+        from streamvault.cli.app import run_app
 
-    return run_app(arguments)
+        return run_app(arguments)
+    except KeyboardInterrupt:  # while the command line itself is still being imported
+        print("streamvault: interrupted", file=sys.stderr)
+        return 130

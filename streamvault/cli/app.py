@@ -29,7 +29,7 @@ from streamvault.cli import (
     work,
 )
 from streamvault.cli.errors import INTERRUPTED, misuse
-from streamvault.cli.output import Results, open_standard_streams
+from streamvault.cli.output import Results, open_standard_streams, tell
 from streamvault.cli.running import finish, terminate_as_interrupt
 
 __all__ = ["app", "run_app"]
@@ -97,7 +97,8 @@ def run_app(arguments: list[str] | None = None) -> int:
             code = typer.main.get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         except TyperException as error:
             return _misused(error, arguments)
-        except (Abort, KeyboardInterrupt):
+        except (Abort, KeyboardInterrupt):  # before the command itself has begun
+            tell(f"{PROGRAM}: interrupted")
             return INTERRUPTED
     return code if isinstance(code, int) else 0
 

@@ -188,6 +188,38 @@ def test_closed_standard_streams_do_no_harm() -> None:
         assert "Traceback" not in shown.stderr
 
 
+INTERRUPTED = """
+import sys
+from streamvault.cli import main
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(main(["ls", "file:///"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "streamvault.cli.check", "streamvault.looking"])
+def test_an_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
+    shown = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")
+
+
+def test_an_interrupt_before_the_command_begins_is_one_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamvault.cli.app.typer.main.get_command", interrupted)
+    assert main(["ls", "file:///"]) == 130
+    assert capfd.readouterr() == ("", "streamvault: interrupted\n")
+
+
 BARS = """
 import time
 from streamvault.cli.progress import watching
