@@ -57,7 +57,7 @@ def converted(source: str, root: str, kind: Kind, *, dry_run: bool = False) -> C
 def manifests(root: str) -> list[Manifest]:
     """What two archives of one stream have in common."""
     history = archive_of(root).history()
-    plain = {"layout": "events", "compression": "", "tool": ""}
+    plain = {"layout": "events", "compression": "", "tool": "", "index": None}
     return [generation.manifest.model_copy(update=plain) for generation in history.generations]
 
 

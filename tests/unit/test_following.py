@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -410,7 +411,7 @@ def test_what_cannot_be_merged_does_not_end_it(vault: Vault, monkeypatch: pytest
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("streamvault.following.time.sleep", more)
+    monkeypatch.setattr("streamvault.following.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)
