@@ -18,7 +18,7 @@ from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
-from manifests.rest import finish, rest_of
+from manifests.rest import Rest, finish, rest_of
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from objectstore.keys import WORK, parse_work
 from objectstore.layouts import open_layout
@@ -101,10 +101,11 @@ def convert_generation(
         _check_same(archive, listing, wanted)
         tidy_up(archive, wanted.generation, progress, wanted.first)
         return Converted(unchanged=True, moved_bytes=0)
-    is_rest = listing.newest >= wanted.first
-    if is_rest:  # the old archive has merged what is there with what is not
+    rest: Rest | None = None
+    if listing.newest >= wanted.first:  # the old archive has merged what is there with what is not
         _check_same_end(archive, wanted)
-        wanted, parts = rest_of(Generation(wanted, generation.rows), listing.newest)
+        rest = rest_of(Generation(wanted, generation.rows), listing.newest)
+        wanted, parts = rest.manifest, list(rest.parts)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
@@ -149,7 +150,7 @@ def convert_generation(
         for segment in sorted(done)
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
-    archive.commit(finish(wanted, rows, archive.uri) if is_rest else wanted, rows)
+    archive.commit(wanted if rest is None else finish(rest, rows, archive.uri), rows)
     for name in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
         if wanted.first <= name[1] and name[0] <= wanted.generation:  # its own, and what was begun before a compaction
             tidy_up(archive, name[0], progress, name[1])

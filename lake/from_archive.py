@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
 from lake.inference import SAMPLE_BYTES, sample
 from lake.options import OriginKind, TableOptions
-from lake.plan import UNKNOWN, TablePlan
+from lake.plan import TablePlan
 from lake.sources import ArchivedPart, ArchiveSource, WantedRange
 from manifests.archive import Archive
 from manifests.history import Generation, History
-from manifests.model import GapEntry, Manifest, segment_key
+from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
+from manifests.rest import rest_of
 from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Overtaken
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.cuts import segments_between
-from streamstore.model import SegmentId, StreamDescription, StreamName
+from streamstore.model import SegmentId, StreamName
 from streamstore.splitting import EventSplitter
 
 __all__ = ["ArchiveOrigin"]
@@ -161,62 +161,19 @@ def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePl
             todo = "Give the new table another name (--table)."
             raise Conflict(f"generation {after} of the table is none of this archive", where=where, todo=todo)
         if manifest.first <= after:
-            return _rest(generation, last)
-    ranges = {
-        segment.in_stream(manifest.name): tuple((row.start, row.end) for row in rows)
-        for segment, rows in generation.rows.items()
-    }
-    return TablePlan(after=after, manifest=manifest, ranges=ranges, events=manifest.events)
+            rest = rest_of(generation, after)
+            return _plan(after, rest.manifest, rest.parts, rest.events)
+    parts = ((row, row.start) for rows in generation.rows.values() for row in rows)
+    return _plan(after, manifest, parts, manifest.events)
 
 
-def _rest(generation: Generation, last: Manifest) -> TablePlan:
-    """What of a merged generation lies behind a cut between two of its original ones."""
-    merged, cut = generation.manifest, last.to
-    left = tuple(one for one in merged.replaces if one.generation > last.generation)
-    known = {entry.name: entry for entry in merged.segments}
-    epochs = tuple(epoch.value() for epoch in merged.epochs)
-    described = StreamDescription(merged.name, merged.configuration.value(), epochs, cut, merged.to, sealed=False)
-    starts = {
-        segment.in_stream(merged.name): start
-        for segment, (start, _) in segments_between(described, cut, merged.to).items()
-    }
-    ranges = {
-        name: tuple(
-            (max(row.start, start), row.end) for row in generation.rows.get(segment_key(name), ()) if row.end > start
-        )
-        for name, start in starts.items()
-    }
-    entries = [
-        known[name].model_copy(
-            update={
-                "start": start,
-                "events": 0,
-                "bytes": sum(end - begin for begin, end in ranges[name]),
-                "digest": UNKNOWN,
-            }
-        )
-        for name, start in starts.items()
-    ]
-    manifest = merged.model_copy(
-        update={
-            "from_": cut,
-            "replaces": left if len(left) > 1 else (),
-            "segments": tuple(entries),
-            "gaps": tuple(_gaps_behind(merged.gaps, starts)),
-            "events": 0,
-            "bytes": sum(entry.bytes for entry in entries),
-        }
-    )
+def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[RangeRow, int]], events: int) -> TablePlan:
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for row, start in parts:
+        ranges.setdefault(row.segment.in_stream(manifest.name), []).append((start, row.end))
     return TablePlan(
-        after=last.generation,
-        manifest=manifest,
-        ranges={name: some for name, some in ranges.items() if some},
-        events=sum(one.events for one in left),
+        after=after, manifest=manifest, ranges={name: tuple(some) for name, some in ranges.items()}, events=events
     )
-
-
-def _gaps_behind(gaps: Sequence[GapEntry], starts: Mapping[str, int]) -> list[GapEntry]:
-    return [gap for gap in gaps if gap.segment in starts and gap.end > starts[gap.segment] <= gap.start]
 
 
 def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[WantedRange]:

@@ -18,6 +18,7 @@ from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
+from manifests.rest import UNKNOWN
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
 from objectstore.keys import table_end_key, table_plan_key
@@ -38,9 +39,6 @@ __all__ = [
     "is_empty",
     "plan_of",
 ]
-
-UNKNOWN = "0" * 64
-"""Stands for a digest that is known once the bytes were read."""
 
 
 class PlannedRange(NamedTuple):

@@ -3,69 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from manifests.agreement import by_segment
 from manifests.history import Generation, History
-from manifests.model import Manifest, segment_key
+from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from problems import Damaged
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId
 
-__all__ = ["finish", "rest_of"]
+__all__ = ["UNKNOWN", "Rest", "finish", "rest_of"]
 
-Part = tuple[RangeRow, int]
-"""A range, and where in it (bytes) what is meant of it begins."""
+UNKNOWN = "0" * 64
+"""A digest that is found by reading."""
 
 
-def rest_of(generation: Generation, after: int) -> tuple[Manifest, list[Part]]:
+@dataclass(frozen=True, slots=True)
+class Rest:
     """The later original generations of a merged one, as one generation, or as a plain one if it is only the last.
+
+    Attributes:
+        manifest: its manifest; events and digests are not known before it was read (see `finish`).
+        parts: its ranges in the stream's order: each range of the merged one, and where (bytes) what is meant begins.
+        events: how many there are.
+    """
+
+    manifest: Manifest
+    parts: tuple[tuple[RangeRow, int], ...]
+    events: int
+
+
+def rest_of(generation: Generation, after: int) -> Rest:
+    """What of a merged generation comes after one of its original ones.
 
     Args:
         generation: the merged one.
-        after: the number of the original one that it follows.
-
-    Returns:
-        Its manifest, whose counts and digests are not known before it was read (see `finish`), and its ranges.
+        after: the number of the original one, not the last.
     """
     merged = generation.manifest
     cut = next(one.to for one in merged.replaces if one.generation == after)
     left = tuple(one for one in merged.replaces if one.generation > after)
     between = segments_between(History([generation]).description, cut, merged.to)
     starts = {segment: start for segment, (start, _) in between.items()}
-    parts = [
+    parts = tuple(
         (row, max(row.start, start))
         for segment, start in sorted(starts.items())
         for row in generation.rows.get(segment, ())
         if row.end > start
-    ]
+    )
+    entries = []
+    for entry in merged.segments:
+        segment = segment_key(entry.name)
+        if segment in starts:
+            size = sum(row.end - start for row, start in parts if row.segment == segment)
+            found = {"start": starts[segment], "events": 0, "bytes": size, "digest": UNKNOWN}
+            entries.append(entry.model_copy(update=found))
     manifest = merged.model_copy(
         update={
             "from_": cut,
             "replaces": left if len(left) > 1 else (),
-            "segments": tuple(
-                entry.model_copy(update={"start": starts[segment_key(entry.name)]})
-                for entry in merged.segments
-                if segment_key(entry.name) in starts
-            ),
-            "gaps": tuple(
-                gap
-                for gap in merged.gaps
-                if (start := starts.get(segment_key(gap.segment))) is not None and gap.end > start <= gap.start
-            ),
-            "events": sum(one.events for one in left),
+            "segments": tuple(entries),
+            "gaps": tuple(gap for gap in merged.gaps if _is_behind(gap, starts.get(segment_key(gap.segment)))),
+            "events": 0,
+            "bytes": sum(entry.bytes for entry in entries),
         }
     )
-    return manifest, parts
+    return Rest(manifest, parts, sum(one.events for one in left))
 
 
-def finish(manifest: Manifest, rows: Sequence[RangeRow], where: str) -> Manifest:
+def _is_behind(gap: GapEntry, start: int | None) -> bool:
+    return start is not None and gap.end > start <= gap.start
+
+
+def finish(rest: Rest, rows: Sequence[RangeRow], where: str) -> Manifest:
     """The manifest of a rest, with what its ranges were found to hold.
 
     Raises:
         Damaged: they do not hold as many events as the original generations had.
     """
-    held = by_segment(rows)
+    manifest, held = rest.manifest, by_segment(rows)
     found: dict[SegmentId, dict[str, object]] = {}
     for entry in manifest.segments:
         own = held.get(segment_key(entry.name), [])
@@ -75,8 +92,10 @@ def finish(manifest: Manifest, rows: Sequence[RangeRow], where: str) -> Manifest
             "digest": segment_digest(row.digest for row in own),
         }
     events = sum(row.events for row in rows)
-    if events != manifest.events:
-        what = f"generation {manifest.generation} has {events} events, its manifest says {manifest.events}"
+    if events != rest.events:
+        what = f"generation {manifest.generation} has {events} events, its manifest says {rest.events}"
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     entries = tuple(entry.model_copy(update=found[segment_key(entry.name)]) for entry in manifest.segments)
-    return manifest.model_copy(update={"segments": entries, "bytes": sum(row.end - row.start for row in rows)})
+    return manifest.model_copy(
+        update={"segments": entries, "events": events, "bytes": sum(row.end - row.start for row in rows)}
+    )
