@@ -198,7 +198,7 @@ class Ground:
 
 def fingerprint(objects: Objects) -> str:
     """What the newest generation's manifest was."""
-    newest = max(key for key in objects if _MANIFEST.fullmatch(key) and "/table/" not in key)
+    newest = max(key for key in objects if _MANIFEST.fullmatch(key) and "table/" not in key)
     return hashlib.sha256(objects[newest]).hexdigest()
 
 
@@ -228,12 +228,12 @@ def _grounds() -> Iterator[Ground]:
             tabled = _restore(world, scene.archive, table=True)
         for what, holds in (
             ("data", lambda key: "/events/" in key or "/chunks/" in key),
-            ("manifest", lambda key: bool(_MANIFEST.fullmatch(key)) and "/table/" not in key),
-            ("index", lambda key: key.endswith(".ranges.parquet") and "/table/" not in key),
+            ("manifest", lambda key: bool(_MANIFEST.fullmatch(key)) and "table/" not in key),
+            ("index", lambda key: key.endswith(".ranges.parquet") and "table/" not in key),
         ):
             yield Ground(f"{name} {what}", World({"vault": objects}), scene.archive, restored, holds, table=False)
         for what, holds in (
-            ("table's files", lambda key: "/table/" in key and "/generation=" in key),
-            ("table's index", lambda key: "/table/" in key and key.endswith(".ranges.parquet")),
+            ("table's files", lambda key: "table/" in key and "/generation=" in key),
+            ("table's index", lambda key: "table/" in key and key.endswith(".ranges.parquet")),
         ):
             yield Ground(f"{name} {what}", world, scene.archive, tabled, holds, table=True)
