@@ -65,7 +65,7 @@ def test_a_task_waits_in_the_triggerer(
     assert (task["state"], task["try_number"]) == ("success", 1)
     logs = "".join(airflow.logs("warm_once"))
     assert f"asked S3 to bring back {objects} objects of {vault.archive}" in logs
-    assert logs.count("cannot be read yet; looking again in 8") == 1
+    assert "cannot be read yet; looking again in 8" in logs
     assert f"everything needed of {vault.archive} can be read" in logs
     assert moto_s3.secret_key not in "".join(airflow.logs())
     assert import_stream(vault.archive, back, master="inline").events == len(vault.events())
