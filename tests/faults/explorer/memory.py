@@ -149,7 +149,7 @@ class MemoryObjects(ObjectStore):
 
         def look() -> Sequence[str]:
             below = (key[len(full) :] for key in self._bucket.objects if key.startswith(full))
-            return sorted({name for name, slash, _ in (rest.partition("/") for rest in below) if slash})
+            return sorted({name for name, slash, _ in (rest.partition("/") for rest in below) if name and slash})
 
         return _call(self._gate, "list", prefix, look)
 
