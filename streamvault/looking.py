@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
 from manifests.model import Manifest
-from objectstore.errors import AccessDenied, InvalidRoot
+from objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
 from objectstore.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, parse_segment
 from objectstore.paths import is_path
 from objectstore.store import ObjectStore
@@ -134,8 +135,9 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
         if own:
             yield from _archives_in(_below(address, path))
             own = _OWN
-        # the folder of a segment has an object for each event
-        below = (f"{path}/{name}" if path else name for name in names if name not in own and not parse_segment(name))
+        # A foreign key may have an empty part. The folder of a segment has an object for each event.
+        names = [name for name in names if name and name not in own and not parse_segment(name)]
+        below = (f"{path}/{name}" if path else name for name in names)
         paths += reversed([each for each in below if not _is_loop(address, each)])
 
 
@@ -150,7 +152,8 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
     archive = Archive(store, name)
     yield archive
     for table in store.folders(archive.prefix + TABLES):
-        yield Archive(store, name, table)
+        with suppress(InvalidKey):  # a foreign folder
+            yield Archive(store, name, table)
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:

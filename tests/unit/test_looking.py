@@ -93,6 +93,18 @@ def test_a_place_with_tables_alone(vault: Vault) -> None:
     ]
 
 
+def test_foreign_keys_may_have_empty_parts(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys such as ``/x``, ``x//y`` or ``x/../y``, which S3 allows, and which no other store of the tests can hold."""
+    vault.export()
+    real = ObstoreStore.folders
+
+    def folders(store: ObstoreStore, prefix: str) -> list[str]:
+        return [*([] if prefix else ["", ".", "..", "ü"]), *real(store, prefix)]
+
+    monkeypatch.setattr(ObstoreStore, "folders", folders)
+    assert [found.archive for found in list_archives(vault.root)] == [vault.archive]
+
+
 def test_an_unfinished_archive_is_none_yet(vault: Vault) -> None:
     put(vault.root, f"{NAME}/_work/0000000001/plan.json", f"{NAME}/events/0000000000.0000000000/x")
     assert list_archives(vault.root) == []
