@@ -108,22 +108,6 @@ class ArchiveOrigin:
             todo="Give the new table another name (--table).",
         )
 
-    def _check_same(self, known: Manifest, where: str) -> None:
-        """Refuse what is of another archive: it has another generation of this number."""
-        number = known.generation
-        held = next((one.manifest for one in self.history.generations if one.manifest.generation >= number), None)
-        if held is None or number < held.first:
-            return  # this run does not know it yet, or it has expired
-        ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
-        if (number, known.created, known.to) in ends:
-            return
-        made_of, ours = (f"{one.source or 'a store'}, {one.created:%Y-%m-%d %H:%M:%S} UTC" for one in (known, held))
-        raise Conflict(
-            f"generation {number} of the table is none of this archive: it is of {made_of}, the archive's of {ours}",
-            where=where,
-            todo="Give the new table another name (--table).",
-        )
-
     def _check_not_expired(self, number: int, where: str) -> None:
         first = self.history.first
         if number < first:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from problems import Problem
 from streamstore.model import StreamName
@@ -118,7 +119,7 @@ def injure(count: int, seed: int) -> Injured:
         found.kinds[kind] += 1
         what = f"{ground.name} {kind} {key}"
         if ground.table:
-            _apart(lambda one: ground.look(world, before, what, kind, one), found, what)
+            _apart(partial(ground.look, world, before, what, kind), found, what)
         else:
             ground.look(world, before, what, kind, found)
     return found
