@@ -19,8 +19,8 @@ def count_ranges(plan: Plan) -> int:
     return sum(1 for s in plan.segments for _ in spans_of(s.start, s.end, plan.range_size))
 
 
-def estimate_events(store: StreamStore, plan: Plan | Manifest) -> tuple[int, bool]:
-    """About how many events lie between the plan's cuts.
+def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[int, bool]:
+    """About how many events lie between the plan's cuts, none of them larger than `largest` (bytes of payload).
 
     Returns:
         The number, and whether it is exact (the sample was all there is).
@@ -31,7 +31,7 @@ def estimate_events(store: StreamStore, plan: Plan | Manifest) -> tuple[int, boo
     total = sum(segment.end - start for segment, start in stretches)
     events = size = 0
     for segment, start in stretches[:SAMPLE_SEGMENTS]:
-        splitter = EventSplitter(start, segment.name)
+        splitter = EventSplitter(start, segment.name, largest=largest)
         for block in store.read(plan.name, segment_key(segment.name), start, min(segment.end, start + SAMPLE_BYTES)):
             events += sum(1 for _ in splitter.events(block))
         size += splitter.offset - start

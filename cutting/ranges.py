@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from cutting.reading import TRUNCATED, PieceReader, RangeReader
+from cutting.reading import TRUNCATED, LargeEventReader, PieceReader, RangeReader
 from cutting.spans import Span
 from manifests.rows import FinishedRange, Gap, Piece
 from problems import Failed, Problem
 from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 from streamstore.walking import find_start
@@ -30,7 +31,8 @@ def read_range(
     *,
     span: Span,
     segment_end: int,
-    take: Callable[[PieceReader], Piece],
+    largest: int,
+    take: Callable[[PieceReader | LargeEventReader], Piece],
 ) -> FinishedRange | None:
     """Find where the range of a span begins, and hand on its pieces.
 
@@ -40,7 +42,9 @@ def read_range(
         segment: which segment of it.
         span: where the range's events begin; if its low end is not known to be a boundary, the start is a guess.
         segment_end: where the segment ends for this run (bytes).
-        take: uses a piece's blocks up, and says what it was.
+        largest: the largest payload to accept (bytes) where the range's start is known. A guess refuses more than
+            `MAX_EVENT_BYTES`, whatever is said here; the range is then done again from the proved boundary.
+        take: uses a piece's blocks up, or a large event's data, and says what it was.
 
     Returns:
         What became of it; None if no event begins in the span, or the guess led nowhere.
@@ -52,9 +56,17 @@ def read_range(
     found = _start(store, stream, segment, span, segment_end)
     if found is None or found.start >= span.high:
         return None
-    reader = RangeReader(store, stream, segment, start=found.start, high=span.high, segment_end=segment_end)
+    reader = RangeReader(
+        store,
+        stream,
+        segment,
+        start=found.start,
+        high=span.high,
+        segment_end=segment_end,
+        largest=largest if span.known else MAX_EVENT_BYTES,
+    )
     try:
-        pieces = tuple(take(piece) for piece in reader.pieces())
+        pieces = tuple(_taken(reader, take))
     except NotAnEvent as error:
         if not span.known:
             return None  # a wrong guess; the driver comes back with a proved boundary
@@ -67,10 +79,20 @@ def read_range(
     )
 
 
+def _taken(reader: RangeReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
+    """What becomes of each piece; nothing of a large event that the source loses while it is read."""
+    for piece in reader.pieces():
+        with suppress(SegmentTruncated, NoSuchSegment):
+            yield take(piece)
+
+
 def not_events(error: NotAnEvent, where: str) -> Problem:
     """What it means that no event begins where one is known to."""
     if "cut" in error.what:
         return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
+    if error.length:
+        todo = "If the stream holds events that large, raise --largest-event; byte streams cannot be archived."
+        return NotEvents(error.what, where=where, todo=todo)
     return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")
 
 
@@ -83,18 +105,25 @@ class FindTask:
     segment: SegmentId
     segment_end: int
     span: Span
+    largest: int = LARGEST_EVENT_BYTES
 
 
 def find_range(task: FindTask) -> FinishedRange | None:
     """Read a range only to say where it begins and ends. See `read_range`."""
     with task.source.lend() as store:
         return read_range(
-            store, task.stream, task.segment, span=task.span, segment_end=task.segment_end, take=_only_read
+            store,
+            task.stream,
+            task.segment,
+            span=task.span,
+            segment_end=task.segment_end,
+            largest=task.largest,
+            take=_only_read,
         )
 
 
-def _only_read(piece: PieceReader) -> Piece:
-    for _ in piece.blocks():
+def _only_read(piece: PieceReader | LargeEventReader) -> Piece:
+    for _ in piece.data() if isinstance(piece, LargeEventReader) else piece.blocks():
         pass
     return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.planned import plan_of
-from exporter.proving import proved_blocks
+from exporter.proving import proved_blocks, proved_data
 from exporter.tidy import tidy_up
 from manifests.archive import Archive, Generation
 from manifests.listing import Listing
@@ -179,22 +179,27 @@ def convert_range(task: ConvertTask) -> Piece:
         Damaged: its bytes are not what the manifest says.
     """
     row, target = task.row, task.target.open()
-    if task.layout == "events":
-        for _ in _blocks(task):
-            pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
-    digest, count = hashlib.sha256(), 0
+    layout, place = open_layout(task.layout, task.compression), (row.segment.epoch, row.segment.number)
+    if row.is_large:
+        data = proved_data(task.source.open(), task.prefix, task.stored, row, task.window)
+        length = row.end - row.start
+        written = layout.write_large(target, task.prefix, *place, row.start, length, data, task.window)
+        piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
+    else:
+        if task.layout == "events":
+            for _ in _blocks(task):
+                pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
+        digest, count = hashlib.sha256(), 0
 
-    def counted() -> Iterator[EventBlock]:
-        nonlocal count
-        for block in _blocks(task):
-            digest.update(block.data)
-            count += block.count
-            yield block
+        def counted() -> Iterator[EventBlock]:
+            nonlocal count
+            for block in _blocks(task):
+                digest.update(block.data)
+                count += block.count
+                yield block
 
-    written = open_layout(task.layout, task.compression).write_run(
-        target, task.prefix, row.segment.epoch, row.segment.number, counted(), task.window
-    )
-    piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
+        written = layout.write_run(target, task.prefix, *place, counted(), task.window)
+        piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
     finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
     return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
 

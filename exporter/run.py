@@ -26,7 +26,7 @@ from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchStream
-from streamstore.model import SegmentId
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamstore.uri import StoreAddress
 
 __all__ = ["ExportRun", "Published"]
@@ -60,6 +60,7 @@ class ExportRun:
         plan: of the generation. attempt: which plan of the generation it is, see `objectstore.keys.work_folder`.
         tool: name and version to note in the manifest.
         window: bytes that a task may hold of what is on its way.
+        largest_event: the largest payload to accept (bytes).
         storage_class: S3 storage class of the data's objects; empty for the bucket's own.
     """
 
@@ -73,6 +74,7 @@ class ExportRun:
         *,
         tool: str,
         window: int,
+        largest_event: int = LARGEST_EVENT_BYTES,
         storage_class: str = "",
     ) -> None:
         self._archive = archive
@@ -82,6 +84,7 @@ class ExportRun:
         self._attempt = attempt
         self._tool = tool
         self._window = window
+        self._largest_event = largest_event
         self._storage_class = storage_class
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
@@ -197,6 +200,7 @@ class ExportRun:
             window=self._window,
             span=span,
             storage_class=self._storage_class,
+            largest=self._largest_event,
         )
 
     def _prove(self, runner: Runner, progress: Progress) -> int:

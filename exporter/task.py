@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutting.ranges import read_range
-from cutting.reading import PieceReader
+from cutting.reading import LargeEventReader, PieceReader
 from cutting.spans import Span
 from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.uri import StoreAddress
 
 __all__ = ["ExportTask", "Exported", "export_range"]
@@ -28,6 +28,7 @@ class ExportTask:
         window: bytes to hold in memory at most, of what is on its way.
         storage_class: of the data's objects; empty for the bucket's own.
         span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
+        largest: the largest payload to accept (bytes), if it is known.
     """
 
     source: StoreAddress
@@ -43,6 +44,7 @@ class ExportTask:
     window: int
     span: Span
     storage_class: str = ""
+    largest: int = LARGEST_EVENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def export_range(task: ExportTask) -> Exported:
             task.segment,
             span=task.span,
             segment_end=task.segment_end,
+            largest=task.largest,
             take=lambda piece: _write(data, task, piece),
         )
     if row is None:
@@ -80,8 +83,10 @@ def export_range(task: ExportTask) -> Exported:
     return Exported(task.segment, left)
 
 
-def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader) -> Piece:
-    written = open_layout(task.layout, task.compression).write_run(
-        objects, task.prefix, task.segment.epoch, task.segment.number, piece.blocks(), task.window
-    )
+def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> Piece:
+    layout, place = open_layout(task.layout, task.compression), (task.segment.epoch, task.segment.number)
+    if isinstance(piece, LargeEventReader):
+        written = layout.write_large(objects, task.prefix, *place, piece.start, piece.length, piece.data(), task.window)
+    else:
+        written = layout.write_run(objects, task.prefix, *place, piece.blocks(), task.window)
     return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)

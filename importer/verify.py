@@ -94,7 +94,8 @@ def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
     """Digest of the whole range, digest of the part that was restored, and how many events the part has."""
     whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
     row = task.row
-    splitter = EventSplitter(row.start, task.segment.in_stream(task.stream))
+    # A large event is a range of its own, and never restored in part.
+    splitter = None if task.whole else EventSplitter(row.start, task.segment.in_stream(task.stream))
     blocks = open_reader(task.layout).read_range(task.root.open(), task.prefix, row.extent, row.start, row.end)
     at = row.start
     for block in blocks:
@@ -102,6 +103,7 @@ def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
         low, high = max(task.part_start - at, 0), min(task.part_end - at, len(block))
         if low < high:
             part.update(memoryview(block)[low:high])
-        events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.events(block))
+        if splitter is not None:
+            events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.events(block))
         at += len(block)
-    return whole.hexdigest(), part.hexdigest(), events
+    return whole.hexdigest(), part.hexdigest(), row.events if splitter is None else events

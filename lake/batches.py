@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamstore.model import HEADER_BYTES, SegmentId, StreamName
+from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock, EventSplitter
 
 __all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches", "event_blocks"]
@@ -80,7 +80,7 @@ def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | me
     Raises:
         NotAnEvent: the bytes are not events, or the last event is cut.
     """
-    splitter = EventSplitter(start, where)
+    splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES)
     for block in blocks:
         view = memoryview(block)
         # in parts, so that a batch is small whatever the blocks are

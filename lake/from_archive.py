@@ -18,7 +18,7 @@ from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Overtaken
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventSplitter
 
 __all__ = ["ArchiveOrigin"]
@@ -139,7 +139,7 @@ class ArchiveOrigin:
         layout, row = place
         store, prefix = self.archive.store, self.archive.prefix
         blocks = open_reader(layout).read_range(store, prefix, row.extent, row.start, row.end, SAMPLE_BYTES)
-        return EventSplitter(row.start, str(row.segment)), blocks
+        return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
 
 
 def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePlan:

@@ -26,7 +26,7 @@ from manifests.rows import FinishedRange
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.own import describe_source
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
@@ -45,15 +45,24 @@ class StreamOrigin:
         address: the stream's store, for tasks. store: the same, open.
         stream: which.
         tool: name and version to note in manifests.
+        largest: the largest payload to accept (bytes).
     """
 
     kind: OriginKind = "stream"
 
-    def __init__(self, address: StoreAddress, store: StreamStore, stream: StreamName, tool: str) -> None:
+    def __init__(
+        self,
+        address: StoreAddress,
+        store: StreamStore,
+        stream: StreamName,
+        tool: str,
+        largest: int = LARGEST_EVENT_BYTES,
+    ) -> None:
         self.stream = stream
         self._address = address
         self._store = store
         self._tool = tool
+        self._largest = largest
         self._described: StreamDescription | None = None
 
     @property
@@ -64,7 +73,7 @@ class StreamOrigin:
     @property
     def source(self) -> StreamSource:
         """See `Origin.source`."""
-        return StreamSource(self._address, self.stream)
+        return StreamSource(self._address, self.stream, self._largest)
 
     @property
     def has_nothing_yet(self) -> bool:
@@ -94,7 +103,8 @@ class StreamOrigin:
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
             tasks = [
-                FindTask(self._address, self.stream, segment, chains[segment].end, span) for segment, span in spans
+                FindTask(self._address, self.stream, segment, chains[segment].end, span, self._largest)
+                for segment, span in spans
             ]
             for index, row in runner.run(find_range, tasks):
                 if row is not None:
@@ -133,7 +143,7 @@ class StreamOrigin:
 
     def events(self, plan: TablePlan) -> int:
         """See `Origin.events`."""
-        return estimate_events(self._store, plan.manifest)[0] if plan.events is None else plan.events
+        return estimate_events(self._store, plan.manifest, self._largest)[0] if plan.events is None else plan.events
 
     @cached_property
     def _stretches(self) -> list[tuple[SegmentId, int, int]]:
@@ -150,7 +160,8 @@ class StreamOrigin:
         except (SegmentTruncated, NoSuchSegment):
             start = None
         first = end if start is None else start
-        return EventSplitter(first, segment.in_stream(self.stream)), self._blocks(segment, first, end)
+        splitter = EventSplitter(first, segment.in_stream(self.stream), largest=self._largest)
+        return splitter, self._blocks(segment, first, end)
 
     def _blocks(self, segment: SegmentId, start: int, end: int) -> Iterator[bytes | memoryview]:
         try:

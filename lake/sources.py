@@ -17,7 +17,7 @@ from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
 from problems import Damaged
 from streamstore.framing import NotAnEvent
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
 from streamstore.uri import StoreAddress
 
@@ -184,11 +184,12 @@ class StreamSource:
     """See `RangeSource`: the segment store itself.
 
     Attributes:
-        address: the store. stream: which stream of it.
+        address: the store. stream: which stream of it. largest: the largest payload to accept (bytes).
     """
 
     address: StoreAddress
     stream: StreamName
+    largest: int = LARGEST_EVENT_BYTES
 
     @property
     def is_whole(self) -> bool:
@@ -199,5 +200,11 @@ class StreamSource:
         """See `RangeSource.runs`."""
         with self.address.lend() as store:
             yield from RangeReader(
-                store, self.stream, wanted.segment, start=wanted.start, high=wanted.end, segment_end=wanted.end
+                store,
+                self.stream,
+                wanted.segment,
+                start=wanted.start,
+                high=wanted.end,
+                segment_end=wanted.end,
+                largest=self.largest,
             ).pieces()

@@ -79,7 +79,8 @@ class Merger:
         """Every range of the merged generation, in the stream's order.
 
         Chunks are joined up to the range size: the first old boundary at or after each multiple of it stays one, and so
-        does each edge of a hole. An event's object is named by the event alone, so ranges of events stay as they are.
+        does each edge of a hole and of a large event, which stays alone. An event's object is named by the event alone,
+        so ranges of events stay as they are.
         """
         for segment in sorted({segment for generation in self._held for segment in generation.rows}):
             rows = [row for generation in self._held for row in generation.rows.get(segment, ())]
@@ -92,7 +93,7 @@ class Merger:
         for _, span in groupby(rows, key=lambda row: row.start // self.range_size):
             some: list[RangeRow] = []
             for row in span:
-                if some and some[-1].end != row.start:
+                if some and (some[-1].end != row.start or some[-1].is_large or row.is_large):
                     yield Join(tuple(some))
                     some = []
                 some.append(row)

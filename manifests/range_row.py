@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from objectstore.layouts.extent import Extent
-from streamstore.model import SegmentId
+from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
 
 __all__ = ["RangeRow", "segment_digest"]
 
@@ -30,6 +30,11 @@ class RangeRow:
     events: int
     digest: str
     frames: tuple[int, ...] = ()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one event of more than 8 MiB, which is always a range of its own."""
+        return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
 
     @property
     def extent(self) -> Extent:

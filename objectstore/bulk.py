@@ -15,7 +15,19 @@ from objectstore.errors import AlreadyExists, TooLarge, WrongSize
 from objectstore.store import ObjectStore
 from problems import Conflict
 
-__all__ = ["HELD_TWICE", "WINDOW", "WINDOW_BYTES", "delete_all", "get_all", "get_parts", "holds", "put_all", "put_same"]
+__all__ = [
+    "HELD_TWICE",
+    "WINDOW",
+    "WINDOW_BYTES",
+    "delete_all",
+    "get_all",
+    "get_parts",
+    "holds",
+    "in_order",
+    "put_all",
+    "put_same",
+    "taken",
+]
 
 WINDOW = 32
 """Objects in flight. More threads are not faster: obstore's own work is the limit."""
@@ -49,11 +61,16 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
         store.put(key, data)
     except AlreadyExists:
         if not holds(store, key, data):
-            raise Conflict(
-                "another object is already there",
-                where=f"{store.uri}/{key}",
-                todo="It was not written by this stream's export; archive to another root or remove it.",
-            ) from None
+            raise taken(store, key) from None
+
+
+def taken(store: ObjectStore, key: str) -> Conflict:
+    """That an object with other bytes has the key."""
+    return Conflict(
+        "another object is already there",
+        where=f"{store.uri}/{key}",
+        todo="It was not written by this stream's export; archive to another root or remove it.",
+    )
 
 
 def holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
@@ -134,7 +151,7 @@ def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES
         store.delete(batch)
         return len(batch)
 
-    return sum(_in_order(chain([first], batches), delete, lambda _: 1, window, window))
+    return sum(in_order(chain([first], batches), delete, lambda _: 1, window, window))
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
@@ -172,7 +189,7 @@ def get_all(
             raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
         return key, data
 
-    return _in_order(items, get, lambda item: item[1], window, window_bytes)
+    return in_order(items, get, lambda item: item[1], window, window_bytes)
 
 
 def get_parts(
@@ -200,13 +217,24 @@ def get_parts(
     def get(part: tuple[int, int]) -> memoryview:
         return store.get_range(key, *part)
 
-    return _in_order(parts, get, lambda part: part[1] - part[0], window, window_bytes)
+    return in_order(parts, get, lambda part: part[1] - part[0], window, window_bytes)
 
 
-def _in_order(
+def in_order(
     items: Iterable[T], get: Callable[[T], R], size_of: Callable[[T], int], window: int, window_bytes: int
 ) -> Iterator[R]:
-    """What `get` makes of every item, in the order of the items, got by many threads."""
+    """What `get` makes of every item, in the order of the items, got by many threads.
+
+    Args:
+        items: one thread at a time takes the next.
+        get: what is done with each, by its thread.
+        size_of: what an item counts (bytes), from when it is taken until what came of it is used up.
+        window: as for `get_all`.
+        window_bytes: as for `get_all`.
+
+    Raises:
+        BaseException: the first one that `get` or the items raised.
+    """
     flow = _Flow(enumerate(items), lambda item: size_of(item[1]), window_bytes, limit=4 * window)
     arrived: dict[int, tuple[R, int]] = {}
     awaited = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TypeVar
@@ -60,6 +60,15 @@ class MeteredStore(ObjectStore):
         with self._lock:
             self._meter.bytes_put += len(data)
 
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`; counted as one request, however many parts it has."""
+        sizes: list[int] = []
+        with self._lock:
+            self._meter.puts += 1
+        self._store.put_blocks(key, _measured(blocks, sizes))
+        with self._lock:
+            self._meter.bytes_put += sum(sizes)
+
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
         return self._got(self._store.get, key, at_most)
@@ -104,3 +113,11 @@ class MeteredStore(ObjectStore):
     def _listed(self) -> None:
         with self._lock:
             self._meter.lists += 1
+
+
+def _measured(
+    blocks: Iterable[bytes | bytearray | memoryview], sizes: list[int]
+) -> Iterator[bytes | bytearray | memoryview]:
+    for block in blocks:
+        sizes.append(len(block))
+        yield block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,6 +35,7 @@ class ObstoreStore(ObjectStore):
         endpoint: the server's URL, for messages.
         patient: opens the same bucket with more time for a request; used to put large objects.
         storage_class: S3 storage class of what is put; empty for the bucket's own.
+        upload: sends blocks in parts to a full key, as `put_blocks` says; None to hold them instead.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class ObstoreStore(ObjectStore):
         endpoint: str = "",
         patient: Callable[[], S3Store] | None = None,
         storage_class: str = "",
+        upload: Callable[[str, Iterable[bytes | bytearray | memoryview]], None] | None = None,
     ) -> None:
         self._backend = backend
         self._open_patient = patient
         self._lock = Lock()
         self._large_backend = backend
+        self._upload = upload
         self._bucket = bucket
         self._endpoint = endpoint
         self._attributes: Attributes | None = {"Storage-Class": storage_class} if storage_class else None
@@ -70,6 +73,14 @@ class ObstoreStore(ObjectStore):
             backend.put(self._base + key, data, mode="create", use_multipart=False, attributes=self._attributes)
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`."""
+        check_key(key)
+        if self._upload is None:
+            super().put_blocks(key, blocks)
+        else:
+            self._upload(self._base + key, blocks)
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from objectstore.errors import AccessDenied, AlreadyExists, UnorderedListing
+from objectstore.errors import (
+    AccessDenied,
+    AlreadyExists,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    UnorderedListing,
+)
 from objectstore.store import ObjectStore
 
-__all__ = ["ServerCheck", "check_server", "fit_server"]
+__all__ = ["ServerCheck", "check_server", "creates_only_in_parts", "fit_server"]
 
 _NAMES = ("0", "0-0", "0.0", "00", "A", "_", "a")
 """In byte order; most other orders disagree somewhere."""
@@ -74,6 +80,27 @@ def fit_server(store: ObjectStore, prefix: str) -> tuple[str, ...]:
             todo="It cannot hold an archive; use another server.",
         )
     return found.warnings
+
+
+def creates_only_in_parts(store: ObjectStore, prefix: str) -> bool:
+    """Whether `ObjectStore.put_blocks` leaves an object alone that is there; tried below ``prefix`` + ``_work/``.
+
+    Raises:
+        ObjectStoreUnavailable, AccessDenied: the store cannot be asked.
+    """
+    key = f"{prefix}_work/probe-{secrets.token_hex(8)}/parts"
+    store.put(key, b"")
+    try:
+        store.put_blocks(key, [b"again"])
+    except AlreadyExists:
+        return True
+    except (AccessDenied, ObjectStoreUnavailable):
+        raise
+    except ObjectStoreError:
+        return False  # it knows no such uploads, or no conditions on them
+    finally:
+        _deletes(store, [key])
+    return False
 
 
 def _refuses(store: ObjectStore, key: str) -> bool:

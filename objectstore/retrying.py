@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -47,6 +47,10 @@ class RetryingStore(ObjectStore):
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded: an equal object is a success."""
         self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`. Tried once here, as blocks come once; the store below tries each part again."""
+        self._store.put_blocks(key, blocks)
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""

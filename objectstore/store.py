@@ -7,7 +7,7 @@ interface. `tests/contract/object_store.py` is the contract as tests.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["SMALL", "ObjectInfo", "ObjectStore"]
@@ -44,6 +44,22 @@ class ObjectStore(ABC):
         Raises:
             AlreadyExists: the key is taken; nothing was changed.
         """
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Create an object from blocks that follow each other; it becomes visible whole or not at all.
+
+        A store that can do so holds a few mebibytes of them; this default holds all. Not every server is create-only
+        here that is so in `put`: ask `objectstore.probe.creates_only_in_parts` first.
+
+        Args:
+            key: the object.
+            blocks: its bytes, used up before the object appears; each is valid until the next one is asked for. What
+                they raise is raised, and no object appears.
+
+        Raises:
+            AlreadyExists: the key is taken; nothing was changed.
+        """
+        self.put(key, b"".join(bytes(block) for block in blocks))
 
     @abstractmethod
     def get(self, key: str, at_most: int = SMALL) -> bytes:

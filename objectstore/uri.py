@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -146,8 +147,17 @@ def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _p
         endpoint=address.access.endpoint,
         patient=partial(open_it, patient=True),
         storage_class=address.storage_class,
+        upload=partial(_upload, address),
     )
     return RetryingStore(store, total_seconds=retry_seconds)
+
+
+def _upload(address: RootAddress, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+    from objectstore.multipart import upload  # noqa: PLC0415  (it imports botocore; few objects need it)
+
+    if address.access is None:
+        raise ValueError("an address is resolved before it is opened")
+    upload(address.access, address.place, key, blocks, storage_class=address.storage_class)
 
 
 def _bucket(bucket: str, text: str) -> str:

@@ -38,18 +38,20 @@ class NotAnEvent(StreamStoreError):
 
     Attributes:
         offset: where in the segment (bytes).
+        length: if an event may begin there that is only larger than was accepted, its length with the header; else 0.
     """
 
-    def __init__(self, what: str, *, where: str = "", todo: str = "", offset: int = -1) -> None:
+    def __init__(self, what: str, *, where: str = "", todo: str = "", offset: int = -1, length: int = 0) -> None:
         super().__init__(what, where=where, todo=todo)
         self.offset = offset
+        self.length = length
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _not_an_event, (self.what, self.where, self.todo, self.offset)
+        return _not_an_event, (self.what, self.where, self.todo, self.offset, self.length)
 
 
-def _not_an_event(what: str, where: str, todo: str, offset: int) -> Problem:
-    return NotAnEvent(what, where=where, todo=todo, offset=offset)
+def _not_an_event(what: str, where: str, todo: str, offset: int, length: int) -> Problem:
+    return NotAnEvent(what, where=where, todo=todo, offset=offset, length=length)
 
 
 def frame(payload: Buffer) -> bytes:

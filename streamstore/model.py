@@ -16,7 +16,9 @@ from typing import Self
 from streamstore.errors import InvalidCut, InvalidName
 
 __all__ = [
+    "ANY_EVENT_BYTES",
     "HEADER_BYTES",
+    "LARGEST_EVENT_BYTES",
     "MAX_EVENT_BYTES",
     "Epoch",
     "EventPointer",
@@ -37,9 +39,16 @@ HEADER_BYTES = 8
 """An event in a segment starts with int32 type = 0 and int32 payload length, big-endian."""
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-"""The largest payload (bytes) a Pravega client writes as one event."""
+"""The largest payload (bytes) a Pravega client writes as one event unless large events are enabled."""
+
+LARGEST_EVENT_BYTES = 256 * 1024 * 1024
+"""The largest payload (bytes) that is accepted by default where events are known to begin."""
 
 _INT31 = 0x7FFFFFFF
+
+ANY_EVENT_BYTES = _INT31
+"""The largest payload (bytes) that a header can state: for bytes that an archive's index bounds already."""
+
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")

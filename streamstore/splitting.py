@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamstore.framing import NotAnEvent
-from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
+from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 
 __all__ = ["EventBlock", "EventSplitter"]
 
@@ -67,14 +67,16 @@ class EventSplitter:
     Args:
         offset: where in the segment the first block begins (bytes); an event has to begin there.
         where: names the segment in messages.
+        largest: the largest payload to accept (bytes).
     """
 
-    __slots__ = ("_offset", "_tail", "_where")
+    __slots__ = ("_largest", "_offset", "_tail", "_where")
 
-    def __init__(self, offset: int, where: str = "") -> None:
+    def __init__(self, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES) -> None:
         self._offset = offset
         self._tail = bytearray()
         self._where = where
+        self._largest = largest
 
     @property
     def offset(self) -> int:
@@ -112,12 +114,12 @@ class EventSplitter:
             event, self._tail = self._tail, bytearray()
             yield EventBlock(self._offset, memoryview(event), 1)
             self._offset += len(event)
-        end, count, good = _walk(view, position)
+        end, count, good = _walk(view, position, self._largest)
         if count:
             yield EventBlock(self._offset, view[position:end], count)
             self._offset += end - position
         if not good:
-            raise self._not_an_event(self._offset)
+            raise self._not_an_event(view[end:])
         self._tail += view[end:]
 
     def events(self, block: Buffer) -> Iterator[tuple[int, memoryview]]:
@@ -153,18 +155,24 @@ class EventSplitter:
     def _length(self) -> int:
         """The cut event's length with its header, which is complete."""
         length: int = _HEADER.unpack_from(self._tail)[0]
-        if not 0 <= length <= MAX_EVENT_BYTES:
-            raise self._not_an_event(self._offset)
+        if not 0 <= length <= self._largest:
+            raise self._not_an_event(self._tail)
         return HEADER_BYTES + length
 
     def _whole(self) -> bool:
         return len(self._tail) >= HEADER_BYTES and len(self._tail) == self._length()
 
-    def _not_an_event(self, offset: int) -> NotAnEvent:
-        return NotAnEvent(f"no event begins at offset {offset}", where=self._where, offset=offset)
+    def _not_an_event(self, header: Buffer) -> NotAnEvent:
+        """What to say of a header at `offset` that is not accepted."""
+        size, length = _HEADER.unpack_from(header)[0], 0
+        what = f"no event begins at offset {self._offset}"
+        if self._largest < size <= ANY_EVENT_BYTES:
+            length = HEADER_BYTES + size
+            what += f", unless it has {size} bytes (at most {self._largest} are accepted)"
+        return NotAnEvent(what, where=self._where, offset=self._offset, length=length)
 
 
-def _walk(view: memoryview, position: int) -> tuple[int, int, bool]:
+def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool]:
     """Follow the headers from ``position``: where the last whole event ends, how many, and whether all were headers."""
     size, unpack = len(view), _HEADER.unpack_from
     last = size - HEADER_BYTES
@@ -172,7 +180,7 @@ def _walk(view: memoryview, position: int) -> tuple[int, int, bool]:
     patience, previous = _RUN, -1
     while position <= last:
         (length,) = unpack(view, position)
-        if not 0 <= length <= MAX_EVENT_BYTES:
+        if not 0 <= length <= largest:
             return position, count, False
         end = position + HEADER_BYTES + length
         if end > size:

@@ -31,7 +31,10 @@ def find_start(store: StreamStore, stream: StreamName, segment: SegmentId, low: 
         data = b"".join(bytes(block) for block in store.read(stream, segment, low, end))
         found = guess_boundary(data, low, at_end_of_segment=end == segment_end)
         if found is not None:
-            found += _zeros(data[found - low :])
+            zeros = _zeros(data[found - low :])
+            if zeros > MAX_EVENT_BYTES:
+                return None
+            found += zeros
         if end == segment_end or (found is not None and found + HEADER_BYTES <= end):
             return found
     return found
@@ -41,10 +44,11 @@ def _zeros(data: bytes) -> int:
     """How many of the first bytes are zeros in the middle of a payload rather than empty events.
 
     Both parse. Taken for events, the zeros of one payload would become up to a million events; the events behind them
-    lie on the same chain.
+    lie on the same chain. More zeros than `MAX_EVENT_BYTES` are a large event's, or so many empty events that it takes
+    a proved boundary to tell.
     """
     run = len(data) - len(data.lstrip(b"\0"))
-    return run // HEADER_BYTES * HEADER_BYTES if _MANY_ZEROS <= run <= MAX_EVENT_BYTES else 0
+    return run // HEADER_BYTES * HEADER_BYTES if run >= _MANY_ZEROS else 0
 
 
 class EventWalk:
@@ -53,20 +57,30 @@ class EventWalk:
     Args:
         start: where an event begins (bytes). high: events that begin at or behind it are left.
         segment_end: no event may reach beyond; the last one that begins below ``high`` is read to its end.
+        largest: the largest payload to accept (bytes). More than `MAX_EVENT_BYTES` only where ``start`` is proved: a
+            wrong guess would take any few zeros for the header of an event of many mebibytes.
 
     Attributes:
         end: behind the last whole event so far.
     """
 
     def __init__(
-        self, store: StreamStore, stream: StreamName, segment: SegmentId, *, start: int, high: int, segment_end: int
+        self,
+        store: StreamStore,
+        stream: StreamName,
+        segment: SegmentId,
+        *,
+        start: int,
+        high: int,
+        segment_end: int,
+        largest: int = MAX_EVENT_BYTES,
     ) -> None:
         self._store = store
         self._stream = stream
         self._segment = segment
         self._high = high
         self._segment_end = segment_end
-        self._splitter = EventSplitter(start, segment.in_stream(stream))
+        self._splitter = EventSplitter(start, segment.in_stream(stream), largest=largest)
         self.end = start
 
     def blocks(self) -> Iterator[EventBlock]:

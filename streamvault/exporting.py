@@ -23,7 +23,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
-from streamstore.model import StreamCut, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut, StreamName
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
@@ -33,7 +33,7 @@ from streamvault.reports import Cost, ExportReport, GapReport
 from streamvault.requests import cost_of_export
 from streamvault.storage_classes import check_storage_class
 from streamvault.version import TOOL
-from streamvault.windows import WINDOW, check_window
+from streamvault.windows import WINDOW, check_largest_event, check_window
 
 __all__ = ["ExportOrder", "export_next", "export_stream"]
 
@@ -50,6 +50,7 @@ def export_stream(
     compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
     window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
     storage_class: str = "",
     master: str = "local[*]",
     dry_run: bool = False,
@@ -70,6 +71,8 @@ def export_stream(
         compress: ``"zstd"`` compresses chunks; their digests stay those of the segment's bytes.
         range_size: bytes; where ranges are cut.
         window: bytes that a task may hold of what is on its way; at least `range_size` for chunks.
+        largest_event: the largest payload to accept (bytes). Clients write events of more than 8 MiB only where large
+            events are enabled for them.
         storage_class: S3 storage class of the data's objects, such as ``"STANDARD_IA"``; empty for the bucket's own.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be done and what S3 would ask for it.
@@ -89,6 +92,7 @@ def export_stream(
         compress=compress,
         range_size=range_size,
         window=window,
+        largest_event=largest_event,
         storage_class=storage_class,
     )
     return export_next(
@@ -106,7 +110,7 @@ class ExportOrder:
 
     Attributes:
         source, name: the stream. root: where to.
-        wanted: cuts, layout and range size. window: bytes. storage_class: of the data's objects.
+        wanted: cuts, layout and range size. window, largest_event: bytes. storage_class: of the data's objects.
     """
 
     source: StoreAddress
@@ -114,6 +118,7 @@ class ExportOrder:
     root: RootAddress
     wanted: Wanted
     window: int
+    largest_event: int
     storage_class: str
 
     @classmethod
@@ -128,6 +133,7 @@ class ExportOrder:
         compress: Compression,
         range_size: int,
         window: int,
+        largest_event: int,
         storage_class: str,
     ) -> Self:
         """Read what `export_stream` is called with.
@@ -139,8 +145,9 @@ class ExportOrder:
         address = RootAddress.parse(root).resolve()
         wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
         check_window(window, range_size if layout == "chunks" else 0)
+        check_largest_event(largest_event)
         check_storage_class(storage_class, address)
-        return cls(source, name, address, wanted, window, storage_class)
+        return cls(source, name, address, wanted, window, largest_event, storage_class)
 
     def archive(self) -> Archive:
         """The archive, opened."""
@@ -168,7 +175,7 @@ def export_next(
     with source.open() as store:
         archive = order.archive()
         if dry_run:
-            return _rehearse(archive, store, wanted, began)
+            return _rehearse(archive, store, order, began)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, wanted, source.uri)
         warnings = _warnings(planned, wanted)
@@ -191,6 +198,7 @@ def export_next(
                 planned.attempt,
                 tool=TOOL,
                 window=window,
+                largest_event=order.largest_event,
                 storage_class=order.storage_class,
             )
             published = run.run(runner, progress)
@@ -265,12 +273,12 @@ def _unchanged(archive: Archive, root: RootAddress, planned: Planned, progress: 
     )
 
 
-def _rehearse(archive: Archive, store: StreamStore, wanted: Wanted, began: float) -> ExportReport:
+def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: float) -> ExportReport:
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     found, _ = current_plan(archive.store, archive.prefix, generation)
-    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, wanted)
-    events, exact = estimate_events(store, plan) if plan else (0, True)
+    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, order.wanted)
+    events, exact = estimate_events(store, plan, order.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(

@@ -17,6 +17,7 @@ from manifests.model import Compression, Layout, Manifest
 from problems import Problem, Usage
 from sparkrun.masters import Master
 from sparkrun.progress import Progress
+from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.own import describe_source
 from streamvault.compacting import GRACE, TARGET, Compaction
 from streamvault.expiring import Policy
@@ -61,6 +62,7 @@ def follow_stream(
     compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
     window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> FollowReport:
@@ -94,6 +96,7 @@ def follow_stream(
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
         window: as for `export_stream`.
+        largest_event: as for `export_stream`.
         master: a Spark master, or ``"inline"``.
         progress: told how it goes on; of each generation by a `note`.
 
@@ -119,6 +122,7 @@ def follow_stream(
         compress=compress,
         range_size=range_size,
         window=window,
+        largest_event=largest_event,
         storage_class=storage_class,
     )
     with ExitStack() as stack:

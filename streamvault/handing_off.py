@@ -21,12 +21,13 @@ from problems import Usage
 from sparkrun.masters import Master
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
+from streamstore.model import LARGEST_EVENT_BYTES
 from streamvault.preload import TABLE_MODULES
 from streamvault.reports import GapReport, HandoffReport
 from streamvault.requests import cost_of_handoff
 from streamvault.table_origins import TableOrigin, none_changed, open_origin
 from streamvault.table_settings import TableSetting, WantedTable, settle_table
-from streamvault.windows import WINDOW, check_window
+from streamvault.windows import WINDOW, check_largest_event, check_window
 
 __all__ = ["handoff_archive", "print_table_ddl"]
 
@@ -45,6 +46,7 @@ def handoff_archive(
     root: str | None = None,
     target_size: int | None = None,
     window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -73,6 +75,7 @@ def handoff_archive(
             be said.
         target_size: segment bytes that make a file.
         window: bytes that a task may hold of what is on its way from an archive, beside a row group.
+        largest_event: of a stream, the largest payload to accept (bytes); a task holds it whole.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only say what would be written and what S3 would ask for it.
         progress: told how the run goes on.
@@ -85,8 +88,9 @@ def handoff_archive(
     began = time.monotonic()
     progress = progress or Progress()
     check_window(window)
+    check_largest_event(largest_event)
     Master.parse(master)
-    with open_origin(source, root, window) as (origin, target):
+    with open_origin(source, root, window, largest_event) as (origin, target):
         setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, target_size))
         place, options = setting.place, setting.place.options
         if raw and catalog != "glue":

@@ -19,7 +19,7 @@ from sparkrun.masters import Master
 from sparkrun.progress import Progress
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import StreamCut
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
 from streamstore.own import describe_source
 from streamvault.expiring import Expiry, Policy, expire, plan_expiry
 from streamvault.exporting import ExportOrder, export_next
@@ -54,6 +54,7 @@ def rotate_stream(
     compress: Compression = "",
     range_size: int = 64 * 1024 * 1024,
     window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -80,6 +81,7 @@ def rotate_stream(
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
         window: as for `export_stream`.
+        largest_event: as for `export_stream`.
         master: a Spark master, or ``"inline"``; used if there is anything to move or to read.
         dry_run: only say what would be done.
         progress: told how the run goes on.
@@ -104,6 +106,7 @@ def rotate_stream(
         compress=compress,
         range_size=range_size,
         window=window,
+        largest_event=largest_event,
         storage_class=storage_class,
     )
     with ExitStack() as stack:

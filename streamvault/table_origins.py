@@ -10,7 +10,7 @@ from lake.from_stream import StreamOrigin
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 from problems import Usage
-from streamstore.model import StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, StreamName
 from streamstore.uri import is_stream, parse_stream
 from streamvault.in_force import unless_changed
 from streamvault.version import TOOL
@@ -22,13 +22,16 @@ TableOrigin = ArchiveOrigin | StreamOrigin
 
 
 @contextmanager
-def open_origin(source: str, root: str | None, window: int = WINDOW) -> Iterator[tuple[TableOrigin, RootAddress]]:
+def open_origin(
+    source: str, root: str | None, window: int = WINDOW, largest_event: int = LARGEST_EVENT_BYTES
+) -> Iterator[tuple[TableOrigin, RootAddress]]:
     """What a table is made of, and the root that it goes to.
 
     Args:
         source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``.
         root: of the table; None for the archive's.
         window: bytes that a task may hold of what is on its way from an archive.
+        largest_event: of a stream, the largest payload to accept (bytes).
 
     Raises:
         NoSuchArchive, Damaged: the archive is not there, or not whole.
@@ -46,7 +49,7 @@ def open_origin(source: str, root: str | None, window: int = WINDOW) -> Iterator
         raise Usage("a table that is made of a stream needs a place", where=source, todo=todo)
     target = RootAddress.parse(root).resolve()
     with store_address.open() as store:
-        yield StreamOrigin(store_address, store, name, TOOL), target
+        yield StreamOrigin(store_address, store, name, TOOL, largest_event), target
 
 
 def none_changed(origin: TableOrigin, first: int | None = None) -> AbstractContextManager[None]:

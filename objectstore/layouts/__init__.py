@@ -37,6 +37,8 @@ __all__ = [
 
 Compression = Literal["", "zstd"]
 
+Buffer = bytes | bytearray | memoryview
+
 
 class UnknownLayout(ObjectStoreError):
     """A layout that this release does not know."""
@@ -95,6 +97,34 @@ class Layout(RangeReader, Protocol):
 
         Raises:
             Conflict: an object with other bytes is there.
+        """
+
+    def write_large(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        offset: int,
+        length: int,
+        blocks: Iterable[Buffer],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """Write one event, which is a range of its own; what is there already, with the same content, is fine.
+
+        Args:
+            store: where to.
+            prefix: the archive below it.
+            epoch: the segment's.
+            number: the segment's.
+            offset: of its header in the segment (bytes).
+            length: with its header (bytes).
+            blocks: its bytes, header included, used up whatever happens; each is valid until the next is asked for.
+            window_bytes: what is held in memory at most.
+
+        Raises:
+            Conflict: an object with other bytes is there.
+            Failed: it is larger than the window, and the store takes no such object in parts.
         """
 
     def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:

@@ -8,18 +8,21 @@ ranges.
 # ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
+from typing import Any
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from objectstore.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
+from objectstore.large import create_large, parts_of, put_same_large
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check
 from objectstore.layouts.extent import EventRun, Extent, Written
 from objectstore.layouts.folders import SegmentFolders
-from objectstore.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_of_same
+from objectstore.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged, Problem
+from problems import Damaged, Problem
 
 __all__ = ["ChunksLayout", "part_bytes"]
 
@@ -37,7 +40,7 @@ _HEADER = Struct(">q")
 
 
 class ChunksLayout(SegmentFolders):
-    """See `objectstore.layouts.Layout`. Memory: one range when writing, the window when reading.
+    """See `objectstore.layouts.Layout`. Memory: one range when writing, the window for a large event and when reading.
 
     Args:
         compress: whether to compress what is written.
@@ -76,6 +79,35 @@ class ChunksLayout(SegmentFolders):
             return Written(1, _put_frames(store, key, held))
         put_same(store, key, memoryview(held))
         return Written(1)
+
+    def write_large(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        offset: int,
+        length: int,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        key = prefix + chunk_key(epoch, number, offset, length)
+        if not self._compress:
+            put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
+            return Written(1)
+        held, proof = FrameWriter(), hashlib.sha256()
+        if length <= window_bytes:
+            for block in blocks:
+                held.extend(memoryview(block))
+            return Written(1, _put_frames(store, key, held))
+        if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
+            return Written(1, held.finish()[1])
+        parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
+        found = sizes_if(parts, proof.digest())
+        if found is None:
+            raise taken(store, key)
+        return Written(1, found)
 
     def read_range(
         self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -213,6 +245,17 @@ def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[t
         low += size
 
 
+def _framed(
+    blocks: Iterable[bytes | bytearray | memoryview], held: FrameWriter, proof: Any
+) -> Iterator[bytes | bytearray | memoryview]:
+    """The compressed bytes of blocks, as they are made; ``proof`` is a digest of the raw ones."""
+    for block in blocks:
+        proof.update(block)
+        held.extend(memoryview(block))
+        yield held.drain()
+    yield held.finish()[0]
+
+
 def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
     """Put a compressed object as `put_same` does; returns the sizes of the frames that are there then.
 
@@ -225,11 +268,7 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
     except AlreadyExists:
         found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
         if found is None:
-            raise Conflict(
-                "another object is already there",
-                where=f"{store.uri}/{key}",
-                todo="It was not written by this stream's export; archive to another root or remove it.",
-            ) from None
+            raise taken(store, key) from None
         return found
     return sizes
 

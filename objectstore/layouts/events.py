@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import groupby
 from struct import Struct
 
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, put_all
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
+from objectstore.large import parts_of, put_same_large
 from objectstore.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
 from objectstore.layouts.extent import EventRun, Extent, Written
 from objectstore.layouts.folders import SegmentFolders
@@ -19,6 +21,9 @@ __all__ = ["EventsLayout"]
 
 BLOCK_BYTES = 1024 * 1024
 """A block is handed on when it has this many bytes."""
+
+LARGE_BYTES = 8 * 1024 * 1024
+"""An object with more bytes is read in parts."""
 
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
@@ -50,6 +55,23 @@ class EventsLayout(SegmentFolders):
         )
         return Written(put_all(store, objects, window_bytes=window_bytes // HELD_TWICE))
 
+    def write_large(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        offset: int,
+        length: int,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        key = prefix + event_key(epoch, number, offset, length)
+        payload = _behind(blocks, HEADER_BYTES)
+        put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
+        return Written(1)
+
     def read_range(
         self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
@@ -58,17 +80,7 @@ class EventsLayout(SegmentFolders):
         if start > extent.start:
             first = self.find_event(store, prefix, extent, start)[0] if start < end else start
         entries = self.list_range(store, prefix, extent._replace(start=first, end=end))
-        skip = start - first
-        parts: list[bytes] = []
-        held = 0
-        for payload in _payloads(store, entries, window_bytes):
-            parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
-            held += HEADER_BYTES + len(payload)
-            if held >= BLOCK_BYTES:
-                yield memoryview(b"".join(parts))[skip:]
-                parts, held, skip = [], 0, 0
-        if parts:
-            yield memoryview(b"".join(parts))[skip:]
+        yield from _behind(_framed(store, entries, window_bytes), start - first)
 
     def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
@@ -146,15 +158,41 @@ class EventsLayout(SegmentFolders):
         )
 
 
-def _payloads(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[bytes]:
-    """The objects' bytes. An object that vanished or changed since it was listed is damage too."""
+def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+    """The events with their headers. An object that vanished or changed since it was listed is damage too."""
+    window = window_bytes // HELD_TWICE
     try:
-        for _, payload in get_all(
-            store, ((entry.key, entry.size) for entry in entries), window_bytes=window_bytes // HELD_TWICE
-        ):
-            yield payload
+        for is_large, some in groupby(entries, key=lambda entry: entry.size > LARGE_BYTES):
+            if not is_large:
+                yield from _blocks(get_all(store, ((entry.key, entry.size) for entry in some), window_bytes=window))
+                continue
+            for entry in some:
+                yield memoryview(_HEADER.pack(_EVENT_TYPE, entry.size))
+                yield from get_parts(store, entry.key, parts_of(entry.size), window_bytes=window)
     except (NoSuchObject, WrongSize) as error:
         raise Damaged(error.what, where=error.where) from None
+
+
+def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
+    """Events put together to blocks."""
+    parts: list[bytes] = []
+    held = 0
+    for _, payload in payloads:
+        parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
+        held += HEADER_BYTES + len(payload)
+        if held >= BLOCK_BYTES:
+            yield memoryview(b"".join(parts))
+            parts, held = [], 0
+    if parts:
+        yield memoryview(b"".join(parts))
+
+
+def _behind(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
+    """Blocks without their first bytes."""
+    for block in blocks:
+        if skip < len(block):
+            yield memoryview(block)[skip:]
+        skip = max(skip - len(block), 0)
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 import zstandard
@@ -10,7 +11,15 @@ import zstandard
 from objectstore.layouts.extent import Extent
 from problems import Damaged
 
-__all__ = ["FRAME_BYTES", "MOST_STORED_BYTES", "FrameWriter", "decompressed", "frame_span", "sizes_of_same"]
+__all__ = [
+    "FRAME_BYTES",
+    "MOST_STORED_BYTES",
+    "FrameWriter",
+    "decompressed",
+    "frame_span",
+    "sizes_if",
+    "sizes_of_same",
+]
 
 FRAME_BYTES = 1024 * 1024
 """Raw bytes of a compressed frame."""
@@ -20,6 +29,9 @@ MOST_STORED_BYTES = FRAME_BYTES + FRAME_BYTES // 128
 
 LEVEL = 3
 _REPEATED_BYTE = 1  # the type of a block that is one byte, repeated
+
+FED_BYTES = 1024
+"""So many compressed bytes of another run's object are decompressed at once: to 32 MiB at most, whatever they are."""
 
 
 class FrameWriter:
@@ -38,8 +50,13 @@ class FrameWriter:
         while len(self._left) >= FRAME_BYTES:
             self._add(FRAME_BYTES)
 
+    def drain(self) -> bytearray:
+        """The frames that are whole and were not drained yet; `finish` then has only those that follow."""
+        done, self._done = self._done, bytearray()
+        return done
+
     def finish(self) -> tuple[memoryview, tuple[int, ...]]:
-        """The whole object, and how many bytes each of its frames has."""
+        """The whole object (but for what was drained), and how many bytes each of its frames has."""
         if self._left:
             self._add(len(self._left))
         return memoryview(self._done), tuple(self._sizes)
@@ -122,3 +139,38 @@ def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | No
     except (zstandard.ZstdError, ValueError):
         return None
     return tuple(sizes)
+
+
+def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, ...] | None:
+    """The sizes of an object's frames if its raw bytes have a digest (SHA-256); None if they have not.
+
+    As `sizes_of_same`, for an object that is got in parts and not held.
+    """
+    found, sizes, size, raw = hashlib.sha256(), list[int](), 0, 0
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for fed in _fed(parts):
+            left = fed
+            while left:
+                data = frame.decompress(left)
+                found.update(data)
+                raw += len(data)
+                rest = frame.unused_data
+                size += len(left) - len(rest)
+                left = rest
+                if raw > FRAME_BYTES:
+                    return None
+                if frame.eof:
+                    sizes.append(size)
+                    size = raw = 0
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+    except zstandard.ZstdError:
+        return None
+    return tuple(sizes) if not size and found.digest() == digest else None
+
+
+def _fed(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Parts a little at a time: what a few compressed bytes can become is bounded."""
+    for part in parts:
+        for low in range(0, len(part), FED_BYTES):
+            yield bytes(part[low : low + FED_BYTES])

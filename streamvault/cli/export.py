@@ -17,6 +17,7 @@ from streamvault.cli.options import (
     FromCut,
     Idle,
     Json,
+    LargestEvent,
     Lasting,
     Layout,
     LayoutOption,
@@ -53,6 +54,7 @@ def export(
     compress: CompressOption = Compress.NONE,
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
+    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
     storage_class: StorageClass = "",
     follow: Follow = False,
     idle: Idle = None,
@@ -83,6 +85,7 @@ def export(
             compress=compression,
             range_size=range_size,
             window=window,
+            largest_event=largest_event,
             storage_class=storage_class,
             master=master,
             progress=progress,
@@ -105,6 +108,7 @@ def export(
             compress=compression,
             range_size=range_size,
             window=window,
+            largest_event=largest_event,
             storage_class=storage_class,
             master=master,
             dry_run=dry_run,

@@ -15,6 +15,7 @@ from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
     DryRun,
     Json,
+    LargestEvent,
     LogLevel,
     LogLevelOption,
     Master,
@@ -110,6 +111,7 @@ def handoff(
         typer.Option("--print-ddl", help="Only print the statements that register the table.", show_default=False),
     ] = None,
     window: Window = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
+    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
     master: Master = "local[*]",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -149,6 +151,7 @@ def handoff(
             projection=projection,
             target_size=target_size,
             window=window,
+            largest_event=largest_event,
             master=master,
             dry_run=dry_run,
             progress=progress,

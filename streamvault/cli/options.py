@@ -215,6 +215,15 @@ Window = Annotated[
     int,
     typer.Option("--window", metavar="SIZE", parser=_size, help="The most that a task holds of what is on its way."),
 ]
+LargestEvent = Annotated[
+    int,
+    typer.Option(
+        "--largest-event",
+        metavar="SIZE",
+        parser=_size,
+        help="The largest event to accept; clients write more than 8MiB only if large events are enabled for them.",
+    ),
+]
 FromLayoutOption = Annotated[
     FromLayout | None,
     typer.Option("--layout", help="Restore from the files of a table that `handoff` made.", show_default=False),

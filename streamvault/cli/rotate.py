@@ -20,6 +20,7 @@ from streamvault.cli.options import (
     Json,
     Keep,
     KeepFor,
+    LargestEvent,
     Lasting,
     Layout,
     LayoutOption,
@@ -69,6 +70,7 @@ def rotate(
     compress: CompressOption = Compress.NONE,
     range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     window: Window = "64MiB",  # type: ignore[assignment]
+    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
     storage_class: StorageClass = "",
     follow: Follow = False,
     idle: Idle = None,
@@ -104,6 +106,7 @@ def rotate(
             compress=compression,
             range_size=range_size,
             window=window,
+            largest_event=largest_event,
             master=master,
             progress=progress,
         )
@@ -129,6 +132,7 @@ def rotate(
             compress=compression,
             range_size=range_size,
             window=window,
+            largest_event=largest_event,
             master=master,
             dry_run=dry_run,
             progress=progress,

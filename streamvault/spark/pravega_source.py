@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from streamstore.model import SegmentId
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk
 from streamvault.spark.bounds import Bounds
@@ -101,7 +101,15 @@ class PravegaReader(DataSourceReader):
         high, emit_from, size = self._bounds.stop_at(end), self._bounds.start_at, self._reading.range_size
         match self._reading.boundaries:
             case "walked":
-                walk = EventWalk(store, self._reading.stream, segment, start=start, high=high, segment_end=end)
+                walk = EventWalk(
+                    store,
+                    self._reading.stream,
+                    segment,
+                    start=start,
+                    high=high,
+                    segment_end=end,
+                    largest=LARGEST_EVENT_BYTES,
+                )
                 stretches = between(segment, cut_walked(walk, size))
                 return [one for one in stretches if self._bounds.meet(segment, one.start, one.high)]
             case "guessed":

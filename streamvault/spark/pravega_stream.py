@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from streamstore.cuts import is_before
-from streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk
 from streamvault.spark.advancing import advance, share_out
@@ -125,6 +125,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start=low[segment],
                 high=min(low[segment] + size, ahead[segment]),
                 segment_end=ahead[segment],
+                largest=LARGEST_EVENT_BYTES,
             )
             found = cut_walked(walk, reading.range_size)
             ends[segment] = walk.end
@@ -134,7 +135,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[Stretch]:
         found = self._boundaries.get((segment, start, end))
         if found is None and self._reading.boundaries == "walked":
-            walk = EventWalk(store, self._reading.stream, segment, start=start, high=end, segment_end=end)
+            walk = EventWalk(
+                store,
+                self._reading.stream,
+                segment,
+                start=start,
+                high=end,
+                segment_end=end,
+                largest=LARGEST_EVENT_BYTES,
+            )
             found = cut_walked(walk, self._reading.range_size)
         return between(segment, found or [start, end])
 

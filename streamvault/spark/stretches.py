@@ -19,7 +19,7 @@ from lake.batches import batch_of
 from problems import Failed
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk, find_start
@@ -120,15 +120,23 @@ def _read(store: StreamStore, stream: StreamName, stretch: Stretch, schema: pa.S
         start = find_start(store, stream, stretch.segment, stretch.start, stretch.end)
     if start is None or start >= stretch.high:
         return
-    walk = EventWalk(store, stream, stretch.segment, start=start, high=stretch.high, segment_end=stretch.end)
+    walk = EventWalk(
+        store,
+        stream,
+        stretch.segment,
+        start=start,
+        high=stretch.high,
+        segment_end=stretch.end,
+        largest=LARGEST_EVENT_BYTES if stretch.is_first else MAX_EVENT_BYTES,
+    )
     try:
         for block in walk.blocks():
             if block.end > stretch.emit_from:
                 yield from _batches(stream, stretch.segment, block, schema)
-    except NotAnEvent:
+    except NotAnEvent as error:
         if stretch.is_first:
             raise
-        raise _wrong_guess(stream, stretch, start) from None
+        raise _wrong_guess(stream, stretch, error.offset if error.length else start) from None
     if stretch.range_size:
         _prove_next(store, stream, stretch, walk.end)
 
@@ -158,7 +166,7 @@ def _prove_next(store: StreamStore, stream: StreamName, stretch: Stretch, ended:
 
 def _wrong_guess(stream: StreamName, stretch: Stretch, offset: int) -> Failed:
     return Failed(
-        "a payload looks like events, so the segment cannot be cut where it was guessed",
+        "a payload looks like events, or is larger than 8 MiB, so the segment cannot be cut where it was guessed",
         where=f"offset {offset} of {stretch.segment.in_stream(stream)}",
         todo="Nothing that was read counts. Set option boundaries to segment or walked.",
     )

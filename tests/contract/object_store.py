@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -10,7 +11,7 @@ import pytest
 
 from objectstore.bulk import put_all
 from objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, TooLarge, WrongSize
-from objectstore.probe import check_server
+from objectstore.probe import check_server, creates_only_in_parts
 from objectstore.store import ObjectInfo, ObjectStore
 
 HOSTILE = [
@@ -102,6 +103,39 @@ class ObjectStoreContract:
         for at_most in (9, 0):
             with pytest.raises(TooLarge, match=f"10 bytes instead of {at_most} at most: .*a/b"):
                 store.get("a/b", at_most)
+
+    def test_blocks_become_an_object_that_takes_no_taken_key(self, store: ObjectStore) -> None:
+        payload = os.urandom(11 * 1024 * 1024 + 5)
+        buffer = bytearray(700_000)
+
+        def blocks() -> Iterator[memoryview]:
+            """Each is valid until the next one is asked for."""
+            for low in range(0, len(payload), len(buffer)):
+                some = payload[low : low + len(buffer)]
+                buffer[: len(some)] = some
+                yield memoryview(buffer)[: len(some)]
+
+        assert creates_only_in_parts(store, "parts/")
+        assert list(store.list("parts/")) == []
+        store.put_blocks("parts/large", blocks())
+        assert store.get("parts/large") == payload
+        store.put("parts/small", b"first")
+        for key, held in (("parts/large", payload), ("parts/small", b"first")):
+            with pytest.raises(AlreadyExists):
+                store.put_blocks(key, [b"again" * 2_000_000])
+            assert store.get(key) == held
+        store.put_blocks("parts/empty", [])
+        assert store.get("parts/empty") == b""
+
+    def test_blocks_that_end_in_an_error_leave_nothing(self, store: ObjectStore) -> None:
+        def blocks() -> Iterator[bytes]:
+            for _ in range(7):
+                yield bytes(1024 * 1024)
+            raise LookupError("the source is gone")
+
+        with pytest.raises(LookupError):
+            store.put_blocks("parts/cut", blocks())
+        assert list(store.list("parts/")) == []
 
     def test_ranges(self, store: ObjectStore) -> None:
         store.put("r", b"0123456789")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,16 +15,18 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from objectstore.errors import NoSuchObject, WrongSize
+from objectstore.folder import FolderStore
 from objectstore.keys import parse_chunk, parse_event
 from objectstore.layouts import Extent, Layout, Written, open_layout
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Failed
 from streamstore.splitting import EventBlock
 from tests.archives import runs
 from tests.streams import frame
 
+MIB = 1024 * 1024
 PREFIX = "scope/stream/"
 SEGMENT = (3, 7)
 AT = (PREFIX, *SEGMENT)
@@ -361,3 +366,85 @@ def test_what_reads_like_headers_in_a_payload_is_no_event(layout: Layout) -> Non
     held = write(layout, store, 0, [payload, payload])
     assert layout.find_event(store, PREFIX, held.extent, 16) == (0, 40)
     assert layout.find_event(store, PREFIX, held.extent, 40) == (40, 40)
+
+
+LARGE = random.Random(5).randbytes(3 * MIB) * 3 + bytes(2 * MIB) + b"end"
+LARGE_EVENT = struct.pack(">ii", 0, len(LARGE)) + LARGE
+
+
+def in_blocks(raw: bytes, size: int = 300_000) -> Iterator[memoryview]:
+    """Each is valid until the next one is asked for."""
+    buffer = bytearray(size)
+    for low in range(0, len(raw), size):
+        some = raw[low : low + size]
+        buffer[: len(some)] = some
+        yield memoryview(buffer)[: len(some)]
+
+
+@pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
+def test_a_large_event_is_an_object_of_its_own(layout: Layout, window: int) -> None:
+    store, length = memory(), len(LARGE_EVENT)
+    place = (*AT, START, length)
+    written = layout.write_large(store, *place, in_blocks(LARGE_EVENT), window)
+    assert written.objects == 1
+    held = Extent(*SEGMENT, START, START + length, written.frames)
+    check = layout.check_range(store, PREFIX, held)
+    assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
+    assert len(list(store.list(PREFIX))) == 1
+    for low in (0, 1, 8, 9, 5 * MIB, length - 1):  # as an import does that is resumed in its middle
+        found = b"".join(layout.read_range(store, PREFIX, held, START + low, START + length, MIB))
+        assert found == LARGE_EVENT[low:]
+    assert layout.read_event(store, PREFIX, held, START, length) == LARGE_EVENT
+    assert layout.find_event(store, PREFIX, held, START + 7 * MIB) == (START, length)
+    # whoever comes second compares, whether or not it holds the event
+    for again in (MIB, 64 * MIB):
+        assert layout.write_large(store, *place, in_blocks(LARGE_EVENT), again) == written
+        other = bytearray(LARGE_EVENT)
+        other[-1] ^= 1
+        with pytest.raises(Conflict, match="another object is already there"):
+            layout.write_large(store, *place, in_blocks(bytes(other)), again)
+
+
+def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Layout) -> None:
+    """The key is taken after the first look, when all parts are on their way."""
+    store, place = memory(), (*AT, START, len(LARGE_EVENT))
+
+    def blocks() -> Iterator[memoryview]:
+        yield from in_blocks(LARGE_EVENT[:MIB])
+        first = layout.write_large(store, *place, in_blocks(LARGE_EVENT), MIB)
+        written.append(first)
+        yield from in_blocks(LARGE_EVENT[MIB:])
+
+    written: list[Written] = []
+    assert [layout.write_large(store, *place, blocks(), MIB)] == written
+
+
+def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout: Layout) -> None:
+    class Overwriting(ObstoreStore):
+        def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+            self._backend.put(self._base + key, b"".join(blocks), mode="overwrite")
+
+    store, place = Overwriting(MemoryStore(), bucket="memory://archive"), (*AT, START, len(LARGE_EVENT))
+    with pytest.raises(Failed, match=r"does not fit the window.*Use --window 12MiB"):
+        layout.write_large(store, *place, in_blocks(LARGE_EVENT), MIB)
+    assert list(store.list(PREFIX)) == []
+    layout.write_large(store, *place, in_blocks(LARGE_EVENT), 12 * MIB)
+    assert len(list(store.list(PREFIX))) == 1
+
+
+def test_a_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path) -> None:
+    store, size = FolderStore(tmp_path), 200 * MIB
+
+    def blocks() -> Iterator[bytes]:
+        yield struct.pack(">ii", 0, size)
+        for number in range(size // MIB):
+            yield bytes([number]) * MIB
+
+    tracemalloc.start()
+    written = layout.write_large(store, *AT, START, size + 8, blocks(), 16 * MIB)
+    held = Extent(*SEGMENT, START, START + size + 8, written.frames)
+    read = sum(map(len, layout.read_range(store, PREFIX, held, held.start, held.end, 16 * MIB)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read == size + 8
+    assert peak < 48 * MIB

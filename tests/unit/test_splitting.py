@@ -94,7 +94,7 @@ def test_what_is_no_event_is_told_at_its_offset_however_long_the_run_before(wron
     good = frame(b"same size") * count
     splitter = EventSplitter(100, "scope/stream/0.#epoch.0")
     found: list[EventBlock] = []
-    with pytest.raises(NotAnEvent, match=r"no event begins at offset \d+: scope/stream/0.#epoch.0") as caught:
+    with pytest.raises(NotAnEvent, match=r"no event begins at offset \d+.*: scope/stream/0.#epoch.0") as caught:
         found.extend(splitter.feed(good + wrong + bytes(50)))
     assert caught.value.offset == splitter.offset == 100 + len(good)
 

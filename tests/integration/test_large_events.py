@@ -1,0 +1,145 @@
+"""Events above 8 MiB on real servers, written by Pravega's own Java client."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from manifests.model import Compression, Layout
+from objectstore import large
+from problems import Failed
+from streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamstore.pravega.appender import PravegaAppender
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import check_archive, export_stream, get_event, import_stream
+from tests.conftest import absent
+from tests.integration.test_round_trip import has_compiler, java_digest
+from tests.servers.java import find_java
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, digest_of, events_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
+
+MIB = 1024 * 1024
+WRITER = Path(__file__).parent.parent / "java" / "LargeEvents.java"
+SIZES = [100, 12 * MIB, 5000, 20 * MIB, 9 * MIB, 7]
+KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stream with large events, and a bucket."""
+
+    server: PravegaServer
+    store: StreamStore
+    source: StreamName
+    root: str
+
+    def uri(self, stream: StreamName) -> str:
+        return f"{self.server.uri}/{stream}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{self.source}"
+
+    @property
+    def target(self) -> StreamName:
+        return StreamName(self.source.scope, "restored")
+
+
+@pytest.fixture
+def place(
+    pravega: PravegaServer, minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str
+) -> Iterator[Place]:
+    use_s3(minio)
+    minio.make_bucket(bucket_name)
+    source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
+        store.create_scope(source.scope)
+        store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        yield Place(pravega, store, source, f"s3://{bucket_name}/vault")
+
+
+def write_large(place: Place, folder: Path) -> None:
+    """One header for each, and the payload merged in behind it."""
+    log = folder / "logback.xml"
+    log.write_text("<configuration/>")
+    command = [str(find_java()), f"-Dlogback.configurationFile={log}", "-cp", place.server.classpath, str(WRITER)]
+    where = [place.server.uri.replace("pravega://", "tcp://"), place.source.scope, place.source.stream]
+    run = subprocess.run([*command, *where, *map(str, SIZES)], capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+
+
+def restore(place: Place) -> None:
+    import_stream(place.archive, place.uri(place.target), window=16 * MIB, master="inline[2]")
+
+
+def test_what_the_java_client_wrote_comes_back_to_it(place: Place, tmp_path: Path) -> None:
+    if not has_compiler():
+        absent("jdk", "the Java here has no compiler, which the Java writer needs")
+    write_large(place, tmp_path)
+    pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
+    assert [pointer.length - 8 for pointer in pointers] == SIZES
+    expected = digest_of(place.store, place.source)
+    for number, (layout, compress) in enumerate(KINDS):
+        root, target = f"{place.root}/{number}", StreamName(place.source.scope, f"restored-{number}")
+        archive = f"{root}/{place.source}"
+        # 20 MiB are more than the window
+        options = {"layout": layout, "compress": compress, "range_size": 16 * MIB, "window": 16 * MIB}
+        report = export_stream(place.uri(place.source), root, master="inline[2]", **options)  # type: ignore[arg-type]
+        assert report.events == len(SIZES)
+        check = check_archive(archive, read_data=True, master="inline[2]")
+        assert check.ok, check.findings
+        assert len(get_event(archive, str(pointers[3]))) == 20 * MIB
+        import_stream(archive, place.uri(target), window=16 * MIB, master="inline[2]")
+        assert digest_of(place.store, target) == expected
+    source, restored = (
+        java_digest(place.server, stream, len(SIZES), tmp_path)
+        for stream in (place.source, StreamName(place.source.scope, "restored-1"))
+    )
+    assert source == restored
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
+def test_an_import_that_is_cut_off_inside_a_large_event_goes_on(
+    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = next(iter(place.store.describe(place.source).tail.offsets))
+    append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
+    export_stream(place.uri(place.source), place.root, layout=layout, compress=compress, master="inline")
+    append = PravegaAppender.append
+
+    def cut_off(self: PravegaAppender, block: bytes | bytearray | memoryview) -> None:
+        if self.offset > 9 * MIB:
+            self.flush()
+            raise Failed("cut off")
+        append(self, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PravegaAppender, "append", cut_off)
+        with pytest.raises(Failed, match="cut off"):
+            restore(place)
+    assert 9 * MIB < place.store.segment_info(place.target, [segment])[0].write_offset < 20 * MIB
+    restore(place)
+    assert digest_of(place.store, place.target) == digest_of(place.store, place.source)
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
+def test_a_server_without_conditional_uploads_gets_a_large_event_whole_or_not(
+    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = next(iter(place.store.describe(place.source).tail.offsets))
+    append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
+    monkeypatch.setattr(large, "_creates_only", lambda *_: False)
+    options = {"layout": layout, "compress": compress, "range_size": 8 * MIB, "master": "inline"}
+    with pytest.raises(Failed, match=r"a large event does not fit the window.*Use --window 2[01]MiB"):
+        export_stream(place.uri(place.source), place.root, window=16 * MIB, **options)  # type: ignore[arg-type]
+    export_stream(place.uri(place.source), place.root, window=21 * MIB, **options)  # type: ignore[arg-type]
+    assert check_archive(place.archive, read_data=True, master="inline").ok
