@@ -208,8 +208,10 @@ class Archive:
         manifest, written = self._read_manifest(generation, first)
         key = self.prefix + ranges_key(generation, first)
         where = f"{self.store.uri}/{key}"
+        if manifest.index is None:
+            raise Damaged("the manifest names no index of ranges", where=where)
         try:
-            data = self.store.get(key, MOST_INDEX_BYTES)
+            data = self.store.get(key, min(manifest.index.bytes, MOST_INDEX_BYTES))
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
         if _index_entry(data) != manifest.index:

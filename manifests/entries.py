@@ -99,11 +99,14 @@ class Model(BaseModel):
         Raises:
             Failed: it is larger than what readers take.
         """
-        data = (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+        data = self._written()
         if len(data) > SMALL:
             what = f"its {type(self).__name__.lower()} would have {len(data)} bytes, more than readers take ({SMALL})"
             raise Failed(f"the stream has too many segments and epochs: {what}")
         return data
+
+    def _written(self) -> builtins.bytes:
+        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
 
     def document(self) -> Mapping[str, object]:
         """As plain JSON values, keys in their order."""
@@ -120,8 +123,7 @@ class File(Model):
     So no byte of it can change by accident without being noticed.
     """
 
-    def encode(self) -> builtins.bytes:
-        """See `Model.encode`."""
+    def _written(self) -> builtins.bytes:
         return seal(self.document())
 
 
