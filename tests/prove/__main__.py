@@ -9,8 +9,12 @@ import time
 from tests.faults.explorer.explore import run
 from tests.faults.explorer.many import Tally, explore
 from tests.faults.explorer.schedule import Schedule
+from tests.prove.hostile import attack
+from tests.prove.injuries import injure
 
-SECTIONS = ("schedules",)
+SECTIONS = ("schedules", "injuries", "hostile")
+TOLD = 40
+Row = tuple[str, ...]
 
 
 def main() -> int:
@@ -20,6 +24,8 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=11, metavar="S", help="of the order, and of all chance (%(default)s)"
     )
+    parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
+    parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="P", help="processes to use (%(default)s)")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one schedule and tell each call of a store")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this; may be given again")
@@ -28,23 +34,64 @@ def main() -> int:
         return replay(options.replay)
     seconds = 1e9 if options.hours is None else options.hours * 3600
     schedules = options.schedules or (20_000 if options.hours is None else 10**9)
-    rows = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
-    wrong = 0
-    if "schedules" in (options.only or SECTIONS):
-        tally = schedules_of(schedules, options.seed, options.processes, seconds)
-        wrong += len(tally.failures)
-        for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
-            bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
-            count = tally.kinds[kind]
-            rows.append((name, *map(str, (count, count - sum(bad), *bad, options.seed, round(tally.seconds)))))
-        for sort, failure in tally.failures.items():
-            print(f"\n{tally.times[sort]} times: {failure}")
+    rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
+    wrong: list[str] = []
+    for section in options.only or SECTIONS:
+        if section == "schedules":
+            found, failures = prove_schedules(schedules, options.seed, options.processes, seconds)
+        elif section == "injuries":
+            found, failures = prove_injuries(options.injuries, options.seed)
+        else:
+            found, failures = prove_hostile(options.hostile, options.seed)
+        rows += found
+        wrong += failures
+    for line in wrong[:TOLD]:
+        print(f"\n{line}")
+    if len(wrong) > TOLD:
+        print(f"\n… and {len(wrong) - TOLD} more")
     print()
     for row in rows:
         print(f"| {' | '.join(row)} |")
         if row is rows[0]:
             print("|---" * len(row) + "|")
     return 1 if wrong else 0
+
+
+def prove_schedules(schedules: int, seed: int, processes: int, seconds: float) -> tuple[list[Row], list[str]]:
+    """The table's rows for schedules, and what went wrong."""
+    tally = schedules_of(schedules, seed, processes, seconds)
+    rows = []
+    for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
+        bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
+        count = tally.kinds[kind]
+        rows.append((name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
+    return rows, [f"{tally.times[sort]} times: {failure}" for sort, failure in tally.failures.items()]
+
+
+def prove_injuries(count: int, seed: int) -> tuple[list[Row], list[str]]:
+    """The table's rows for injuries, by their kinds; lost are those that nobody noticed."""
+    began = time.monotonic()
+    found = injure(count, seed)
+    seconds = round(time.monotonic() - began)
+    rows = []
+    for kind, many in found.kinds.items():
+        missed = sum(f" {kind} " in line for line in found.missed)
+        broken = sum(f" {kind} " in line for line in found.broken)
+        rows.append((f"injuries: {kind}", *map(str, (many, many - missed - broken, missed, 0, broken, seed, seconds))))
+    return rows, [*(f"not noticed: {line}" for line in found.missed), *found.broken]
+
+
+def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
+    """The table's rows for hostile archives, by what was hostile."""
+    began = time.monotonic()
+    found = attack(count, seed)
+    seconds = round(time.monotonic() - began)
+    wrong = [*found.broken, *(f"outside: {line}" for line in found.outside)]
+    rows = []
+    for kind, many in found.kinds.items():
+        bad = sum(f" {kind}: " in line for line in wrong)
+        rows.append((f"hostile: {kind}", *map(str, (many, many - bad, 0, 0, bad, seed, seconds))))
+    return rows, wrong
 
 
 def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> Tally:

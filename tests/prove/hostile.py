@@ -166,7 +166,7 @@ def _sealed(document: Any) -> bytes:
 
 def _index(rng: random.Random, objects: dict[str, bytes]) -> str:
     """An index of other rows or columns, or of far more than its size lets expect; its manifest vouches for it."""
-    key = rng.choice(sorted(key for key in objects if key.endswith(".ranges.parquet") and "/table/" not in key))
+    key = rng.choice(sorted(key for key in objects if key.endswith(".ranges.parquet") and "table/" not in key))
     table = pq.read_table(io.BytesIO(objects[key]))
     kind = rng.choice(("rows", "value", "columns", "bytes", "order"))
     if kind == "rows":

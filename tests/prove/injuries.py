@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import pickle
 import random
@@ -15,8 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from problems import Problem
-from streamstore.model import StreamName
+from streamstore.model import SegmentId, StreamName
 from streamvault import check_archive, compact_archive, handoff_archive, import_stream
+from streamvault.reports import CheckReport
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.world import World, in_memory
@@ -112,6 +112,8 @@ def injure(count: int, seed: int) -> Injured:
         world = ground.world.copy()
         objects = world.bucket("vault").objects
         mine = sorted(key for key in objects if ground.holds(key))
+        if not mine:
+            continue  # nothing was ever decided there
         key = rng.choice(mine)
         before = dict(objects)
         if not INJURIES[kind](rng, objects, key):
@@ -157,7 +159,7 @@ class Ground:
     name: str
     world: World
     archive: str
-    restored: dict[object, bytes]
+    restored: dict[SegmentId, bytes]
     holds: Callable[[str], bool]
     table: bool
 
@@ -177,7 +179,7 @@ class Ground:
             return
         restored: object = None
         try:
-            restored = _restore(world, self.archive, table=self.table)
+            restored = _restore(world, self.archive, fingerprint(before, table=self.table), table=self.table)
         except Problem:
             noticed = True
         except Exception as error:  # noqa: BLE001  (as above)
@@ -190,16 +192,13 @@ class Ground:
         else:
             found.missed.append(what)
 
-    def _check(self, before: Objects) -> object:
-        options = {}
-        if "fingerprint" in inspect.signature(check_archive).parameters:
-            options["fingerprint"] = fingerprint(before)
-        return check_archive(self.archive, read_data=True, master="inline", **options)  # type: ignore[arg-type]
+    def _check(self, before: Objects) -> CheckReport:
+        return check_archive(self.archive, read_data=True, fingerprints=[fingerprint(before)], master="inline")
 
 
-def fingerprint(objects: Objects) -> str:
-    """What the newest generation's manifest was."""
-    newest = max(key for key in objects if _MANIFEST.fullmatch(key) and "table/" not in key)
+def fingerprint(objects: Objects, *, table: bool = False) -> str:
+    """What a user has noted of the newest generation, of the archive or of its table."""
+    newest = max(key for key in objects if _MANIFEST.fullmatch(key) and ("/_table/" in key) == table)
     return hashlib.sha256(objects[newest]).hexdigest()
 
 
@@ -209,11 +208,16 @@ def _same_records(before: Objects, after: Objects) -> bool:
     return all("/_manifest/" in key and key.endswith(".checked.json") for key in changed)
 
 
-def _restore(world: World, archive: str, *, table: bool) -> dict[object, bytes]:
-    with suppress(KeyError):
-        del world.clusters["/copies"]
-    import_stream(archive, f"local:///copies/{COPY}", master="inline", **({"layout": "table"} if table else {}))  # type: ignore[arg-type]
-    return dict(world.cluster("/copies").find(COPY).data)  # type: ignore[arg-type]
+def _restore(world: World, archive: str, noted: str, *, table: bool) -> dict[SegmentId, bytes]:
+    world.clusters.pop("/copies", None)
+    import_stream(
+        archive,
+        f"local:///copies/{COPY}",
+        layout="table" if table else None,
+        fingerprints=[noted] if noted else [],
+        master="inline",
+    )
+    return dict(world.cluster("/copies").find(COPY).data)
 
 
 def _grounds() -> Iterator[Ground]:
@@ -224,17 +228,19 @@ def _grounds() -> Iterator[Ground]:
             world.sleep(DAY)
             compact_archive(scene.archive, at_least=99, master="inline")  # what was replaced is gone
             objects = Bucket(dict(world.bucket("vault").objects))
-            restored = _restore(world, scene.archive, table=False)
+            restored = _restore(world, scene.archive, "", table=False)
             handoff_archive(scene.archive, table="orders", format="parquet", master="inline")
-            tabled = _restore(world, scene.archive, table=True)
+            tabled = _restore(world, scene.archive, "", table=True)
         for what, holds in (
             ("data", lambda key: "/events/" in key or "/chunks/" in key),
             ("manifest", lambda key: bool(_MANIFEST.fullmatch(key)) and "table/" not in key),
             ("index", lambda key: key.endswith(".ranges.parquet") and "table/" not in key),
+            ("decision", lambda key: "/decisions/" in key and "table/" not in key),
         ):
             yield Ground(f"{name} {what}", World({"vault": objects}), scene.archive, restored, holds, table=False)
         for what, holds in (
-            ("table's files", lambda key: "table/" in key and "/generation=" in key),
-            ("table's index", lambda key: "table/" in key and key.endswith(".ranges.parquet")),
+            ("table's files", lambda key: "/table/" in key and "/generation=" in key),
+            ("table's manifest", lambda key: "/_table/" in key and bool(_MANIFEST.fullmatch(key))),
+            ("table's index", lambda key: "/_table/" in key and key.endswith(".ranges.parquet")),
         ):
             yield Ground(f"{name} {what}", world, scene.archive, tabled, holds, table=True)

@@ -366,13 +366,13 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
         _names = (name,)
         actor = Actor(0, lambda command=command: (command.again or command.run)(scene, world))
         actor.go_on()
-        if actor.error is not None and not _may_fail(name, actor.error, foreign=foreign):
+        if actor.error is not None and not _may_fail(name, actor.error, foreign=foreign, expired=ledger.dropped > 0):
             stuck = True
             yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
     _names = ("export",)
     last = Actor(0, lambda: export_stream(scene.stream, ROOT, **scene.options))
     last.go_on()
-    if last.error is not None and not _may_fail("export", last.error, foreign=foreign):
+    if last.error is not None and not _may_fail("export", last.error, foreign=foreign, expired=ledger.dropped > 0):
         stuck = True
         yield f"STUCK export: {type(last.error).__name__}: {last.error}"
     yield from ledger.wrong
@@ -391,9 +391,9 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
     yield from _restored(scene, world)
 
 
-def _may_fail(name: str, error: BaseException, *, foreign: bool) -> bool:
+def _may_fail(name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
     """Whether a command may end so though nothing is wrong: another stream, or what it began with has expired."""
-    ends = foreign or name in {"import", "handoff"}
+    ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
     return isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))
 
 
