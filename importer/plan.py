@@ -234,5 +234,5 @@ def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan],
 
 
 def _work_name(history: History, head: StreamCut, tail: StreamCut, offsets: Offsets) -> str:
-    content = [str(history.stream), history.generation, history.fingerprint, head.to_json(), tail.to_json(), offsets]
+    content = [str(history.stream), history.generation, history.content_digest, head.to_json(), tail.to_json(), offsets]
     return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

@@ -111,7 +111,7 @@ class History:
         return StreamDescription(self.stream, newest.configuration.value(), epochs, self.head, self.tail, newest.sealed)
 
     @property
-    def fingerprint(self) -> str:
+    def content_digest(self) -> str:
         """A digest over what was archived, as the manifests say it; the same before and after generations are merged.
 
         So it speaks of the stream's shape and of what lies between its two cuts, not of ranges and manifests.

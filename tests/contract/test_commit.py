@@ -104,7 +104,7 @@ def test_several_generations_are_one_stream(archive: Archive) -> None:
     assert history.description.head == history.head
     older = archive.history(2)
     assert older.tail == second.manifest.to
-    assert older.fingerprint != history.fingerprint == archive.history().fingerprint
+    assert older.content_digest != history.content_digest == archive.history().content_digest
 
 
 def test_an_equal_commit_is_a_success_whoever_wrote_it(archive: Archive) -> None:

@@ -104,7 +104,7 @@ def test_followed_while_it_is_written_and_read(source: tuple[StreamStore, Stream
         while not done.is_set():
             newest = archive.listing().newest
             for number in range(1, newest + 1):
-                fingerprint = archive.history(number).fingerprint
+                fingerprint = archive.history(number).content_digest
                 assert seen.setdefault(number, fingerprint) == fingerprint
             looks.append(newest)
 

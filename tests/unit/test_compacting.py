@@ -128,7 +128,7 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
     assert report.waits_until
     for stage in ("before", "after"):
         after = archive_of(vault.root).history()
-        assert (after.fingerprint, after.events, after.bytes) == (before.fingerprint, before.events, before.bytes)
+        assert (after.content_digest, after.events, after.bytes) == (before.content_digest, before.events, before.bytes)
         assert (after.head, after.tail, after.generation) == (before.head, before.tail, 5)
         assert is_sound(vault)
         assert restored(vault, f"whole-{stage}") == whole
@@ -165,15 +165,15 @@ def test_merged_ones_are_merged_again_and_added_to(chunks: Vault) -> None:
         export(chunks, ("chunks", ""))
     assert names(chunks) == [(5, 1), (6, 6), (7, 7), (8, 8)]
     before = archive_of(chunks.root).history()
-    at_six = archive_of(chunks.root).history(6).fingerprint
-    at_two = archive_of(chunks.root).history(2).fingerprint
+    at_six = archive_of(chunks.root).history(6).content_digest
+    at_two = archive_of(chunks.root).history(2).content_digest
     report = compacted(chunks)
     assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 8, 4)]
     assert report.moved_bytes < before.bytes, "full ranges stay as they are"
     after = archive_of(chunks.root)
     assert [one.generation for one in after.manifest().replaces] == list(range(1, 9))
-    assert after.history().fingerprint == before.fingerprint
-    assert (after.history(6).fingerprint, after.history(2).fingerprint) == (at_six, at_two)
+    assert after.history().content_digest == before.content_digest
+    assert (after.history(6).content_digest, after.history(2).content_digest) == (at_six, at_two)
     assert is_sound(chunks)
     clear(chunks)
     assert is_sound(chunks)
@@ -208,7 +208,7 @@ def test_an_archive_with_merged_generations_is_converted_and_added_to(chunks: Va
     assert report.converted == (5, 6)
     there = archive_of(root)
     assert there.listing().names == ((5, 1), (6, 6))
-    assert there.history().fingerprint == archive_of(chunks.root).history().fingerprint
+    assert there.history().content_digest == archive_of(chunks.root).history().content_digest
     assert is_sound(Vault(chunks.folder, root))
     assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
     # merged on either side since
@@ -251,8 +251,8 @@ def test_a_conversion_goes_on_after_a_compaction(
     assert report.converted == ((5,) if stop else (3, 4, 5))
     there = archive_of(root)
     assert there.listing().names == (((1, 1), (2, 2), (5, 3)) if stop else tuple((n, n) for n in range(1, 6)))
-    assert there.history().fingerprint == archive_of(chunks.root).history().fingerprint
-    assert there.history(4).fingerprint == archive_of(chunks.root).history(4).fingerprint
+    assert there.history().content_digest == archive_of(chunks.root).history().content_digest
+    assert there.history(4).content_digest == archive_of(chunks.root).history(4).content_digest
     assert convert_archive(chunks.archive, root, **options).unchanged  # type: ignore[arg-type]
     twin = Vault(chunks.folder, root)
     assert restored(twin, "back") == source(chunks)
@@ -276,7 +276,7 @@ def test_a_conversion_of_what_is_merged_meanwhile_says_so(chunks: Vault, monkeyp
         convert_archive(chunks.archive, root, layout="events", master="inline[1]")
     assert convert_archive(chunks.archive, root, layout="events", master="inline[1]").converted == (5,)
     assert is_sound(Vault(chunks.folder, root))
-    assert archive_of(root).history().fingerprint == archive_of(chunks.root).history().fingerprint
+    assert archive_of(root).history().content_digest == archive_of(chunks.root).history().content_digest
 
 
 def test_an_import_goes_on_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], None]) -> None:
-    fingerprint = archive_of(chunks.root).history().fingerprint
+    fingerprint = archive_of(chunks.root).history().content_digest
     compactions = deletions = 0
     while True:
         stops(compactions)  # one step more than the run before it
@@ -447,7 +447,7 @@ def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], 
         finally:
             stops(-1)
         compactions += 1
-        assert archive_of(chunks.root).history().fingerprint == fingerprint
+        assert archive_of(chunks.root).history().content_digest == fingerprint
         report = check_archive(chunks.archive)
         assert report.ok, report.findings
     assert compactions >= 5
@@ -465,7 +465,7 @@ def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], 
         finally:
             stops(-1)
         deletions += 1
-        assert archive_of(chunks.root).history().fingerprint == fingerprint
+        assert archive_of(chunks.root).history().content_digest == fingerprint
         assert check_archive(chunks.archive).ok
     assert deletions >= 3
     assert is_sound(chunks)
