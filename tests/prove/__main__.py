@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from tests.faults.explorer.explore import run
 from tests.faults.explorer.many import Tally, explore
@@ -12,8 +13,11 @@ from tests.faults.explorer.schedule import Schedule
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
 
-SECTIONS = ("schedules", "injuries", "hostile")
+SECTIONS = ("injuries", "hostile", "schedules")
 TOLD = 40
+PAGE = Path("docs/reliability.md")
+BEGIN = "<!-- bin/prove writes the table between these two lines -->"
+END = "<!-- end -->"
 Row = tuple[str, ...]
 
 
@@ -28,17 +32,18 @@ def main() -> int:
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="P", help="processes to use (%(default)s)")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one schedule and tell each call of a store")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this; may be given again")
     options = parser.parse_args()
     if options.replay:
         return replay(options.replay)
-    seconds = 1e9 if options.hours is None else options.hours * 3600
+    until = time.monotonic() + (1e9 if options.hours is None else options.hours * 3600)
     schedules = options.schedules or (20_000 if options.hours is None else 10**9)
     rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
     wrong: list[str] = []
     for section in options.only or SECTIONS:
         if section == "schedules":
-            found, failures = prove_schedules(schedules, options.seed, options.processes, seconds)
+            found, failures = prove_schedules(schedules, options.seed, options.processes, until - time.monotonic())
         elif section == "injuries":
             found, failures = prove_injuries(options.injuries, options.seed)
         else:
@@ -49,11 +54,12 @@ def main() -> int:
         print(f"\n{line}")
     if len(wrong) > TOLD:
         print(f"\n… and {len(wrong) - TOLD} more")
-    print()
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-        if row is rows[0]:
-            print("|---" * len(row) + "|")
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|---" * len(rows[0]) + "|")
+    print("\n" + "\n".join(lines))
+    if options.write:
+        begin, _, rest = PAGE.read_text().partition(f"{BEGIN}\n")
+        PAGE.write_text(begin + "\n".join([BEGIN, *lines, END]) + rest.partition(END)[2])
     return 1 if wrong else 0
 
 

@@ -33,6 +33,7 @@ def test_a_schedule_does_the_same_each_time() -> None:
     assert run(schedule) == run(schedule)
 
 
+@pytest.mark.timeout(900)
 def test_nothing_is_lost() -> None:
     tally = list(explore(SCHEDULES, SEED))[-1]
     assert tally.total == SCHEDULES
