@@ -218,7 +218,7 @@ class _Threads:
 
 
 def _in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
-    """In the place of `objectstore.bulk._in_order`."""
+    """In the place of `objectstore.bulk.in_order`."""
     return (get(item) for item in items)
 
 
@@ -406,7 +406,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield manifests.entries, "datetime", _Datetime
     yield secrets, "token_hex", _token
     yield bulk, "_Threads", _Threads
-    yield bulk, "_in_order", _in_order
+    yield bulk, "in_order", _in_order
     yield InlineRunner, "run", _run_inline
     yield manifests.cold, "ThreadPoolExecutor", _Pool
     yield importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
