@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.faults.explorer.explore import run
-from tests.faults.explorer.many import explore
+from exporter.run import ExportRun
+from objectstore.layouts import open_layout
+from tests.faults.explorer.explore import at_each_point, run, shrink
+from tests.faults.explorer.many import explore, fails_alike, sort_of
 from tests.faults.explorer.schedule import Schedule
 
 SEED = 11
@@ -31,6 +35,36 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
 def test_a_schedule_does_the_same_each_time() -> None:
     schedule = Schedule.parse("zstd/grown-scaled follow-rotating,scale,write,compact,import 1@40 2 3 4@20 1+! 5")
     assert run(schedule) == run(schedule)
+
+
+def _sweep_by_its_own_view(run: Any) -> None:
+    """Delete whatever this export does not know of, as exports did before they published."""
+    store, prefix, layout = run._archive.store, run._archive.prefix, open_layout(run._plan.layout)
+    for segment, planned in run._segments.items():
+        if not list(run._chains[segment].pieces()):
+            place = (store, prefix, segment.epoch, segment.number, planned.start, planned.end)
+            store.delete([found.key for found in layout.between(*place)])
+
+
+@pytest.mark.parametrize("scene", ["chunks/new", "events/grown"])
+def test_an_old_defect_that_is_put_back_is_found_and_its_schedule_shrunk(
+    scene: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove: Any = ExportRun._prove
+
+    def proved(self: Any, *args: Any) -> Any:
+        _sweep_by_its_own_view(self)
+        return prove(self, *args)
+
+    monkeypatch.setattr(ExportRun, "_prove", proved)
+    found = [one for one in map(run, at_each_point(scene, ("export", "write", "export", "retain"))) if one.wrong]
+    assert found
+    assert all("LOST" in one.kinds for one in found)
+    sort = sort_of(found[0])
+    short = shrink(found[0].schedule, lambda one: fails_alike(sort, one))
+    assert set(short.commands) == {"export", "retain"}
+    assert len(short.steps) <= 3
+    assert run(short).kinds == {"LOST"}
 
 
 @pytest.mark.timeout(900)
