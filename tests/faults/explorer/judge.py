@@ -31,7 +31,7 @@ __all__ = ["Ledger", "judge"]
 Masks = Mapping[str, int]
 FOLDER = f"{NAME}/"
 _MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")
-_DECISION = re.compile(r"_manifest/decisions/[0-9]{10}\.json")
+_DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
 COPY = StreamName("copies", "copy")
 
@@ -97,7 +97,7 @@ class Ledger:
     """What happens to one archive and its stream while a schedule runs.
 
     Attributes:
-        published: manifests. dropped: up to which generation all has expired. held: generations on which a hold is
+        published: manifests. dropped: up to which generation all has expired. decided: the newest decision. held: generations on which a hold is
             confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
         gone: streams that were deleted, as they were.
@@ -105,6 +105,7 @@ class Ledger:
 
     published: dict[tuple[int, int], Entry] = field(default_factory=dict)
     dropped: int = 0
+    decided: int = 0
     held: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     lost: dict[tuple[str, int], Masks] = field(default_factory=dict)
@@ -132,8 +133,9 @@ class Ledger:
         if _MANIFEST.fullmatch(name):
             entry = _entry(data)
             self.published.setdefault((entry.generation, entry.first), entry)
-        elif _DECISION.fullmatch(name):
-            mark = json.loads(data)["dropped"]
+        elif (match := _DECISION.fullmatch(name)) and int(match[1]) > self.decided:
+            # one that comes late, below the newest, decides nothing
+            self.decided, mark = int(match[1]), json.loads(data)["dropped"]
         elif match := _DROPPED.fullmatch(name):
             mark = int(match[1])
         self.dropped = max(self.dropped, mark)
