@@ -97,7 +97,8 @@ class Ledger:
     """What happens to one archive and its stream while a schedule runs.
 
     Attributes:
-        published: manifests. dropped: up to which generation all has expired. decided: the newest decision. held: generations on which a hold is
+        published: manifests. decided: the newest decision. dropped: up to which generation all has expired.
+        held: generations on which a hold is
             confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
         gone: streams that were deleted, as they were.
