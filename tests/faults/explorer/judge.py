@@ -18,6 +18,7 @@ from manifests.archive import Archive, NoSuchArchive
 from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from problems import Conflict, Damaged, Problem
+from streamstore.errors import NoSuchScope
 from streamstore.model import StreamName
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.holding import NoSuchHold
@@ -98,8 +99,7 @@ class Ledger:
 
     Attributes:
         published: manifests. decided: the newest decision. dropped: up to which generation all has expired.
-        held: generations on which a hold is
-            confirmed. wrong: what was wrong at the moment it was done.
+        held: generations on which a hold is confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
         gone: streams that were deleted, as they were.
     """
@@ -397,7 +397,8 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
 def _may_fail(name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
     """Whether a command may end so though nothing is wrong: another stream, or what it began with has expired."""
     ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
-    return isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))
+    is_there = not (name == "work" and isinstance(error, NoSuchScope))  # nobody has put anything into the queue
+    return not is_there or isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))
 
 
 def _uncovered(world: World, ledger: Ledger, owner: tuple[str, int] | None) -> Iterator[str]:
