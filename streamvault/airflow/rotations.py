@@ -53,6 +53,7 @@ class Options(BaseModel):
     layout: Literal["events", "chunks"] | None = None
     compress: Literal["zstd", "none"] | None = None
     range_size: str | None = None
+    largest_event: str | None = None
     window: str | None = None
     pravega_conn_id: str | None = None
     aws_conn_id: str | None = None

@@ -19,13 +19,14 @@ class ArchivingOperator(CommandOperator):
         layout: ``events`` or ``chunks``; None for the command's default, as for all that follow.
         compress: ``zstd`` or ``none``.
         range_size: as on the command line, ``64MiB``.
+        largest_event: likewise.
         window: likewise.
         storage_class: of S3, for the data.
         others: see `CommandOperator`.
     """
 
     template_fields: Sequence[str] = (
-        *("stream", "root", "layout", "compress", "range_size", "window", "storage_class"),
+        *("stream", "root", "layout", "compress", "range_size", "largest_event", "window", "storage_class"),
         *CommandOperator.template_fields,
     )
     written = "archive"
@@ -38,6 +39,7 @@ class ArchivingOperator(CommandOperator):
         layout: str | None = None,
         compress: str | None = None,
         range_size: str | None = None,
+        largest_event: str | None = None,
         window: str | None = None,
         storage_class: str | None = None,
         **others: Any,
@@ -48,6 +50,7 @@ class ArchivingOperator(CommandOperator):
         self.layout = layout
         self.compress = compress
         self.range_size = range_size
+        self.largest_event = largest_event
         self.window = window
         self.storage_class = storage_class
 
@@ -66,6 +69,7 @@ class ArchivingOperator(CommandOperator):
                     "--layout": self.layout,
                     "--compress": self.compress,
                     "--range-size": self.range_size,
+                    "--largest-event": self.largest_event,
                     "--window": self.window,
                     "--storage-class": self.storage_class,
                 }
