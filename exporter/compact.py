@@ -15,6 +15,7 @@ from exporter.planned import plan_of
 from exporter.tidy import tidy_up
 from manifests.agreement import by_segment
 from manifests.archive import Archive, Generation, NoSuchArchive
+from manifests.listing import Listing
 from manifests.merging import Join, Merger
 from manifests.model import Manifest
 from manifests.plan import create_plan
@@ -71,6 +72,7 @@ def compact_generations(
         Damaged: a range's bytes are not what the manifest says; nothing is published.
         Conflict: some of the generations expired, or were merged with others, meanwhile.
     """
+    before = archive.listing().within(*span)
     try:
         return _compact(
             archive,
@@ -91,7 +93,7 @@ def compact_generations(
             if span in listing.names:
                 tidy_up(archive, span[0], progress, span[1])
             return Compacted(published=False)
-        if not listing.within(*span):
+        if listing.within(*span) != before:
             raise _gone(archive) from None
         raise
 
@@ -148,11 +150,14 @@ def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
     Raises:
         Conflict: what is in force there begins or ends elsewhere.
     """
-    listing = archive.listing()
-    numbers = listing.within(*span)
-    if not numbers:
-        raise _gone(archive)
-    return [archive.load_name(number, listing.first_of(number)) for number in numbers]
+
+    def load(listing: Listing) -> list[Generation]:
+        numbers = listing.within(*span)
+        if not numbers:
+            raise _gone(archive)
+        return [archive.load_name(number, listing.first_of(number)) for number in numbers]
+
+    return archive.stable(load)
 
 
 def _planned(merger: Merger, joins: list[Join]) -> Manifest:

@@ -135,6 +135,8 @@ KNOWN: dict[str, tuple[str, ...]] = {
         "zstd/scaled queue,hold,write,export,expire-all",
     ),
     "another run's work is called damage": (
+        "zstd/grown compact,hold,compact,hour,compact",
+        "zstd/grown hold,compact,compact,hour,compact",
         "chunks/grown convert,compact,hour,compact",
         "chunks/freed convert,expire-all",
         "zstd/grown-scaled export,export,compact,hour,compact",
