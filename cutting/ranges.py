@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from cutting.reading import TRUNCATED, LargeEventReader, PieceReader, RangeReader
@@ -80,10 +79,19 @@ def read_range(
 
 
 def _taken(reader: RangeReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
-    """What becomes of each piece; nothing of a large event that the source loses while it is read."""
+    """What becomes of each piece; nothing of a large event that the source loses while it is read.
+
+    Raises:
+        NoSuchSegment: the store does not find the segment, though the stream should still have it.
+    """
     for piece in reader.pieces():
-        with suppress(SegmentTruncated, NoSuchSegment):
-            yield take(piece)
+        try:
+            taken = take(piece)
+        except (SegmentTruncated, NoSuchSegment):
+            if piece.gone_until <= piece.start:
+                raise
+        else:
+            yield taken
 
 
 def not_events(error: NotAnEvent, where: str) -> Problem:
