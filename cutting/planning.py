@@ -52,14 +52,17 @@ def make_plan(
     Raises:
         InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one of the newest generation.
     """
-    start = _start(described, store, newest, wanted)
     to = wanted.to_cut or described.tail
     if wanted.to_cut is not None:
         _check_cut(described, store, wanted.to_cut)
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
     metadata = (epochs, configuration, described.sealed)
-    if newest is not None and to == newest.to and metadata == (newest.epochs, newest.configuration, newest.sealed):
+    is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
+    # Before the look whether it is the same stream: should another one take its place, one of the two is found wrong.
+    witness = tuple(take_witness(store, to)) if is_new else ()
+    start = _start(described, store, newest, wanted)
+    if not is_new:
         return None
     segments, gaps = _stretches(described, store, start, to)
     return Plan(
@@ -78,7 +81,7 @@ def make_plan(
         gaps=tuple(gaps),
         sealed=described.sealed,
         source=source,
-        witness=tuple(take_witness(store, to)),
+        witness=witness,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutting.identity import check_same_stream
 from cutting.planning import Wanted, make_plan
 from manifests.archive import Archive
 from manifests.model import Manifest
-from manifests.plan import Plan, create_plan, current_plan, remove_work
+from manifests.plan import Plan, create_plan, current_plan, ended_plans, remove_work
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 
@@ -50,10 +50,15 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
         generation = newest.generation + 1 if newest else 1
         plan, attempt = current_plan(archive.store, archive.prefix, generation)
         described = describe_source(store, archive.stream)
+        asked = wanted
+        for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
+            check_same_stream(described, store, ended)
+            if ended.layout == asked.layout:  # chunks have the same names, compressed or not
+                asked = replace(asked, compression=ended.compression)
         if plan is not None:
             check_same_stream(described, store, plan)
             return Planned(plan, newest, attempt, adopted=True)
-        plan = make_plan(described, store, newest, wanted, source)
+        plan = make_plan(described, store, newest, asked, source)
         if plan is None:
             return Planned(None, newest)
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)

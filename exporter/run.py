@@ -21,7 +21,7 @@ from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from manifests.sweeping import SweepTask, count_strays, sweep_tasks
 from objectstore.errors import ObjectStoreUnavailable
 from objectstore.uri import RootAddress
-from problems import Problem
+from problems import Overtaken, Problem
 from sparkrun.opening import open_runner
 from sparkrun.progress import Progress
 from sparkrun.runner import Runner
@@ -112,12 +112,12 @@ class ExportRun:
             self._check_source()
             strays = self._prove(runner, progress)
             manifest, rows = self._manifest()
+            self._end()
             generation = self._archive.commit(manifest, rows)
         except Problem as problem:
             if self._published() is None:
                 if isinstance(problem, (NotEvents, InvalidCut)):
-                    store, prefix = self._archive.store, self._archive.prefix
-                    end_plan(store, prefix, self._plan.generation, self._attempt, str(problem))
+                    self._end(str(problem))
                 raise
             generation, strays = None, 0
         committed = time.monotonic()
@@ -127,6 +127,18 @@ class ExportRun:
         return Published(
             generation or self._archive.load(self._plan.generation), self._moved, first=first, committed=committed
         )
+
+    def _end(self, reason: str = "") -> None:
+        """Say how the plan ended; `reason` as for `manifests.plan.end_plan`.
+
+        Raises:
+            Conflict: all of it is archived, and another run has found that it can never be finished.
+        """
+        store, prefix = self._archive.store, self._archive.prefix
+        given_up = end_plan(store, prefix, self._plan.generation, self._attempt, reason)
+        if given_up and not reason:
+            where = f"{self._archive.uri}, generation {self._plan.generation}"
+            raise Overtaken(f"another run has given up this generation's plan ({given_up})", where=where)
 
     def _published(self) -> Manifest | None:
         """The generation's manifest, if another run has published it.

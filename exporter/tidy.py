@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from manifests.archive import Archive, History
+from manifests.archive import Archive
+from manifests.listing import Listing
 from manifests.plan import find_plan, remove_work
 from manifests.sweeping import remove_strays, tasks_of
 from objectstore.errors import AccessDenied, ObjectStoreUnavailable
@@ -38,13 +39,15 @@ def finish_again(archive: Archive, root: RootAddress, generation: int, progress:
 
 
 def _sweep(archive: Archive, root: RootAddress, generation: int) -> None:
-    if (generation, generation) not in archive.listing().names:
-        return  # merged since, or expired: what its index says is not all that may lie there
-    history = History([archive.load_name(generation)])
-    tasks = list(tasks_of(history, root, archive.prefix, lambda _: ()))
-    with open_runner("inline[4]") as runner:
-        for _ in runner.run(remove_strays, tasks):
-            pass
+    def sweep(listing: Listing) -> None:
+        if (generation, generation) not in listing.names:
+            return  # merged since, or expired: what its index says need not be there, and is not all that may be
+        tasks = list(tasks_of([archive.load_name(generation)], root, archive.prefix, lambda _: ()))
+        with open_runner("inline[4]") as runner:
+            for _ in runner.run(remove_strays, tasks):
+                pass
+
+    archive.stable(sweep)
 
 
 def tidy_up(archive: Archive, generation: int, progress: Progress, first: int | None = None) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,12 +11,21 @@ from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntr
 from manifests.jsonfile import decode
 from manifests.model import GenerationModel, Manifest
 from objectstore.deciding import decide
-from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.errors import NoSuchObject
 from objectstore.keys import ended_key, plan_key, work_folder
 from objectstore.store import ObjectStore
 from problems import Damaged
 
-__all__ = ["Plan", "PlannedSegment", "create_plan", "current_plan", "end_plan", "find_plan", "remove_work"]
+__all__ = [
+    "Plan",
+    "PlannedSegment",
+    "create_plan",
+    "current_plan",
+    "end_plan",
+    "ended_plans",
+    "find_plan",
+    "remove_work",
+]
 
 DELETE_AT_ONCE = 1000
 
@@ -73,7 +81,15 @@ class Plan(GenerationModel):
 
 
 class Ended(File):
-    """The plan of an attempt can never be finished. Its rows and objects stay; the next plan is another attempt."""
+    """How the plan of an attempt ended: all of it is archived, or it can never be finished.
+
+    Whoever creates it decides. So no index is written by an attempt that was given up, and none is given up that may
+    be published.
+
+    Attributes:
+        reason: why it can never be finished; empty if all of it is archived. If there is one, rows and objects stay,
+            and the next plan is another attempt.
+    """
 
     format: Literal[1] = 1
     generation: Annotated[int, Field(ge=1)]
@@ -91,24 +107,49 @@ def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan
     attempt = 1
     while True:
         plan = find_plan(store, prefix, generation, attempt=attempt)
-        if plan is None or not _is_ended(store, prefix, generation, attempt):
+        if plan is None or not _is_given_up(store, prefix, generation, attempt):
             return plan, attempt
         attempt += 1
 
 
-def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, reason: str) -> None:
-    """Say that a plan can never be finished, create-only. Nothing is deleted: another run may publish it."""
+def ended_plans(store: ObjectStore, prefix: str, generation: int, attempt: int) -> Iterator[Plan]:
+    """The plans of the attempts before this one. What their runs have written lies where the next one's will.
+
+    Raises:
+        Damaged: as `find_plan`.
+    """
+    for earlier in range(1, attempt):
+        plan = find_plan(store, prefix, generation, attempt=earlier)
+        if plan is not None:
+            yield plan
+
+
+def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, reason: str = "") -> str:
+    """Say how a plan ended, create-only. Nothing is deleted.
+
+    Args:
+        store: where.
+        prefix: the archive below it.
+        generation: of the plan.
+        attempt: likewise.
+        reason: why it can never be finished; empty if all of it is archived.
+
+    Returns:
+        The reason that holds: another run may have been first.
+    """
+    key = prefix + ended_key(generation, attempt)
     ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
-    with contextlib.suppress(AlreadyExists):
-        store.put(prefix + ended_key(generation, attempt), ended.encode())
+    data, _ = decide(store, key, ended.encode())
+    return decode(Ended, data, f"{store.uri}/{key}").reason
 
 
-def _is_ended(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
+def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
+    key = prefix + ended_key(generation, attempt)
     try:
-        store.get(prefix + ended_key(generation, attempt))
+        data = store.get(key)
     except NoSuchObject:
         return False
-    return True
+    return bool(decode(Ended, data, f"{store.uri}/{key}").reason)
 
 
 def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:

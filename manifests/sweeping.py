@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from manifests.history import History
+from manifests.history import Generation
 from manifests.model import Layout, segment_key
 from objectstore.bulk import delete_all
 from objectstore.layouts import open_layout
@@ -59,17 +59,17 @@ def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
 
 
 def tasks_of(
-    history: History, root: RootAddress, prefix: str, known: Callable[[SegmentId], Iterable[str]]
+    generations: Iterable[Generation], root: RootAddress, prefix: str, known: Callable[[SegmentId], Iterable[str]]
 ) -> Iterator[SweepTask]:
     """What to go along of published generations.
 
     Args:
-        history: the generations.
+        generations: in force.
         root: the archive's root.
         prefix: the archive below it.
         known: of a segment, the keys (below the archive) of chunks that stay though these generations lack them.
     """
-    for generation in history.generations:
+    for generation in generations:
         manifest = generation.manifest
         for entry in manifest.segments:
             if entry.start < entry.end:

@@ -21,7 +21,7 @@ from manifests.check import (
     plan_reading,
 )
 from manifests.deleting import below_head
-from manifests.listing import Name
+from manifests.listing import Listing, Name
 from manifests.model import Layout
 from manifests.plan import current_plan
 from manifests.range_row import RangeRow
@@ -228,12 +228,20 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
 
 
 def _repair(runner: Runner, history: History, source: Archive, address: RootAddress) -> int:
-    """Delete what the indexes prove to be off their chains; returns how many objects."""
-    joins: dict[SegmentId, list[RangeRow]] = {}
-    for row in _joins(source, merges_under_way(source)):
-        joins.setdefault(row.segment, []).append(row)
-    tasks = list(tasks_of(history, address, source.prefix, lambda segment: keys_of(joins.get(segment, ()))))
-    return sum(removed for _, removed in runner.run(remove_strays, tasks))
+    """Delete what the indexes prove to be off their chains; returns how many objects.
+
+    Generations that expire or are merged meanwhile are left alone: some of their objects are gone with good reason.
+    """
+
+    def repair(listing: Listing) -> int:
+        joins: dict[SegmentId, list[RangeRow]] = {}
+        for row in joins_of(source, listing, merges_under_way(source)):
+            joins.setdefault(row.segment, []).append(row)
+        held = [one for one in history.generations if (one.manifest.generation, one.manifest.first) in listing.names]
+        tasks = tasks_of(held, address, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
+        return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
+
+    return source.stable(repair)
 
 
 def run_checks(

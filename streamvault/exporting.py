@@ -247,7 +247,7 @@ def _wanted(
 
 def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
     plan = planned.plan
-    if plan is None or not planned.adopted:
+    if plan is None:
         return []
     holds = Wanted(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
     asked = replace(wanted, from_cut=wanted.from_cut or plan.from_, to_cut=wanted.to_cut or plan.to)

@@ -23,6 +23,9 @@ KEYS_PER_LIST = 1000
 FIXED_PUTS = 3
 """Plan, index of ranges, manifest."""
 
+END_PUTS = 1
+"""How an export's plan ended."""
+
 PROBE_PUTS = 9
 """What a new archive's server is asked first: eight objects and a listing."""
 
@@ -37,7 +40,8 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -
         first: whether this makes the archive.
     """
     lists = -(-objects // KEYS_PER_LIST) + -(-ranges // KEYS_PER_LIST) + 2
-    return _cost(objects, puts=objects + ranges + FIXED_PUTS + PROBE_PUTS * first + lists, gets=2, estimated=estimated)
+    puts = objects + ranges + FIXED_PUTS + END_PUTS + PROBE_PUTS * first + lists
+    return _cost(objects, puts=puts, gets=2, estimated=estimated)
 
 
 def cost_of_import(parts: Sequence[Part], generations: int) -> Cost:
