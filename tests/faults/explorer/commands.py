@@ -155,6 +155,7 @@ COMMANDS: dict[str, Command] = {
         )
     ),
     "check": Command(lambda scene, _: check_archive(scene.archive, read_data=True, master="inline")),
+    "repair": Command(lambda scene, _: check_archive(scene.archive, read_data=True, repair=True, master="inline")),
     "other": Command(_other, outside=True),
     "write": Command(_write, outside=True),
     "scale": Command(_scale, outside=True),

@@ -28,6 +28,7 @@ STOPPED = (
     "convert",
     "handoff",
     "handoff-stream",
+    "repair",
     "other",
 )
 """Commands that are stopped: an outside event takes one moment."""
@@ -47,6 +48,7 @@ CHAINS = tuple(
         "hold",
         "hold-first",
         "check",
+        "repair",
         "follow",
         "follow-rotating",
         "write",
@@ -82,7 +84,7 @@ CHAINS = tuple(
 )
 """What runs to its end while the first command is stopped."""
 
-BASES = ("new", "scaled", "grown", "grown-scaled", "freed", "merged")
+BASES = ("new", "scaled", "grown", "grown-scaled", "freed", "merged", "strayed")
 LAYOUTS = ("events", "chunks", "zstd")
 
 ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":denied", "+exists")
@@ -144,6 +146,12 @@ KNOWN: dict[str, tuple[str, ...]] = {
         "zstd/new follow-rotating,write,export,write,export,write,export,compact,hour,compact",
     ),
     "a conversion ends for good when what it converts is merged": ("events/freed convert,compact !,+!",),
+    "a sweep that others overtake finds damage": (
+        "events/strayed export,write,expire-all",
+        "chunks/strayed repair,expire-all",
+        "chunks/strayed repair,export,compact,hour,compact",
+        "zstd/strayed export,write,expire-all",
+    ),
     "a stream that was made again cannot be restored": ("chunks/new hold,remake,export",),
 }
 """What was found: below the name of each the families of schedules (`at_each_point`) that found it."""

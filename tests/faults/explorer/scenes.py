@@ -163,6 +163,23 @@ def _merged(scene: Scene) -> None:
         add(store, "e", 2)
 
 
+def _strayed(scene: Scene) -> None:
+    """As grown, with strays inside of events: in each generation, and in what none has yet."""
+    from objectstore.keys import chunk_key, event_key  # noqa: PLC0415
+
+    _grown(scene)
+    key_of = event_key if scene.layout == "events" else chunk_key
+    root = scene.root.open()
+    with open_source() as store:
+        for segment in store.describe(NAME).tail.offsets:
+            data = b"".join(map(bytes, store.read(NAME, segment, 0, store.describe(NAME).tail.offsets[segment])))
+            at = 0
+            while at < len(data):
+                length = 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+                root.put(f"{NAME}/{key_of(segment.epoch, segment.number, at + 1, 9)}", b"?")
+                at += length
+
+
 def _export(scene: Scene) -> None:
     from streamvault import export_stream  # noqa: PLC0415
 
@@ -176,6 +193,7 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "grown-scaled": _grown_scaled,
     "freed": _freed,
     "merged": _merged,
+    "strayed": _strayed,
 }
 
 
