@@ -12,8 +12,9 @@ from tests.faults.explorer.many import Tally, explore
 from tests.faults.explorer.schedule import Schedule
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
+from tests.prove.servers import try_servers
 
-SECTIONS = ("injuries", "hostile", "schedules")
+SECTIONS = ("injuries", "hostile", "servers", "schedules")
 TOLD = 40
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
@@ -30,6 +31,7 @@ def main() -> int:
     )
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="P", help="processes to use (%(default)s)")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one schedule and tell each call of a store")
     parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
@@ -46,6 +48,8 @@ def main() -> int:
             found, failures = prove_schedules(schedules, options.seed, options.processes, until - time.monotonic())
         elif section == "injuries":
             found, failures = prove_injuries(options.injuries, options.seed)
+        elif section == "servers":
+            found, failures = prove_servers(options.runs, options.seed, until - time.monotonic())
         else:
             found, failures = prove_hostile(options.hostile, options.seed)
         rows += found
@@ -98,6 +102,19 @@ def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
         bad = sum(f" {kind}: " in line for line in wrong)
         rows.append((f"hostile: {kind}", *map(str, (many, many - bad, 0, 0, bad, seed, seconds))))
     return rows, wrong
+
+
+def prove_servers(runs: int, seed: int, seconds: float) -> tuple[list[Row], list[str]]:
+    """The table's rows for real servers that fail; what could not be tried is said on standard error."""
+    found = try_servers(runs, seed, seconds)
+    rows = []
+    for kind, many in found.kinds.items():
+        bad = found.lost[kind], found.doubled[kind], found.other[kind]
+        rows.append((kind, *map(str, (many, many - sum(bad), *bad, seed, found.seconds[kind]))))
+    for kind, why in found.absent.items():
+        print(f"not tried: {kind}: {why}", file=sys.stderr)
+    print(f"commands that were disturbed ended with: {dict(found.ended)}", file=sys.stderr)
+    return rows, found.failures
 
 
 def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> Tally:
