@@ -34,14 +34,14 @@ class Finding:
 
     Attributes:
         kind: ``missing`` (no object for these bytes) and ``changed`` (another size) are damage. ``stray`` (proved to be
-            off the chain, so it may be deleted) and ``unknown`` (not a key of the layout, or a second object at the
-            offset of one on the chain; the listing alone does not tell which is right) harm nobody.
+            off the chain), ``foreign`` (not a key of the layout) and ``rival`` (a second object at the offset of one on
+            the chain; the listing alone does not tell which is right) harm nobody.
         key: the object's key in the store; for missing ones, where keys would start.
         start, end: the bytes of the segment it is about.
         what: a sentence.
     """
 
-    kind: Literal["missing", "changed", "stray", "unknown"]
+    kind: Literal["missing", "changed", "stray", "foreign", "rival"]
     key: str
     start: int
     end: int
@@ -101,7 +101,7 @@ def walk(
     for entry in entries:
         key = parse(entry.key)
         if key is None:
-            yield Finding("unknown", entry.key, start, end, "a foreign object lies among the archive's")
+            yield Finding("foreign", entry.key, start, end, "a foreign object lies among the archive's")
             continue
         if rivals and key.offset != rivals[0][0].offset:
             yield from chain.add(rivals, key.offset)
@@ -157,7 +157,7 @@ class _Chain:
                 yield from self._step(*rival)
             else:
                 what = "a second object at the offset of an event"
-                yield Finding("unknown", rival[1].key, rival[0].offset, rival[0].end, what)
+                yield Finding("rival", rival[1].key, rival[0].offset, rival[0].end, what)
 
     def missing(self, until: int) -> Finding:
         what = f"no object holds the bytes {self.at} to {until} of the segment"

@@ -207,7 +207,7 @@ class ChunksLayout(SegmentFolders):
                 continue
             if entry.key != key:
                 what = "an object that is no range of the archive"
-                yield Finding("unknown", entry.key, extent.start, extent.end, what)
+                yield Finding("foreign", entry.key, extent.start, extent.end, what)
                 continue
             found = True
             if entry.size == size:

@@ -134,10 +134,14 @@ class EventsLayout(SegmentFolders):
         at = start
         for low, high in _joined(ranges):
             yield from self._in_gap(store, prefix, epoch, number, at, low)
+            is_proved = True
             for step in self._walk(store, prefix, Extent(epoch, number, low, high)):
-                if isinstance(step, Finding) and step.is_damage:
+                if not isinstance(step, Finding):
+                    continue
+                if step.is_damage:
                     raise step.problem(store.uri)
-                if isinstance(step, Finding) and step.kind == "stray":
+                is_proved = is_proved and step.kind != "rival"  # the walk may have gone on with the wrong one
+                if is_proved and step.kind == "stray":
                     yield step.key
             at = high
         yield from self._in_gap(store, prefix, epoch, number, at, end)

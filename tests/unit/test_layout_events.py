@@ -194,6 +194,13 @@ def test_objects_that_are_too_much(store: ObjectStore) -> None:
     assert list(LAYOUT.off_chain(store, *AT, START, END, [(START, END)])) == inside_events
 
 
+def test_nothing_behind_two_objects_of_one_offset_is_off_the_chain(store: ObjectStore) -> None:
+    """The listing does not tell which of them is right, nor what follows from it."""
+    for offset, length in ((EVENTS[2][0] + 1, 5), (EVENTS[3][0], 3), (EVENTS[6][0] + 1, 5)):
+        store.put(key_of(offset, length), b"")
+    assert list(LAYOUT.off_chain(store, *AT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
+
+
 def test_findings_are_counted_beyond_those_that_are_kept() -> None:
     store = memory()
     events, raw = framed([b"x"] * 300)
