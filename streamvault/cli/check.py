@@ -105,5 +105,5 @@ def _strays(report: CheckReport) -> str:
     objects = count_text(report.strays, "object")
     if report.removed:
         return f"{objects} belonged to no event; {report.removed:,} removed"
-    todo = "" if report.removed or not report.ok else ". Remove what can be proved to be useless with --repair"
-    return f"{objects} {'belongs' if report.strays == 1 else 'belong'} to no event; they harm nobody{todo}"
+    told = "belongs to no event; it harms" if report.strays == 1 else "belong to no event; they harm"
+    return f"{objects} {told} nobody. --repair removes what can be proved to be useless"
