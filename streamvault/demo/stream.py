@@ -13,8 +13,6 @@ from streamstore.framing import frame_many
 from streamstore.model import (
     EventPointer,
     KeyRange,
-    Retention,
-    RetentionKind,
     Scaling,
     SegmentId,
     StreamConfiguration,
@@ -36,7 +34,6 @@ def fill(store: StreamStore, name: StreamName, events: int = EVENTS) -> None:
     store.create_scope(name.scope)
     configuration = StreamConfiguration(
         scaling=Scaling(min_segments=3),
-        retention=Retention(RetentionKind.TIME, 7 * 86_400_000),
         tags=("demo", "orders"),
     )
     store.create_stream(name, configuration)
