@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from manifests.model import Configuration, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
-from problems import Damaged
+from problems import Damaged, Usage
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
 __all__ = ["Generation", "History"]
+
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class Generation:
@@ -162,10 +165,13 @@ class History:
             where: names the archive in messages.
 
         Raises:
+            Usage: one cannot be a fingerprint.
             Damaged: the newest generation's is not wanted, or no generation has one that is.
         """
         held = {generation.fingerprint for generation in self.generations}
         asked = {one.lower() for one in wanted}
+        if wrong := next((one for one in asked if not _FINGERPRINT.fullmatch(one)), None):
+            raise Usage("a fingerprint has 64 hexadecimal digits", where=repr(wrong), todo="'show' prints it.")
         newest = self.generations[-1]
         if not asked or (newest.fingerprint in asked and asked <= held):
             return

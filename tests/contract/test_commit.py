@@ -19,7 +19,7 @@ from manifests.range_row import RangeRow
 from manifests.ranges import encode_ranges
 from objectstore.keys import manifest_key, ranges_key
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
+from problems import Conflict, Damaged, Usage
 from streamstore.model import StreamConfiguration, StreamName
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
 from tests.servers.s3 import S3Server
@@ -303,6 +303,8 @@ def test_the_fingerprint_is_the_manifests(archive: Archive) -> None:
     history.check_fingerprints([archive.fingerprint(1), archive.fingerprint(2)], archive.uri)
     for asked in ([archive.fingerprint(1)], ["0" * 64], [archive.fingerprint(2), "0" * 64]):
         assert "fingerprint" in refusal(partial(history.check_fingerprints, asked, archive.uri))
+    with pytest.raises(Usage, match="64 hexadecimal digits"):
+        history.check_fingerprints(["00ff"], archive.uri)
 
 
 def test_a_hole_that_is_not_declared_is_damage(archive: Archive) -> None:
