@@ -73,7 +73,7 @@ def test_a_plan_of_chunks_that_does_not_fit_is_refused_though_events_were_asked_
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     with monkeypatch.context() as patch:
-        patch.setattr("exporter.run.ExportRun._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("exporter.run.ExportRun._prove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         chunks = ["--layout", "chunks", "--range-size", "64MiB", "--window", "64MiB"]
         assert main(["export", vault.uri(), vault.root, "--master", "inline", *chunks]) == 130
     line = ["export", vault.uri(), vault.root, "--master", "inline"]
