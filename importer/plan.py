@@ -109,7 +109,7 @@ def plan_restore(
     """Plan an import of an archive's generations, or of the part between two cuts.
 
     What the target has to hold while it is filled, and so the import's name, does not depend on ``retention``: an
-    unfinished import can be gone on with either way.
+    unfinished import can be resumed either way.
 
     Raises:
         InvalidCut: a cut is not one of the archive's stream, lies outside of it, or ``from_cut`` lies after ``to_cut``.

@@ -140,7 +140,7 @@ class EventsLayout(SegmentFolders):
                     continue
                 if step.is_damage:
                     raise step.problem(store.uri)
-                is_proved = is_proved and step.kind != "rival"  # the walk may have gone on with the wrong one
+                is_proved = is_proved and step.kind != "rival"  # the walk may have followed the wrong one
                 if is_proved and step.kind == "stray":
                     yield step.key
             at = high

@@ -110,7 +110,7 @@ def test_a_plan_is_published_or_given_up(
 def test_a_plan_that_was_ended_holds_up_no_other_compression(
     place: Place, first: Compression, second: Compression
 ) -> None:
-    """What it has written of the stream is as good as ever, and lies under the names that the next plan's runs use."""
+    """What it has written of the stream is valid, and lies under the names that the next plan's runs use."""
     place.fill([bytes([number]) * 100 for number in range(20)])
     cut = {f"{NAME}/0.#epoch.0": 1000}
     options: Any = {"layout": "chunks", "range_size": 300, "master": "inline"}
