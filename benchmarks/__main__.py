@@ -7,13 +7,14 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, export_import, handoff, memory, planning, scaling, spark_read, stages
+from benchmarks import chunks, export_import, former, handoff, memory, planning, scaling, spark_read, stages
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
 BENCHMARKS = {
     "chunks": chunks,
     "export_import": export_import,
+    "former": former,
     "handoff": handoff,
     "memory": memory,
     "planning": planning,

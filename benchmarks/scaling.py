@@ -25,7 +25,7 @@ from objectstore.uri import RootAddress
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "chunks of longer streams, by one task and two, and resumed with 99 % done"
+HELP = "chunks of longer streams, by one task and two, and a resume close to the end"
 
 MB = 1_000_000
 MIB = 1024 * 1024

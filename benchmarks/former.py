@@ -1,0 +1,144 @@
+"""Export and import beside those of another checkout, in turns on the same servers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, spread
+from benchmarks.peers import drop
+from benchmarks.product import run_command
+from benchmarks.results import Results
+from benchmarks.setting import S3_SERVERS, Setting, open_setting
+from benchmarks.tables import size_text, spread_text, table
+from benchmarks.workload import Workload
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "export and import beside those of another checkout"
+SEGMENTS = 4
+SIDES = ("this", "former")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m benchmarks former``."""
+    parser.add_argument(
+        "--checkout", type=Path, required=True, metavar="DIR", help="the other checkout, after its bin/setup"
+    )
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        default=("chunks:400000x1024", "events:20000x1024"),
+        metavar="LAYOUT:EVENTSxBYTES",
+        help="streams of 4 segments (chunks:400000x1024 events:20000x1024)",
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="of everything, interleaved (default 5)")
+    parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+
+
+def run(arguments: argparse.Namespace, results: Results) -> None:
+    """Measure each stream on servers of its own; adds a table each."""
+    for text in arguments.workload:
+        layout, _, stream = text.partition(":")
+        events, size = map(int, stream.split("x"))
+        with open_setting(arguments.s3) as setting:
+            results.describe(setting.describe())
+            beside = _Beside(setting, Workload(events, size, SEGMENTS), layout, arguments.checkout.resolve())
+            beside.run(arguments.repeats, results)
+
+
+class _Beside:
+    """One stream, in one layout.
+
+    Attributes:
+        processor: an arm's name and what each of its commands took, in seconds of the processor.
+        moving: the same without Spark's start: the report's seconds.
+    """
+
+    def __init__(self, setting: Setting, workload: Workload, layout: str, checkout: Path) -> None:
+        self._setting = setting
+        self._workload = workload
+        self._layout = layout
+        self._checkouts = {"this": None, "former": checkout}
+        self._source = setting.stream("source")
+        self.processor: dict[str, list[float]] = {}
+        self.moving: dict[str, list[float]] = {}
+
+    def run(self, repeats: int, results: Results) -> None:
+        self._workload.fill(self._setting.store, self._source)
+        verbs: dict[str, Callable[[str, int], Measured]] = {"export": self._export, "import": self._import}
+        arms = [Arm(_name(verb, side), partial(verbs[verb], side)) for verb in verbs for side in SIDES]
+        for arm in arms:  # nobody has the stream or the server's files colder than another
+            arm.run(-1)
+        self.processor.clear()
+        self.moving.clear()
+        found = interleave(arms, repeats, self._setting.settle)
+        title = f"{self._layout}, {self._workload.events:,} events of {size_text(self._workload.size)}"
+        rows = []
+        for verb in verbs:
+            this, former = (_name(verb, side) for side in SIDES)
+            rows.append(
+                (
+                    verb,
+                    spread_text(ratio(found, this, former), 2),
+                    spread_text(_ratio(self.moving[former], self.moving[this]), 2),
+                    spread_text(_ratio(self.processor[this], self.processor[former]), 2),
+                    *(spread_text(spread(self.processor[name]), 1) for name in (this, former)),
+                )
+            )
+        heads = (
+            f"{title}: beside the former",
+            "speed, whole command",
+            "speed, without the start",
+            "processor seconds",
+            "now (s)",
+            "before (s)",
+        )
+        figures = {
+            name: [
+                {**asdict(one), "moving": moving, "processor": processor}
+                for one, moving, processor in zip(found[name], self.moving[name], self.processor[name], strict=True)
+            ]
+            for name in found
+        }
+        results.add(title, table(heads, rows), figures)
+
+    def _export(self, side: str, repeat: int) -> Measured:
+        uri, root = self._setting.stream_uri(self._source), self._root(side, repeat)
+        return self._command(side, "export", uri, root, "--layout", self._layout)
+
+    def _import(self, side: str, repeat: int) -> Measured:
+        target = self._setting.stream(f"restored-{side}-{repeat}".replace("--", "-"))
+        archive = f"{self._root(side, repeat)}/{self._source}"
+        measured = self._command(side, "import", archive, self._setting.stream_uri(target))
+        drop(self._setting, target, self._workload.bytes)
+        return measured
+
+    def _root(self, side: str, repeat: int) -> str:
+        return self._setting.root_uri(f"{repeat}/{side}")
+
+    def _command(self, side: str, verb: str, *arguments: str) -> Measured:
+        outcome = run_command(
+            verb,
+            *arguments,
+            environment=self._setting.s3.environment(),
+            head_start=True,
+            checkout=self._checkouts[side],
+        )
+        report = outcome.report
+        if (report["events"], report["bytes"]) != (self._workload.events, self._workload.bytes):
+            raise RuntimeError(f"{report['events']} events were moved instead of {self._workload.events}")
+        self.processor.setdefault(_name(verb, side), []).append(outcome.processor_seconds)
+        self.moving.setdefault(_name(verb, side), []).append(report["seconds"])
+        return Measured(report["events"], report["bytes"], outcome.seconds)
+
+
+def _name(verb: str, side: str) -> str:
+    return f"{verb}, {side}"
+
+
+def _ratio(mine: list[float], others: list[float]) -> Spread:
+    return spread([one / other for one, other in zip(mine, others, strict=True)])
