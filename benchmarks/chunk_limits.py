@@ -15,7 +15,7 @@ import obstore
 from benchmarks.limits import open_alone
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from objectstore.keys import archive_prefix, chunk_key
+from layouts.keys import archive_prefix, chunk_key
 from streamstore.framing import MAX_BLOCK_BYTES
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.uri import parse_stream

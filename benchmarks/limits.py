@@ -17,7 +17,7 @@ from obstore.store import S3Store
 
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from objectstore.keys import archive_prefix, events_folder
+from layouts.keys import archive_prefix, events_folder
 from streamstore.model import StreamName
 from tests.servers.s3 import S3Server
 

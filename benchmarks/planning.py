@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 from benchmarks.measuring import say
 from benchmarks.results import Results
 from benchmarks.tables import table
-from cutting.chain import SegmentChain
-from cutting.planning import Wanted, make_plan
+from exporter.make_plan import Wanted, make_plan
+from exporter.proof import SegmentChain
 from importer.plan import plan_restore
 from manifests.archive import Archive
 from manifests.model import Manifest, SegmentEntry, segment_key
@@ -128,7 +128,7 @@ class _Simulated:
         return self.events // self.segments * (self.size + 8)
 
     def _plan(self, archive: Archive) -> Plan:
-        """As `exporter.planning.settle_plan`: described, made, written, found again."""
+        """As `exporter.settle_plan.settle_plan`: described, made, written, found again."""
         store = cast("StreamStore", _Lengths(self.share))
         plan = make_plan(self._described(), store, None, Wanted(layout="chunks"))
         if plan is None:

@@ -11,15 +11,15 @@ from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import spread_text, table
 from benchmarks.workload import Workload
-from exporter.planned import plan_of
+from exporter.manifest_plan import plan_of
+from layouts.keys import manifest_key, ranges_key
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange, Piece, leave_row
-from objectstore.access import S3Access, StaticKeys
 from objectstore.bulk import delete_all
-from objectstore.keys import manifest_key, ranges_key
-from objectstore.layouts import open_layout
+from objectstore.s3.access import S3Access, StaticKeys
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 

@@ -26,21 +26,21 @@ from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
-from cutting.reading import RangeReader
-from cutting.spans import Span, spans_of
+from exporter.reading import RangeReader
+from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
+from layouts.keys import archive_prefix
+from layouts.layout import open_layout
+from layouts.windows import WINDOW
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange
 from objectstore.bulk import put_all
-from objectstore.keys import archive_prefix
-from objectstore.layouts import open_layout
 from objectstore.uri import RootAddress
 from streamstore.framing import MAX_BLOCK_BYTES
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.splitting import EventSplitter
 from streamstore.uri import parse_stream
-from streamvault.windows import WINDOW
 
 __all__ = ["HELP", "add_arguments", "run"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from objectstore.keys import archive_prefix, event_key
+from layouts.keys import archive_prefix, event_key
 from streamstore.framing import frame_many
 from streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.store import StreamStore

@@ -13,8 +13,8 @@ from typing import Any
 
 from airflow.sdk import AssetAlias, Param, Variable, dag, get_current_context, task
 
+from common.times import parse_duration
 from streamvault.airflow.operators import RotateArchiveOperator
-from streamvault.times import parse_duration
 
 ARCHIVES = AssetAlias("streamvault-archives")
 """Each archive that got a new generation becomes an event of the asset with its URI, under this alias too."""

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cutting.chain import SegmentChain, prove_all
-from cutting.identity import check_same_stream, check_witness
-from cutting.ranges import NotEvents
-from cutting.spans import Span
+from common.errors import Overtaken, Problem
+from common.progress import Progress
+from exporter.finish import finish
+from exporter.identity import check_same_stream, check_witness
+from exporter.proof import SegmentChain, prove_all
+from exporter.ranges import NotEvents
+from exporter.spans import Span
 from exporter.task import ExportTask, export_range
-from exporter.tidy import finish
 from manifests.archive import Archive, Generation
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan, PlannedSegment, end_plan
@@ -21,9 +23,7 @@ from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from manifests.sweeping import SweepTask, count_strays, sweep_tasks
 from objectstore.errors import ObjectStoreUnavailable
 from objectstore.uri import RootAddress
-from problems import Overtaken, Problem
 from sparkrun.opening import open_runner
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchStream
 from streamstore.model import LARGEST_EVENT_BYTES, SegmentId
@@ -57,7 +57,7 @@ class ExportRun:
 
     Args:
         archive: where to. root: the same root, for tasks. source: the stream's store, for tasks.
-        plan: of the generation. attempt: which plan of the generation it is, see `objectstore.keys.work_folder`.
+        plan: of the generation. attempt: which plan of the generation it is, see `layouts.keys.work_folder`.
         tool: name and version to note in the manifest.
         window: bytes that a task may hold of what is on its way.
         largest_event: the largest payload to accept (bytes).

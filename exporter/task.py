@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutting.ranges import read_range
-from cutting.reading import LargeEventReader, PieceReader
-from cutting.spans import Span
+from exporter.ranges import read_range
+from exporter.reading import LargeEventReader, PieceReader
+from exporter.spans import Span
+from layouts.layout import open_layout
 from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Piece, leave_row
-from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName

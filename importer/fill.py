@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from common.errors import Conflict, Damaged
+from layouts.layout import open_reader
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
 from streamstore.model import SegmentId, StreamName

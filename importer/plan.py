@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from common.errors import Damaged, Usage
 from importer.fill import Stretch
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
 from manifests.selection import ArchivedPart, select_parts
-from problems import Damaged, Usage
 from streamstore.cuts import segments_between
 from streamstore.model import Retention, ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN

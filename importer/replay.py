@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from problems import Failed
+from common.errors import Failed
 from streamstore.model import Epoch, KeyRange, SegmentId
 from streamstore.numbering import nudge
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from common.errors import Conflict
+from common.progress import Progress
 from importer.fill import Filled, FillTask, fill_segment
 from importer.lease import lease_stream, take_lease, unfinished_work
 from importer.plan import Part, RestorePlan
@@ -20,8 +22,6 @@ from importer.replay import ScaleStep
 from importer.target import Target, taken
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
-from problems import Conflict
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
 from streamstore.lease import Lease, last_record

@@ -11,10 +11,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+from common.errors import Conflict, Failed
 from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
-from problems import Conflict, Failed
 from streamstore.errors import StreamExists
 from streamstore.lease import Lease
 from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from common.errors import Failed
 from importer.fill import damaged_range
+from layouts.layout import open_reader
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
-from problems import Failed
 from streamstore.model import SegmentId, StreamName
 from streamstore.splitting import EventSplitter
 from streamstore.uri import StoreAddress

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from common.errors import Usage
 from lake.column_types import hive_type
 from lake.options import TableColumn, fresh_names
-from problems import Usage
 
 __all__ = ["avro_columns", "parsed"]
 

@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 
-from problems import Usage
+from common.errors import Usage
 
 __all__ = ["arrow_type", "hive_type", "trino_type"]
 

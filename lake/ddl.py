@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from common.errors import Usage
 from lake.column_types import trino_type
 from lake.hive import hive_columns, projected
+from lake.location import TablePlace
 from lake.options import GENERATION
-from lake.place import TablePlace
-from problems import Usage
 
 __all__ = ["Engine", "raw_ddl", "table_ddl"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from objectstore.keys import table_file_key
+from layouts.keys import table_file_key
 from streamstore.model import SegmentId
 
 __all__ = ["Stretch", "file_key", "files_of"]

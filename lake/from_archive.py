@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from common.errors import Conflict, Damaged, Overtaken
+from common.progress import Progress
 from lake.inference import SAMPLE_BYTES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
 from lake.sources import ArchivedPart, ArchiveSource, WantedRange
+from layouts.layout import open_reader
 from manifests.archive import Archive
 from manifests.history import Generation, History
 from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
 from manifests.rest import rest_of
-from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Overtaken
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventSplitter

@@ -1,8 +1,8 @@
 """A stream as what a table is made of: each run takes what came since the one before.
 
 Where a segment is longer than a file, its files begin at event boundaries that are guessed and proved, as those of an
-export (`cutting`). They are proved before anything is planned or written, by reading such segments once more: a file
-that began at a wrong guess would be seen by whoever looks at the table's folder.
+export (`exporter.ranges`). They are proved before anything is planned or written, by reading such segments once more: a
+file that began at a wrong guess would be seen by whoever looks at the table's folder.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from cutting.chain import SegmentChain, prove_all
-from cutting.estimate import estimate_events
-from cutting.identity import check_same_stream
-from cutting.planning import Wanted, make_plan
-from cutting.ranges import FindTask, find_range
-from cutting.spans import Span, spans_of
+from common.progress import Progress
+from exporter.estimate import estimate_events
+from exporter.identity import check_same_stream
+from exporter.make_plan import Wanted, make_plan
+from exporter.proof import SegmentChain, prove_all
+from exporter.ranges import FindTask, find_range
+from exporter.spans import Span, spans_of
 from lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import UNKNOWN, TablePlan
@@ -23,7 +24,6 @@ from lake.sources import StreamSource, WantedRange
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan
 from manifests.rows import FinishedRange
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription, StreamName

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.csv
 
+from common.errors import Usage
 from lake.column_types import hive_type
 from lake.options import Decode, TableColumn, fresh_names
-from problems import Usage
 from streamstore.framing import NotAnEvent
 from streamstore.splitting import EventSplitter
 

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from common.errors import Conflict, Usage
 from lake.batches import EVENT_SCHEMA
 from lake.column_types import arrow_type
+from layouts.keys import table_folder, table_options_key
 from manifests.entries import File, Model
 from manifests.jsonfile import decode
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.keys import table_folder, table_options_key
 from objectstore.store import ObjectStore
-from problems import Conflict, Usage
 from streamstore.model import StreamName
 
 __all__ = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from common.progress import Progress
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
 from lake.sources import RangeSource, WantedRange
 from manifests.model import Manifest
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.model import StreamName
 

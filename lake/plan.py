@@ -12,7 +12,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from cutting.reading import TRUNCATED
+from common.errors import Damaged
+from exporter.reading import TRUNCATED
+from layouts.keys import table_end_key, table_plan_key
 from manifests.agreement import by_segment
 from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode
@@ -21,9 +23,7 @@ from manifests.range_row import RangeRow, segment_digest
 from manifests.rest import UNKNOWN
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
-from objectstore.keys import table_end_key, table_plan_key
 from objectstore.store import ObjectStore
-from problems import Damaged
 from streamstore.model import SegmentId
 
 __all__ = [

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cutting.ranges import NotEvents
+from common.errors import Conflict
+from common.progress import Progress
+from exporter.ranges import NotEvents
 from lake.files import files_of
 from lake.options import TableOptions
 from lake.origin import Origin
@@ -22,16 +24,14 @@ from lake.plan import (
     plan_of,
 )
 from lake.task import FileTask, WrittenFile, blank_file, write_file
+from layouts.keys import table_data
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from objectstore.errors import AccessDenied
-from objectstore.keys import table_data
 from objectstore.uri import RootAddress
-from problems import Conflict
-from sparkrun.progress import Progress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut
 

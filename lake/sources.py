@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cutting.reading import RangeReader
+from common.errors import Damaged
+from exporter.reading import RangeReader
 from lake.batches import event_blocks
+from layouts.layout import open_reader
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_reader
 from objectstore.uri import RootAddress
-from problems import Damaged
 from streamstore.framing import NotAnEvent
 from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
@@ -26,7 +26,7 @@ __all__ = ["ArchiveSource", "ArchivedPart", "RangeSource", "Run", "StreamSource"
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """A range of an archive, and how it is kept (see `objectstore.layouts.open_reader`)."""
+    """A range of an archive, and how it is kept (see `layouts.layout.open_reader`)."""
 
     row: RangeRow
     layout: str

@@ -15,18 +15,18 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cutting.ranges import not_events
+from common.errors import Conflict, Failed
+from exporter.ranges import not_events
 from lake.batches import batch_of
 from lake.decoding import decoded_columns
 from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
 from lake.sources import RangeSource, WantedRange
+from layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Failed
 from streamstore.errors import InvalidName
 from streamstore.framing import NotAnEvent
 from streamstore.model import SegmentId

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from common.errors import Damaged
 from manifests.model import Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
-from problems import Damaged
 from streamstore.model import SegmentId
 
 __all__ = ["by_segment", "check_follows", "cross_check"]

@@ -8,6 +8,9 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
+from common.errors import Conflict, Damaged, Failed, Overtaken
+from layouts.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
+from layouts.layout import table_layout
 from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
@@ -17,10 +20,7 @@ from manifests.model import GenerationModel, IndexEntry, Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
 from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
-from objectstore.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
-from objectstore.layouts import table_layout
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged, Failed, Overtaken
 from streamstore.model import SegmentId, StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from layouts.layout import open_layout
 from manifests.history import History
 from objectstore.errors import NoSuchObject
-from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from streamstore.model import SegmentId
 
 if TYPE_CHECKING:
-    from objectstore.cold import ColdStorage, StoredObject  # which import botocore
+    from objectstore.s3.cold import ColdStorage, StoredObject  # which import botocore
 
 __all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges", "touch"]
 

@@ -13,22 +13,22 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from common.errors import Damaged
+from layouts.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.history import Generation, History
 from manifests.listing import Listing
 from manifests.model import Manifest
 from objectstore.bulk import delete_all
-from objectstore.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
-from objectstore.layouts import open_layout
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Damaged
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamName
 
 if TYPE_CHECKING:
-    from objectstore.locks import Lock, ObjectLocks  # which import botocore
+    from objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
 
 __all__ = ["DeletedData", "below_head", "delete_expired"]
 
@@ -145,6 +145,6 @@ class _Locks:
     @cached_property
     def _locks(self) -> ObjectLocks | None:
         """The bucket's locks; asked for once there is something to delete."""
-        from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+        from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
 
         return open_locks(self._root)

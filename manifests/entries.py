@@ -16,8 +16,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from common.errors import Failed
 from objectstore.store import SMALL
-from problems import Failed
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
     Epoch,

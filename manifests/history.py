@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from common.errors import Damaged, Usage
 from manifests.model import Configuration, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
-from problems import Damaged, Usage
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
@@ -24,7 +24,7 @@ class Generation:
     Attributes:
         manifest: the generation's manifest.
         rows: segment → its ranges in order; segments without ranges are absent.
-        layout: how its data are kept, for `objectstore.layouts.open_reader`: as the manifest says, or in a table.
+        layout: how its data are kept, for `layouts.layout.open_reader`: as the manifest says, or in a table.
         fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from one.
     """
 

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from common.errors import Damaged
 from manifests.entries import File, is_sealed, one_line
-from problems import Damaged
 
 __all__ = ["decode"]
 

@@ -9,12 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from common.errors import Damaged
+from layouts.keys import MANIFESTS, decision_key, parse_decision, parse_record
 from manifests.jsonfile import decode
 from manifests.marks import Decision
 from objectstore.errors import NoSuchObject
-from objectstore.keys import MANIFESTS, decision_key, parse_decision, parse_record
 from objectstore.store import ObjectStore
-from problems import Damaged
 
 __all__ = ["Listing", "Name", "read_listing"]
 

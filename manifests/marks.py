@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from common.errors import Damaged
+from layouts.keys import checked_key
 from manifests.entries import Count, Digest, File, Model, Moment, now_utc
 from manifests.jsonfile import decode
 from objectstore.errors import NoSuchObject
-from objectstore.keys import checked_key
 from objectstore.store import ObjectStore
-from problems import Damaged
 from streamstore.model import StreamName
 
 __all__ = ["Checked", "Decision", "Hold", "Merged", "find_checked"]
@@ -132,7 +132,7 @@ class Decision(File):
 
 
 def find_checked(store: ObjectStore, stream: StreamName, generation: int, first: int | None = None) -> Checked | None:
-    """The mark of a successful check of a generation, or None; `first` as for `objectstore.keys.manifest_key`.
+    """The mark of a successful check of a generation, or None; `first` as for `layouts.keys.manifest_key`.
 
     Raises:
         Damaged: it is not such a mark.

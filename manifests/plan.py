@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from common.errors import Damaged
+from layouts.keys import ended_key, plan_key, work_folder
 from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntry, SegmentName, now_utc, one_line
 from manifests.jsonfile import decode
 from manifests.model import GenerationModel, Manifest
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
-from objectstore.keys import ended_key, plan_key, work_folder
 from objectstore.store import ObjectStore
-from problems import Damaged
 
 __all__ = [
     "Plan",
@@ -168,7 +168,7 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -
 def find_plan(
     store: ObjectStore, prefix: str, generation: int, first: int | None = None, *, attempt: int = 1
 ) -> Plan | None:
-    """The plan of an unfinished (or running) generation, or None; arguments as for `objectstore.keys.work_folder`.
+    """The plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from objectstore.layouts.extent import Extent
+from layouts.extent import Extent
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
 
 __all__ = ["RangeRow", "segment_digest"]

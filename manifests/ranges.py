@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from common.errors import Damaged, Failed
+from layouts.frames import FRAME_BYTES, MOST_STORED_BYTES
 from manifests.entries import one_line
 from manifests.parquet_pages import DICTIONARY, PLAIN, parts_of_columns
 from manifests.range_row import RangeRow
-from objectstore.layouts.frames import FRAME_BYTES, MOST_STORED_BYTES
-from problems import Damaged, Failed
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from layouts.keys import WORK, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
 from manifests.listing import Listing, Name
@@ -22,7 +23,6 @@ from manifests.ranges import MOST_INDEX_BYTES, decode_ranges
 from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
-from objectstore.keys import WORK, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
 from objectstore.metered import MeteredStore
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId
@@ -100,7 +100,7 @@ def delete_replaced(
         (due if one.is_checked and one.due <= moment else waiting).append(one)
     if not due:
         return done, tuple(waiting)
-    from objectstore.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
+    from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
 
     locks = open_locks(root)
     for one in due:

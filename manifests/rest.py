@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from common.errors import Damaged
 from manifests.agreement import by_segment
 from manifests.history import Generation, History
 from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow, segment_digest
-from problems import Damaged
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId
 

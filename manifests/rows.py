@@ -7,14 +7,14 @@ from typing import Self
 
 from pydantic import model_validator
 
+from common.errors import Damaged
+from layouts.keys import parse_row, row_key, work_folder
 from manifests.entries import Count, Digest, File, Model, Offset
 from manifests.jsonfile import decode
 from objectstore.bulk import get_all
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
-from objectstore.keys import parse_row, row_key, work_folder
 from objectstore.store import SMALL, ObjectStore
-from problems import Damaged
 from streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = ["FinishedRange", "Gap", "Piece", "find_rows", "leave_row"]
@@ -105,7 +105,7 @@ def leave_row(
         segment: which.
         row: what became of it.
         first: of a merged generation, the first that it stands for.
-        attempt: whose plan it is, see `objectstore.keys.work_folder`.
+        attempt: whose plan it is, see `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the other row cannot be read.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from layouts.layout import open_reader
 from manifests.history import History
 from manifests.range_row import RangeRow
-from objectstore.layouts import open_reader
 from objectstore.store import ObjectStore
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from layouts.layout import open_layout
 from manifests.history import Generation
 from manifests.model import Layout, segment_key
 from objectstore.bulk import delete_all
-from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId

@@ -11,9 +11,9 @@ from itertools import chain, islice
 from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
 
+from common.errors import Conflict
 from objectstore.errors import AlreadyExists, TooLarge, WrongSize
 from objectstore.store import ObjectStore
-from problems import Conflict
 
 __all__ = [
     "HELD_TWICE",

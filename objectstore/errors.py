@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from problems import Conflict, Damaged, Failed, Usage
+from common.errors import Conflict, Damaged, Failed, Usage
 
 __all__ = [
     "AccessDenied",

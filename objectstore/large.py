@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from common.errors import Failed
 from objectstore.bulk import WINDOW_BYTES, get_parts, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.probe import creates_only_in_parts
 from objectstore.store import ObjectStore
-from problems import Failed
 
 __all__ = ["create_large", "parts_of", "put_same_large"]
 

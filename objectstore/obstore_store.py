@@ -10,7 +10,7 @@ from obstore.store import MemoryStore, S3Store
 
 from objectstore.errors import NoSuchObject, ObjectStoreUnavailable, TooLarge, UnorderedListing, WrongSize
 from objectstore.paths import check_key, check_prefix
-from objectstore.s3_errors import BACKEND_ERRORS, beyond_the_end, translate
+from objectstore.s3.errors import BACKEND_ERRORS, beyond_the_end, translate
 from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:

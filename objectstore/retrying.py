@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
+from common.errors import Problem
 from objectstore.bulk import holds
 from objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
 from objectstore.store import SMALL, ObjectInfo, ObjectStore
-from problems import Problem
 
 __all__ = ["RetryingStore"]
 

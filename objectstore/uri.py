@@ -13,13 +13,13 @@ from urllib.parse import quote, unquote
 
 from obstore.store import MemoryStore
 
-from objectstore.access import S3Access
 from objectstore.errors import InvalidRoot
-from objectstore.folder import FolderStore
+from objectstore.folder.store import FolderStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.paths import is_path
 from objectstore.retrying import RetryingStore
-from objectstore.s3 import open_bucket
+from objectstore.s3.access import S3Access
+from objectstore.s3.bucket import open_bucket
 from objectstore.store import ObjectStore
 
 __all__ = ["RETRY_SECONDS", "RootAddress", "forget_memory"]
@@ -106,7 +106,7 @@ class RootAddress:
         """
         if self.scheme != "s3" or self.access is not None:
             return self
-        from objectstore.aws import resolve_access  # noqa: PLC0415  (it imports botocore; tasks do without)
+        from objectstore.s3.aws import resolve_access  # noqa: PLC0415  (it imports botocore; tasks do without)
 
         return replace(self, access=resolve_access(self.place))
 
@@ -153,7 +153,7 @@ def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _p
 
 
 def _upload(address: RootAddress, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-    from objectstore.multipart import upload  # noqa: PLC0415  (it imports botocore; few objects need it)
+    from objectstore.s3.multipart import upload  # noqa: PLC0415  (it imports botocore; few objects need it)
 
     if address.access is None:
         raise ValueError("an address is resolved before it is opened")

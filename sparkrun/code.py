@@ -15,15 +15,16 @@ from typing import Any
 __all__ = ["PACKAGES", "import_folders", "ship_code", "zip_code"]
 
 PACKAGES = (
-    "problems",
+    "common",
     "streamstore",
     "objectstore",
-    "manifests",
     "sparkrun",
-    "cutting",
+    "layouts",
+    "manifests",
     "exporter",
     "importer",
     "lake",
+    "rotation",
     "streamvault",
 )
 """What a task may import that is ours; dependencies have to be installed where tasks run."""

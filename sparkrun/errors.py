@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from problems import Failed, Usage
+from common.errors import Failed, Usage
 
 __all__ = ["InvalidMaster", "NoJava", "SparkFailed", "TaskFailed"]
 

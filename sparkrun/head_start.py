@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from problems import Problem, Usage
+from common.errors import Problem, Usage
 from sparkrun.inline import ThreadTasks
 from sparkrun.masters import Master
 from sparkrun.runner import Runner

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from problems import Problem
+from common.errors import Problem
 from sparkrun.failures import task_failed
 from sparkrun.runner import Runner
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from problems import Failed
+from common.errors import Failed
 from sparkrun.cache import cache_folder
 from sparkrun.errors import NoJava
 

@@ -19,9 +19,9 @@ from py4j.protocol import Py4JError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from sparkrun.aside import aside
 from sparkrun.class_archive import ClassArchive
 from sparkrun.errors import SparkFailed
+from sparkrun.interruptible import aside
 
 __all__ = ["Jvm"]
 

@@ -22,11 +22,11 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
-from sparkrun.aside import aside
 from sparkrun.class_archive import ClassArchive
 from sparkrun.code import ship_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
+from sparkrun.interruptible import aside
 from sparkrun.java import java_home
 from sparkrun.jvm import Jvm
 from sparkrun.masters import Master

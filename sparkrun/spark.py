@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
-from problems import Problem
+from common.errors import Problem
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import task_failed
 from sparkrun.masters import Master

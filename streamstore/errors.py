@@ -1,12 +1,12 @@
 """What a stream store can refuse, by name.
 
 The command line maps the base class to its exit code, so a new error belongs below the base that says how a user has
-to see it (`problems`).
+to see it (`common.errors`).
 """
 
 from __future__ import annotations
 
-from problems import Conflict, Failed, Problem, Usage
+from common.errors import Conflict, Failed, Problem, Usage
 
 __all__ = [
     "AccessDenied",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from problems import Problem
+from common.errors import Problem
 from streamstore.boundary import guess_boundary
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES

@@ -23,7 +23,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from problems import Conflict
+from common.errors import Conflict
 from streamstore.errors import (
     NoSuchScope,
     NoSuchSegment,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from problems import Conflict
+from common.errors import Conflict
 
 if TYPE_CHECKING:
     from streamstore.model import StreamConfiguration, StreamDescription, StreamName

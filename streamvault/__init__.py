@@ -15,23 +15,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamvault.checking import check_archive
-    from streamvault.compacting import compact_archive
-    from streamvault.converting import convert_archive
+    from exporter.convert.convert import convert_archive
+    from exporter.export import export_stream
+    from importer.import_ import import_stream
+    from importer.queue.request import request_restore
+    from importer.queue.show import show_queue
+    from importer.queue.work import work_queue
+    from lake.handoff import handoff_archive, print_table_ddl
+    from lake.read import read_archive
+    from manifests.check_archive import check_archive
+    from manifests.get import get_event
+    from manifests.hold import hold_archive, release_archive
+    from manifests.show import list_archives, show_archive, show_timeline
+    from manifests.warm import warm_archive
+    from rotation.compact.compact import compact_archive
+    from rotation.follow import follow_stream
+    from rotation.rotate import rotate_stream
     from streamvault.demo import run_demo
-    from streamvault.exporting import export_stream
-    from streamvault.following import follow_stream
-    from streamvault.getting import get_event
-    from streamvault.handing_off import handoff_archive, print_table_ddl
-    from streamvault.holding import hold_archive, release_archive
-    from streamvault.importing import import_stream
-    from streamvault.looking import list_archives, show_archive, show_timeline
-    from streamvault.reading import read_archive
-    from streamvault.rotating import rotate_stream
-    from streamvault.warming import warm_archive
-    from streamvault.work.asking import request_restore
-    from streamvault.work.looking import show_queue
-    from streamvault.work.working import work_queue
 
 __all__ = [
     "check_archive",
@@ -58,27 +58,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "export_stream": "streamvault.exporting",
-    "import_stream": "streamvault.importing",
-    "list_archives": "streamvault.looking",
-    "show_archive": "streamvault.looking",
-    "show_timeline": "streamvault.looking",
-    "rotate_stream": "streamvault.rotating",
-    "hold_archive": "streamvault.holding",
-    "release_archive": "streamvault.holding",
-    "check_archive": "streamvault.checking",
-    "compact_archive": "streamvault.compacting",
-    "follow_stream": "streamvault.following",
-    "convert_archive": "streamvault.converting",
-    "get_event": "streamvault.getting",
-    "read_archive": "streamvault.reading",
-    "handoff_archive": "streamvault.handing_off",
-    "print_table_ddl": "streamvault.handing_off",
+    "export_stream": "exporter.export",
+    "import_stream": "importer.import_",
+    "list_archives": "manifests.show",
+    "show_archive": "manifests.show",
+    "show_timeline": "manifests.show",
+    "rotate_stream": "rotation.rotate",
+    "hold_archive": "manifests.hold",
+    "release_archive": "manifests.hold",
+    "check_archive": "manifests.check_archive",
+    "compact_archive": "rotation.compact.compact",
+    "follow_stream": "rotation.follow",
+    "convert_archive": "exporter.convert.convert",
+    "get_event": "manifests.get",
+    "read_archive": "lake.read",
+    "handoff_archive": "lake.handoff",
+    "print_table_ddl": "lake.handoff",
     "run_demo": "streamvault.demo",
-    "warm_archive": "streamvault.warming",
-    "request_restore": "streamvault.work.asking",
-    "show_queue": "streamvault.work.looking",
-    "work_queue": "streamvault.work.working",
+    "warm_archive": "manifests.warm",
+    "request_restore": "importer.queue.request",
+    "show_queue": "importer.queue.show",
+    "work_queue": "importer.queue.work",
 }
 
 

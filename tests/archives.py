@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
 from manifests.range_row import RangeRow, segment_digest
-from objectstore.layouts import open_layout
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.splitting import EventBlock
 from tests.streams import frame

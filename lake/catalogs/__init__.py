@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from common.errors import Conflict, Failed, Usage
+from lake.location import TablePlace
 from lake.options import TableFormat
-from lake.place import TablePlace
 from manifests.history import Generation
-from problems import Conflict, Failed, Usage
 
 __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from common.errors import Conflict, Damaged
 from lake.catalogs import CatalogFailed, check_known
 from lake.hive import PARQUET, TEXT, StorageFormat, hive_columns, projected
+from lake.location import TablePlace
 from lake.options import GENERATION
-from lake.place import TablePlace
 from manifests.entries import one_line
 from manifests.history import Generation
-from problems import Conflict, Damaged
 
 __all__ = ["GlueTables", "RawTable", "publish_raw"]
 

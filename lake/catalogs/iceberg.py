@@ -18,13 +18,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table, Transaction
 
+from common.errors import Conflict, Problem
 from lake.catalogs import CatalogFailed, check_follows, check_known
+from lake.location import TablePlace
 from lake.options import GENERATION
-from lake.place import TablePlace
 from manifests.entries import one_line
 from manifests.history import Generation
-from objectstore.access import S3Access
-from problems import Conflict, Problem
+from objectstore.s3.access import S3Access
 
 __all__ = ["IcebergTables"]
 

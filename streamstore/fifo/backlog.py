@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from problems import Problem
+from common.errors import Problem
 from streamstore.errors import SegmentTruncated
 from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, decode_entry
 from streamstore.fifo.place import QueueSegment

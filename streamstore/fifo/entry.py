@@ -12,7 +12,7 @@ import uuid
 import zlib
 from dataclasses import dataclass
 
-from problems import Damaged, Usage
+from common.errors import Damaged, Usage
 from streamstore.framing import frame
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 

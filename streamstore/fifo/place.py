@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from problems import Conflict
+from common.errors import Conflict
 from streamstore.errors import StreamExists
 from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN

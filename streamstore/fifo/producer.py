@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from problems import Failed, Usage
+from common.errors import Failed, Usage
 from streamstore.errors import OffsetConflict, SegmentTruncated, StoreBusy
 from streamstore.fifo.backlog import outstanding_entries
 from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, encode_entry

@@ -8,7 +8,7 @@ import os
 import threading
 from io import FileIO
 
-from problems import Problem
+from common.errors import Problem
 from streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
 from streamstore.framing import MAX_BLOCK_BYTES
 from streamstore.local.files import sync_folder, system_errors, write_all

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from problems import Problem
+from common.errors import Problem
 from streamstore.errors import (
     InvalidName,
     NoSuchScope,

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
-from problems import Problem
+from common.errors import Problem
 
 __all__ = ["PravegaHook"]
 

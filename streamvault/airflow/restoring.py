@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from common.errors import Problem
+from common.times import parse_moment
 from objectstore.uri import RootAddress
-from problems import Problem
 from streamstore.uri import parse_stream
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.times import parse_moment
 
 __all__ = ["check_restore", "describe_restore"]
 

@@ -11,9 +11,9 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from common.errors import Problem
+from common.times import parse_duration, parse_moment
 from objectstore.uri import RootAddress
-from problems import Problem
-from streamvault.times import parse_duration, parse_moment
 
 __all__ = ["Rotations", "in_batches", "read_rotations"]
 

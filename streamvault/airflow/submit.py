@@ -17,7 +17,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from problems import Problem
+from common.errors import Problem
 from sparkrun.java import java_home
 from sparkrun.masters import Master
 from sparkrun.settings import JAVA_SETTINGS, environment_for

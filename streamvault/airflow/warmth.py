@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from common.times import parse_moment
+from importer.import_ import generation_at
+from layouts.keys import MANIFESTS
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.cold import joined, stored_ranges
-from objectstore.cold import ColdStorage, Tier
-from objectstore.keys import MANIFESTS
-from objectstore.layouts import open_layout
+from objectstore.s3.cold import ColdStorage, Tier
 from objectstore.uri import RootAddress
 from streamstore.model import StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
-from streamvault.importing import generation_at
-from streamvault.times import parse_moment
 
 __all__ = ["START", "NextCold", "Place", "Stretch", "ask_back", "needed_stretches", "next_cold"]
 

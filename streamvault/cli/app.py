@@ -48,7 +48,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from streamvault.version import VERSION
+        from common.version import VERSION
 
         typer.echo(f"{PROGRAM} {VERSION}")
         raise typer.Exit

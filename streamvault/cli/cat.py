@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
 from streamvault.cli.options import (
     ArchiveArgument,
     FromCut,
@@ -67,7 +67,7 @@ def cat(
     """
 
     def work(_: Progress) -> Iterator[bytes]:
-        from streamvault.reading import read_archive
+        from lake.read import read_archive
 
         rows = as_json or form is Format.JSONL
         batches = read_archive(

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from problems import Damaged, Usage
-from sparkrun.progress import Progress
+from common.errors import Damaged, Usage
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from manifests.reports import CheckReport
 from streamvault.cli.options import (
     ArchiveArgument,
     Fingerprints,
@@ -20,8 +22,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import CheckReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
 
 __all__ = ["check"]
 
@@ -53,7 +53,7 @@ def check(
             raise Usage("--read-data reads everything, --read-data-subset a part", todo="Give one of them.")
         if seed is not None and share is None:
             raise Usage("--seed chooses the ranges of a sample", todo="Give --read-data-subset too.")
-        from streamvault.checking import check_archive
+        from manifests.check_archive import check_archive
 
         report = check_archive(
             archive,

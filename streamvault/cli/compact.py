@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from rotation.reports import CompactReport
 from streamvault.cli.options import (
     ArchiveArgument,
     DryRun,
@@ -21,8 +23,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import CompactReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
 
 __all__ = ["compact"]
 
@@ -45,7 +45,7 @@ def compact(
     """Merge small neighbouring generations into larger ones; delete what was replaced before."""
 
     def work(progress: Progress) -> CompactReport:
-        from streamvault.compacting import compact_archive
+        from rotation.compact.compact import compact_archive
 
         report = compact_archive(
             archive,

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, generations_text, seconds_text
+from exporter.reports import ConvertReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
     ArchiveArgument,
@@ -23,8 +25,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import ConvertReport
-from streamvault.sizes import bytes_text, generations_text, seconds_text
 
 __all__ = ["convert"]
 
@@ -44,7 +44,7 @@ def convert(
     """Write an archive again in another layout, below another root, with the same digests."""
 
     def work(progress: Progress) -> ConvertReport:
-        from streamvault.converting import convert_archive
+        from exporter.convert.convert import convert_archive
 
         report = convert_archive(
             archive,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import seconds_text
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.sizes import seconds_text
 
 if TYPE_CHECKING:
     from streamvault.demo import DemoReport

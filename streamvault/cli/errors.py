@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from problems import Failed, Problem, Usage, without_logins
+from common.errors import Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
 __all__ = ["INTERRUPTED", "Ending", "ending", "misuse"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from exporter.reports import ExportReport
+from rotation.reports import FollowReport
 from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.follow import check_follow
@@ -35,8 +38,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import ExportReport, FollowReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
     from manifests.model import Compression
@@ -72,7 +73,7 @@ def export(
 
     def work_on(progress: Progress) -> FollowReport:
         check_follow(True, times, {"--from": from_cut, "--to": to_cut, "--dry-run": dry_run})
-        from streamvault.following import EVERY, RETRY_FOR, follow_stream
+        from rotation.follow import EVERY, RETRY_FOR, follow_stream
 
         return follow_stream(
             stream,
@@ -97,7 +98,7 @@ def export(
     def work(progress: Progress) -> ExportReport:
         check_follow(False, times, {})
         starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
-        from streamvault.exporting import export_stream
+        from exporter.export import export_stream
 
         report = export_stream(
             stream,

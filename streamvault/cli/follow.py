@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from problems import Usage
-from sparkrun.progress import Progress
+from common.errors import Usage
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from rotation.reports import FollowReport
 from streamvault.cli.options import LogLevel
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import FollowReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
 
 __all__ = ["check_follow", "follow"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
 from streamvault.cli.options import ArchiveArgument, Json, LogLevel, LogLevelOption
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
@@ -30,7 +30,7 @@ def get(
     """Write one event's payload to standard output, as it is. With --json, in base64."""
 
     def work(_: Progress) -> bytes:
-        from streamvault.getting import get_event
+        from manifests.get import get_event
 
         return get_event(archive, pointer)
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from problems import Usage
-from sparkrun.progress import Progress
+from common.errors import Usage
+from common.progress import Progress
+from common.sizes import bytes_text, generations_text, seconds_text
+from lake.reports import HandoffReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
     DryRun,
@@ -25,8 +27,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import HandoffReport
-from streamvault.sizes import bytes_text, generations_text, seconds_text
 
 __all__ = ["handoff"]
 
@@ -129,7 +129,7 @@ def handoff(
     if print_ddl is not None:
 
         def print_it(_: Progress) -> str:
-            from streamvault.handing_off import print_table_ddl
+            from lake.handoff import print_table_ddl
 
             return print_table_ddl(source, print_ddl.value, schema=_read(schema), **said)
 
@@ -142,7 +142,7 @@ def handoff(
         )
 
     def work(progress: Progress) -> HandoffReport:
-        from streamvault.handing_off import handoff_archive
+        from lake.handoff import handoff_archive
 
         report = handoff_archive(
             source,

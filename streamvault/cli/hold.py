@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from manifests.reports import HoldReport
 from streamvault.cli.options import (
     ArchiveArgument,
     DryRun,
@@ -18,7 +19,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import HoldReport
 
 __all__ = ["hold"]
 
@@ -38,7 +38,7 @@ def hold(
     """Keep a generation, and all after it, from expiring until the hold is released."""
 
     def work(_progress: Progress) -> HoldReport:
-        from streamvault.holding import hold_archive
+        from manifests.hold import hold_archive
 
         return hold_archive(archive, name, generation=generation, why=why, dry_run=dry_run)
 

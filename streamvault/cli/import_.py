@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from importer.reports import ImportReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import (
     Again,
@@ -32,8 +34,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import ImportReport
-from streamvault.sizes import bytes_text, count_text, seconds_text
 
 __all__ = ["import_"]
 
@@ -65,7 +65,7 @@ def import_(
 
     def work(progress: Progress) -> ImportReport:
         starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
-        from streamvault.importing import import_stream
+        from importer.import_ import import_stream
 
         report = import_stream(
             archive,

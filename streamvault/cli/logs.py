@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from problems import without_logins
+from common.errors import without_logins
 
 __all__ = ["configure_logs"]
 

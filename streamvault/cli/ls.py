@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text
+from manifests.reports import ArchiveSummary
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import ArchiveSummary
-from streamvault.sizes import bytes_text
 
 __all__ = ["ls"]
 
@@ -16,7 +16,7 @@ def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption =
     """List the archives and tables in a folder and in the folders below it."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
-        from streamvault.looking import list_archives
+        from manifests.show import list_archives
 
         archives = list_archives(root)
         for archive in archives:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from problems import Usage
-from streamvault.sizes import parse_percent, parse_size
+from common.errors import Usage
+from common.sizes import parse_percent, parse_size
 
 __all__ = [
     "Again",
@@ -155,7 +155,7 @@ def _share(text: str) -> float:
 
 def parse_span(text: str) -> float:
     """A span of time on the command line, in seconds."""
-    from streamvault.times import parse_duration
+    from common.times import parse_duration
 
     try:
         return parse_duration(text)

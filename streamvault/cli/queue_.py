@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from problems import Usage
-from sparkrun.progress import Progress
+from common.errors import Usage
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from importer.queue.reports import QueueReport, WaitingRequest
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, QueueArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.sizes import bytes_text, count_text, seconds_text
-from streamvault.work.reports import QueueReport, WaitingRequest
 
 __all__ = ["queue", "show"]
 
@@ -32,7 +32,7 @@ def queue(
     def work(_progress: Progress) -> QueueReport:
         if retry_failed and drop_failed:
             raise Usage("--retry-failed puts back what --drop-failed drops", todo="Give one of them.")
-        from streamvault.work.looking import show_queue
+        from importer.queue.show import show_queue
 
         failed: Literal["keep", "retry", "drop"] = "retry" if retry_failed else "drop" if drop_failed else "keep"
         return show_queue(queue, failed=failed)

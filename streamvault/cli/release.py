@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from manifests.reports import HoldReport
 from streamvault.cli.options import ArchiveArgument, DryRun, HoldName, Json, LogLevel, LogLevelOption
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import HoldReport
 
 __all__ = ["release"]
 
@@ -36,7 +36,7 @@ def release(
     """Take a hold off again, so that what it kept may expire."""
 
     def work(_progress: Progress) -> HoldReport:
-        from streamvault.holding import release_archive
+        from manifests.hold import release_archive
 
         return release_archive(archive, name, generation=generation, dry_run=dry_run)
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text
+from importer.queue.reports import RequestReport
 from streamvault.cli.options import (
     ArchiveArgument,
     At,
@@ -28,8 +30,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.sizes import bytes_text
-from streamvault.work.reports import RequestReport
 
 __all__ = ["request_restore"]
 
@@ -64,7 +64,7 @@ def request_restore(
 
     def work(_progress: Progress) -> RequestReport:
         starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
-        from streamvault.work.asking import request_restore as ask
+        from importer.queue.request import request_restore as ask
 
         return ask(
             archive,

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, generations_text, seconds_text
+from rotation.reports import FollowReport, RotateReport
 from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.follow import check_follow
@@ -37,8 +39,6 @@ from streamvault.cli.options import (
 )
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import FollowReport, RotateReport
-from streamvault.sizes import bytes_text, count_text, generations_text, seconds_text
 
 if TYPE_CHECKING:
     from manifests.model import Compression
@@ -88,7 +88,7 @@ def rotate(
 
     def work_on(progress: Progress) -> FollowReport:
         check_follow(True, times, {"--until": until, "--hold": hold, "--queue": queue, "--dry-run": dry_run})
-        from streamvault.following import EVERY, RETRY_FOR, follow_stream
+        from rotation.follow import EVERY, RETRY_FOR, follow_stream
 
         return follow_stream(
             stream,
@@ -116,7 +116,7 @@ def rotate(
 
     def work(progress: Progress) -> RotateReport:
         check_follow(False, times, {})
-        from streamvault.rotating import rotate_stream
+        from rotation.rotate import rotate_stream
 
         report = rotate_stream(
             stream,

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from problems import Failed, without_logins
-from sparkrun.progress import Progress
+from common.errors import Failed, without_logins
+from common.progress import Progress
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import Ending, ending
 from streamvault.cli.logs import configure_logs

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text
 from streamvault.cli import timeline as timelines
 from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.sizes import bytes_text
 
 __all__ = ["show"]
 
@@ -36,7 +36,7 @@ def show(
         return timelines.show(archive, generation, as_json=as_json, log_level=log_level)
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
-        from streamvault.looking import open_archive
+        from manifests.show import open_archive
 
         found = open_archive(archive)
         document = {**found.manifest(generation).document(), "fingerprint": found.fingerprint(generation)}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from problems import Usage
-from sparkrun.progress import Progress
+from common.errors import Usage
+from common.progress import Progress
+from common.sizes import bytes_text
+from manifests.reports import Timeline
 from streamvault.cli.options import LogLevel
 from streamvault.cli.output import Results
 from streamvault.cli.running import run
-from streamvault.reports import Timeline
-from streamvault.sizes import bytes_text
 
 __all__ = ["show"]
 
@@ -24,7 +24,7 @@ def show(archive: str, generation: int | None, *, as_json: bool, log_level: LogL
     def work(_progress: Progress) -> Timeline:
         if generation is not None:
             raise Usage("--timeline shows every generation", todo="Leave --generation out.")
-        from streamvault.looking import show_timeline
+        from manifests.show import show_timeline
 
         return show_timeline(archive)
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sparkrun.progress import Progress
+from common.progress import Progress
+from common.sizes import bytes_text, seconds_text
+from manifests.reports import WarmReport
 from streamvault.cli.options import ArchiveArgument, DryRun, Generation, Json, LogLevel, LogLevelOption
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import WarmReport
-from streamvault.sizes import bytes_text, seconds_text
 
 __all__ = ["warm"]
 
@@ -44,7 +44,7 @@ def warm(
     """Bring an archive back from an archive class of S3 (Glacier), so that it can be imported. Again: how far it is."""
 
     def work(progress: Progress) -> WarmReport:
-        from streamvault.warming import warm_archive
+        from manifests.warm import warm_archive
 
         report = warm_archive(
             archive,

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from problems import Usage
-from sparkrun.progress import Progress
+from common.errors import Usage
+from common.progress import Progress
+from common.sizes import bytes_text, count_text, seconds_text
+from importer.queue.reports import FinishedRequest, WorkReport
 from streamvault.cli import queue_
 from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_span
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.running import run, whole_command
-from streamvault.sizes import bytes_text, count_text, seconds_text
-from streamvault.work.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
 
@@ -72,7 +72,7 @@ def work(
     def do(progress: Progress) -> WorkReport:
         if once and idle is not None:
             raise Usage("--once ends when nothing waits, --idle some time after", todo="Give one of them.")
-        from streamvault.work.working import work_queue
+        from importer.queue.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
             progress.end()

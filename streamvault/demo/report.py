@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamvault.reports import Report
+from common.report import Report
 
 __all__ = ["DemoReport", "Proof"]
 

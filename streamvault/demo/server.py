@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from problems import Failed
+from common.errors import Failed
 from sparkrun.head_start import VARIABLE as HEAD_START
 
 __all__ = ["environment", "s3_server"]

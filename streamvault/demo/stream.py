@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from problems import Failed
+from common.errors import Failed
 from streamstore.framing import frame_many
 from streamstore.model import (
     EventPointer,

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import boto3
 
-from objectstore.keys import event_key
-from problems import Conflict, Failed
-from sparkrun.progress import Progress
+from common.errors import Conflict, Failed
+from common.progress import Progress
+from common.sizes import bytes_text, count_text
+from exporter.export import export_stream
+from importer.import_ import import_stream
+from layouts.keys import event_key
+from manifests.check_archive import check_archive
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
-from streamvault.checking import check_archive
 from streamvault.demo.report import DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
 from streamvault.demo.stream import EVENTS, compare, events_of, fill
-from streamvault.exporting import export_stream
-from streamvault.importing import import_stream
-from streamvault.sizes import bytes_text, count_text
 
 __all__ = ["run_demo"]
 

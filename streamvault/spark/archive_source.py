@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from lake.read import READ_WINDOW, read_part
 from manifests.archive import Archive
 from manifests.selection import ArchivedPart, check_boundaries, select_parts
 from objectstore.uri import RootAddress
 from streamstore.model import StreamCut, StreamName
-from streamvault.reading import READ_WINDOW, read_part
 from streamvault.spark.bounds import Bounds
 from streamvault.spark.columns import arrow_schema, spark_schema
 from streamvault.spark.options import Options

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from problems import Conflict
+from common.errors import Conflict
 from streamstore.errors import OffsetConflict, StreamExists
 from streamstore.framing import frame
 from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from problems import Usage
+from common.errors import Usage
+from common.sizes import parse_size
 from streamstore.errors import InvalidCut
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import StoreAddress, parse_stream
-from streamvault.sizes import parse_size
 
 __all__ = ["Options", "stream_of"]
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from problems import Conflict, Failed, Problem
+from common.errors import Conflict, Failed, Problem
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction, TransactionState, Written

@@ -14,9 +14,9 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from cutting.spans import spans_of
+from common.errors import Failed
+from exporter.spans import spans_of
 from lake.batches import batch_of
-from problems import Failed
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
 from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from problems import Problem, Usage
+from common.errors import Problem, Usage
 from streamstore.framing import MAX_BLOCK_BYTES, frame_into
 from streamstore.model import SegmentId
 from streamstore.routing import SegmentRouter

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from problems import Usage
+from common.errors import Usage
 from streamstore.errors import TransactionsNotOffered
 from streamstore.model import StreamName
 from streamstore.uri import StoreAddress

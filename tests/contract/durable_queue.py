@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from problems import Usage
+from common.errors import Usage
 from streamstore import lease
 from streamstore.errors import NoSuchStream
 from streamstore.fifo import (

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from common.errors import Conflict, Damaged, Usage
+from layouts.keys import manifest_key, ranges_key
 from manifests.archive import Archive, NoSuchArchive
 from manifests.entries import seal
 from manifests.model import IndexEntry, Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import encode_ranges
-from objectstore.keys import manifest_key, ranges_key
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Usage
 from streamstore.model import StreamConfiguration, StreamName
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
 from tests.servers.s3 import S3Server

@@ -16,15 +16,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
+from common.errors import Conflict, Damaged, Usage
 from lake.catalogs import Catalog, CatalogFailed, open_catalog
+from lake.location import TablePlace
 from lake.options import TableFormat, find_options
-from lake.place import TablePlace
+from lake.reports import HandoffReport
+from layouts.keys import manifest_key, ranges_key
 from manifests.archive import Archive
-from objectstore.keys import manifest_key, ranges_key
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Usage
 from streamvault import compact_archive, handoff_archive
-from streamvault.reports import HandoffReport
 from tests.servers.s3 import S3Server
 from tests.unit.lakes import rows_in, table_keys
 from tests.unit.small_archives import NAME, Vault, contents

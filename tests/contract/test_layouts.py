@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
+from common.errors import Conflict, Damaged, Failed
+from layouts.keys import parse_chunk, parse_event
+from layouts.layout import Extent, Layout, Written, open_layout
 from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.folder import FolderStore
-from objectstore.keys import parse_chunk, parse_event
-from objectstore.layouts import Extent, Layout, Written, open_layout
+from objectstore.folder.store import FolderStore
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged, Failed
 from streamstore.splitting import EventBlock
 from tests.archives import runs
 from tests.streams import frame

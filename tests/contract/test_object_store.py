@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from objectstore.folder import FolderStore
+from objectstore.folder.store import FolderStore
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress

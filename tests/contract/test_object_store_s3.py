@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from objectstore.access import S3Access, StaticKeys
+from common.errors import Problem
 from objectstore.errors import (
     AccessDenied,
     InvalidRoot,
@@ -22,9 +22,9 @@ from objectstore.errors import (
     ObjectStoreUnavailable,
 )
 from objectstore.probe import check_server
+from objectstore.s3.access import S3Access, StaticKeys
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Problem
 from tests.servers.certificates import make_certificates
 from tests.servers.minio import MinioServer, read_only
 from tests.servers.process import free_ports

@@ -16,11 +16,12 @@ from manifests import archive as archives
 from manifests.archive import Archive
 from manifests.model import now_utc
 from objectstore.uri import RootAddress
+from rotation.compact import compact as compacting
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
-from streamvault import check_archive, compact_archive, compacting, export_stream, import_stream
+from streamvault import check_archive, compact_archive, export_stream, import_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import contents_of, rows_of
 from tests.servers.pravega import PravegaServer

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from layouts.keys import decision_key
 from objectstore.bulk import DELETES
-from objectstore.keys import decision_key
 from streamstore.model import Scaling, StreamConfiguration
 from streamvault import check_archive, export_stream
 from tests.conftest import started as started_server

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from common.progress import Progress
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
-from sparkrun.progress import Progress
+from rotation.compact.choose import FACTOR
+from rotation.reports import FollowReport
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import check_archive, follow_stream, import_stream
-from streamvault.reports import FollowReport
-from streamvault.runs import FACTOR
 from tests.faults.commands import run, started, wait_until
 from tests.servers.minio import MinioServer
 from tests.servers.pravega import PravegaServer

@@ -14,14 +14,14 @@ import pytest
 from pyiceberg.table import Table
 
 from lake.catalogs.iceberg import IcebergTables
+from lake.open_origin import open_origin
+from lake.reports import HandoffReport
+from lake.settings import WantedTable, settle_table
 from objectstore.uri import RootAddress
 from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import handoff_archive, import_stream
-from streamvault.reports import HandoffReport
-from streamvault.table_origins import open_origin
-from streamvault.table_settings import WantedTable, settle_table
 from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server

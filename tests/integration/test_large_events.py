@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import Failed
 from manifests.model import Compression, Layout
 from objectstore import large
-from problems import Failed
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.pravega.appender import PravegaAppender
 from streamstore.store import StreamStore

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from cutting.planning import TRUNCATED_BEFORE
-from cutting.reading import TRUNCATED
+from common.progress import Progress
+from exporter.make_plan import TRUNCATED_BEFORE
+from exporter.reading import TRUNCATED
 from importer.lease import TargetBusy, lease_stream, take_lease
-from sparkrun.progress import Progress
 from streamstore import lease
 from streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore

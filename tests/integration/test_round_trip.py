@@ -14,12 +14,13 @@ from pathlib import Path
 import boto3
 import pytest
 
+from exporter.reports import ExportReport
+from importer.reports import ImportReport
 from manifests.model import Compression, Layout
 from streamstore.model import SegmentId, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
-from streamvault.reports import ExportReport, ImportReport
 from tests.conftest import absent
 from tests.servers.java import find_java
 from tests.servers.pravega import PravegaServer

@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from problems import Problem
+from common.errors import Problem
 from streamstore.local import LocalStore
 from streamstore.model import StreamName
 from streamvault.cli import main

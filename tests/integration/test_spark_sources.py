@@ -319,7 +319,7 @@ def test_a_programs_own_jobs_go_on_after_verbs(tmp_path: Path) -> None:
 NOT_ACTIVATED = """
 import sys
 from pyspark.sql import SparkSession
-from problems import Problem
+from common.errors import Problem
 from streamvault.spark import register
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")

@@ -82,7 +82,7 @@ def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
         script = f"""
-from problems import Problem
+from common.errors import Problem
 from sparkrun.opening import open_runner
 try:
     with open_runner("{master}"):
@@ -300,7 +300,7 @@ def test_a_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> 
 def test_spark_whose_process_is_killed_is_one_line(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading, time
-from problems import Problem
+from common.errors import Problem
 from sparkrun.opening import open_runner
 import psutil
 
@@ -394,7 +394,7 @@ def kill_its_executor_once(folder):
     return len(os.listdir(folder))
 
 if __name__ == "__main__":
-    from problems import Problem
+    from common.errors import Problem
     with open_runner(sys.argv[1]) as runner:
         places = [place for _, place in runner.run(where, range(8))]
         try:

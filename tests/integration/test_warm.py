@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 from moto.moto_api import state_manager
 
-from objectstore.cold import ColdStorage
 from objectstore.errors import InArchiveClass
+from objectstore.s3.cold import ColdStorage
 from objectstore.uri import RootAddress
 from streamvault import import_stream, warm_archive
 from streamvault.cli import main
@@ -108,7 +108,7 @@ def test_they_are_brought_back_and_waited_for(
 
 @pytest.mark.usefixtures("by_hand")
 def test_an_import_waits(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.warming.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("manifests.warm.POLL_SECONDS", 0.05)
     freeze(moto_s3, vault, "DEEP_ARCHIVE")
     with pytest.raises(InArchiveClass, match="streamvault warm"):
         restore(vault, wait_for_warm=True)  # nobody asked

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 import manifests.entries
-from problems import Problem
+from common.errors import Problem
 from streamstore.model import StreamName
 from streamvault import check_archive, convert_archive, get_event, import_stream, list_archives, show_archive
 from tests.faults.explorer.memory import Bucket

@@ -6,15 +6,15 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from exporter.reports import ExportReport
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
-from objectstore.layouts import open_layout
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from streamstore.local import LocalStore
 from streamstore.model import EventPointer, StreamName
 from streamvault import export_stream
-from streamvault.reports import ExportReport
 from tests.streams import append_events, events_of, make_stream
 
 NAME = StreamName("scope", "stream")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from objectstore.aws import resolve_access
+from objectstore.s3.aws import resolve_access
 from streamstore.pravega.settings import PravegaSettings
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment

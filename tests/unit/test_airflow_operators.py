@@ -11,9 +11,9 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from common.errors import Conflict, Overtaken, Problem
 from manifests.archive import NoSuchArchive
 from objectstore.errors import AccessDenied, NoSuchBucket
-from problems import Conflict, Overtaken, Problem
 from sparkrun.errors import NoJava
 from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
 from streamstore.lease import LeaseHeld

@@ -15,7 +15,7 @@ from benchmarks.peaks import PeakWatch
 from benchmarks.processes import run_together
 from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
-from objectstore.keys import parse_event
+from layouts.keys import parse_event
 from streamstore.framing import frame_many
 from streamstore.model import StreamName
 from streamstore.splitting import EventSplitter

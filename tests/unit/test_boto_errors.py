@@ -12,7 +12,6 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from objectstore.boto_errors import named_errors
 from objectstore.errors import (
     AccessDenied,
     NoSuchBucket,
@@ -21,6 +20,7 @@ from objectstore.errors import (
     ObjectStoreUnavailable,
     ServerBusy,
 )
+from objectstore.s3.boto_errors import named_errors
 
 WHERE = "s3://vault/key"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutting.chain import SegmentChain
+from common.errors import Failed
+from exporter.proof import SegmentChain
 from manifests.rows import FinishedRange, Gap, Piece
-from problems import Failed
 
 DIGEST = "0" * 64
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from problems import Problem
+from common.errors import Problem
 from streamvault.cli import main
 from streamvault.cli.options import read_cut
 
@@ -65,7 +65,7 @@ def test_version() -> None:
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     script = """
 import sys
-from problems import Problem
+from common.errors import Problem
 from streamvault.cli import main
 assert main(["--help"]) == 0
 heavy = {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "boto3", "obstore", "grpc", "rich", "moto"}
@@ -203,7 +203,7 @@ sys.exit(main(["ls", "file:///"]))
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "streamvault.cli.check", "streamvault.looking"])
+@pytest.mark.parametrize("module", ["typer", "streamvault.cli.check", "manifests.show"])
 def test_an_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
     shown = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from problems import Conflict, Damaged, Failed, Problem, Usage
-from sparkrun.progress import Progress
+from common.errors import Conflict, Damaged, Failed, Problem, Usage
+from common.progress import Progress
+from exporter.reports import ExportReport
 from streamstore.errors import InvalidCut, StreamStoreUnavailable
 from streamvault.cli.options import LogLevel
 from streamvault.cli.output import Results
 from streamvault.cli.running import run, whole_command
-from streamvault.reports import ExportReport
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
 

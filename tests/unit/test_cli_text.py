@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from common.report import Cost, GapReport
+from exporter.reports import ExportReport
+from importer.reports import ImportReport, MovedBoundary
+from manifests.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from rotation.reports import RotateReport, StoppedReport
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
@@ -15,19 +20,6 @@ from streamvault.cli.output import Results
 from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
 from streamvault.cli.timeline import _show as show_timeline
-from streamvault.reports import (
-    ArchiveSummary,
-    CheckReport,
-    Cost,
-    ExportReport,
-    GapReport,
-    ImportReport,
-    MovedBoundary,
-    RotateReport,
-    StoppedReport,
-    Timeline,
-    TimelineEntry,
-)
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")

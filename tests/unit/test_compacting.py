@@ -10,23 +10,26 @@ from typing import Any
 
 import pytest
 
-from exporter import compact, convert
+from common.errors import Conflict, Damaged, Failed, Usage
+from common.progress import Progress
 from exporter import run as exporting
+from exporter.convert import run as convert
 from importer import run as importing
+from layouts.keys import checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
+from manifests import check_archive as checking
 from manifests import replaced
 from manifests.archive import Archive
 from manifests.model import Compression, Layout, now_utc
+from manifests.read_back import read_back
 from manifests.replaced import delete_replaced, merges_under_way
-from objectstore.keys import checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
 from objectstore.obstore_store import ObstoreStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Failed, Usage
+from rotation.compact import run as compact
+from rotation.reports import CompactReport
 from sparkrun.inline import InlineRunner
-from sparkrun.progress import Progress
 from streamstore.model import StreamName
 from streamvault import (
     check_archive,
-    checking,
     compact_archive,
     convert_archive,
     export_stream,
@@ -39,8 +42,6 @@ from streamvault import (
     show_timeline,
 )
 from streamvault.cli import main
-from streamvault.reading_back import read_back
-from streamvault.reports import CompactReport
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
 
@@ -610,7 +611,7 @@ def test_what_was_replaced_stays_until_what_replaced_it_was_read_back(
     data = bytearray(contents(chunks.root)[joined])
     data[len(data) // 2] ^= 1
     replace_object(chunks.root, joined, bytes(data))
-    monkeypatch.setattr("streamvault.compacting.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))

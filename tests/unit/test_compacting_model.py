@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from manifests.hold import NoSuchHold
 from manifests.replaced import delete_replaced
 from objectstore.uri import RootAddress
 from streamstore.cuts import segments_between
 from streamstore.model import StreamCut
 from streamvault import check_archive, compact_archive, export_stream, hold_archive, release_archive, rotate_stream
-from streamvault.holding import NoSuchHold
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, segments_of
 from tests.unit.test_compacting import clear
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from exporter import convert
+from common.errors import Damaged, Failed, Problem
+from exporter.convert import run as convert
+from exporter.reports import ConvertReport
 from manifests.model import Compression, Layout, Manifest
-from problems import Damaged, Failed, Problem
 from streamstore.local import LocalStore
 from streamstore.model import StreamName
 from streamvault import check_archive, convert_archive, import_stream
 from streamvault.cli import main
-from streamvault.reports import ConvertReport
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import (
     KINDS,

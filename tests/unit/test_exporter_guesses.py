@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cutting.planning import Wanted
-from cutting.spans import Span, spans_of
-from exporter.planning import settle_plan
+from exporter.make_plan import Wanted
+from exporter.settle_plan import settle_plan
+from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
+from layouts.windows import WINDOW
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from objectstore.uri import RootAddress
@@ -24,7 +25,6 @@ from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamNam
 from streamstore.uri import parse_stream
 from streamstore.walking import find_start
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.windows import WINDOW
 from tests.streams import append_events, digest_of, events_of, frame
 
 NAME = StreamName("scope", "stream")

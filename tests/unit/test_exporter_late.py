@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from cutting.planning import Wanted
-from exporter.planning import settle_plan
+from common.errors import Conflict, Overtaken
+from exporter.make_plan import Wanted
+from exporter.settle_plan import settle_plan
+from layouts.keys import chunk_key, event_key, manifest_key
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from manifests.plan import end_plan
 from manifests.sweeping import SweepTask, remove_strays
 from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
-from objectstore.keys import chunk_key, event_key, manifest_key
 from objectstore.obstore_store import ObstoreStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Overtaken
 from streamstore.errors import InvalidCut, NoSuchSegment
 from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
@@ -191,7 +191,7 @@ def test_a_repair_that_others_overtake_finds_no_damage(
         rotate_stream(place.uri(), place.root, keep=1, layout=layout, master="inline")
         return remove_strays(task)
 
-    monkeypatch.setattr("streamvault.checking.remove_strays", overtaken)
+    monkeypatch.setattr("manifests.check_archive.remove_strays", overtaken)
     assert check_archive(place.archive, repair=True, master="inline").ok
     assert check_archive(place.archive, read_data=True, master="inline").ok
 

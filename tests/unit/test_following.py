@@ -19,21 +19,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter import compact
+from common.errors import Damaged, Failed, Problem, Usage
+from common.progress import Progress
+from manifests import transient as passing
 from manifests.model import Manifest
+from manifests.transient import Endurance
 from objectstore import retrying
 from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from objectstore.obstore_store import ObstoreStore
-from problems import Damaged, Failed, Problem, Usage
+from rotation.compact import run as compact
+from rotation.compact.choose import FACTOR, choose_runs, choose_tiers
 from sparkrun.opening import open_runner
-from sparkrun.progress import Progress
 from streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamstore.local import LocalStore
 from streamstore.model import StreamName
-from streamvault import check_archive, follow_stream, import_stream, passing
+from streamvault import check_archive, follow_stream, import_stream
 from streamvault.cli import main
-from streamvault.passing import Endurance
-from streamvault.runs import FACTOR, choose_runs, choose_tiers
 from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, Vault, archive_of, contents
@@ -159,7 +160,7 @@ def test_the_start_of_the_place_for_tasks_counts_for_nobody(vault: Vault, monkey
     """It is opened once; no later round may have its time taken off."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
-        monkeypatch.setattr("streamvault.tasks.open_runner", lambda *_: nullcontext(runner))
+        monkeypatch.setattr("sparkrun.tasks.open_runner", lambda *_: nullcontext(runner))
         adding = iter([b"first", b"second"])
 
         class Adding(Notes):
@@ -411,7 +412,7 @@ def test_what_cannot_be_merged_does_not_end_it(vault: Vault, monkeypatch: pytest
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("streamvault.following.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    monkeypatch.setattr("rotation.follow.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)

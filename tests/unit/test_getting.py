@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import Problem
 from manifests.model import Compression, Layout
-from problems import Problem
 from streamstore.model import EventPointer, StreamCut
 from streamvault import get_event
 from streamvault.cli import main

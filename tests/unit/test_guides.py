@@ -7,21 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sparkrun.code import PACKAGES
 from streamvault.cli import main
 from streamvault.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "cutting",
-    "exporter",
-    "importer",
-    "lake",
-    "manifests",
-    "objectstore",
-    "sparkrun",
-    "streamstore",
-    "streamvault",
-)
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 FOR_USERS = sorted([ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")])
 

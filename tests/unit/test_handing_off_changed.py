@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import lake.run
+from common.errors import Conflict, Damaged
+from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
+from layouts.keys import chunk_key, manifest_key, ranges_key
 from manifests.archive import Archive, NoSuchArchive
 from manifests.model import Compression, Layout
-from objectstore.keys import chunk_key, manifest_key, ranges_key
-from problems import Conflict, Damaged
 from streamstore.model import StreamName
 from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
-from streamvault.reports import HandoffReport
 from tests.streams import digest_of
 from tests.unit.lakes import rows_in, rows_of, table_keys
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, archive_of, contents, objects_of, replace_object

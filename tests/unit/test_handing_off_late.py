@@ -13,15 +13,15 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lake.run
+from common.errors import Conflict, Problem
+from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
+from layouts.keys import table_end_key
 from manifests.archive import Archive
-from objectstore.keys import table_end_key
 from objectstore.uri import forget_memory
-from problems import Conflict, Problem
 from streamstore.errors import InvalidCut
 from streamstore.model import StreamConfiguration
 from streamvault import compact_archive, handoff_archive, rotate_stream
-from streamvault.reports import HandoffReport
 from tests.unit.lakes import rows_in, rows_of, table_keys
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, objects_of
 from tests.unit.test_compacting import clear

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import lake.run
+from common.errors import Conflict, Failed
 from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
-from problems import Conflict, Failed
 from streamstore.cuts import segments_between
 from streamstore.model import StreamCut, StreamName
 from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream

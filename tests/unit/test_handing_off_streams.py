@@ -14,20 +14,20 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lake.run
-from cutting.planning import TRUNCATED_BEFORE
-from cutting.ranges import FindTask
-from cutting.reading import TRUNCATED
-from cutting.spans import Span
+from common.errors import Conflict, Failed, Problem, Usage
+from exporter.make_plan import TRUNCATED_BEFORE
+from exporter.ranges import FindTask
+from exporter.reading import TRUNCATED
+from exporter.spans import Span
+from lake.reports import HandoffReport
 from lake.sources import StreamSource
 from lake.task import FileTask, WrittenFile, write_file
 from manifests.archive import Archive
 from objectstore.store import ObjectStore
-from problems import Conflict, Failed, Problem, Usage
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.uri import parse_stream
 from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
-from streamvault.reports import HandoffReport
 from tests.streams import append_events, digest_of, frame, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
 from tests.unit.small_archives import NAME, Vault, contents, objects_of

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from common.errors import Conflict, Failed, Problem
 from importer import run as importing
 from importer.target import Target
-from problems import Conflict, Failed, Problem
 from streamstore import lease
 from streamstore.errors import OffsetConflict, StoreBusy
 from streamstore.lease import Lease, LeaseHeld

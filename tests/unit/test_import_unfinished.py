@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from common.errors import Failed
 from importer import run as importing
 from importer.lease import MARK, lease_stream
+from importer.queue.reports import FinishedRequest
 from importer.target import Target
 from objectstore.errors import ObjectStoreUnavailable
-from problems import Failed
 from streamstore.lease import last_record
 from streamvault import compact_archive, request_restore, rotate_stream, work_queue
 from streamvault.cli import main
-from streamvault.work.reports import FinishedRequest
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 

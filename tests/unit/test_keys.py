@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectstore import keys
+from layouts import keys
 from objectstore.errors import InvalidKey
 
 INT31 = 2**31 - 1

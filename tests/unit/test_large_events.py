@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cutting.ranges import FindTask, NotEvents, find_range
-from cutting.reading import TRUNCATED
-from cutting.spans import Span
+from common.errors import Failed, Usage
+from exporter.ranges import FindTask, NotEvents, find_range
+from exporter.reading import TRUNCATED
+from exporter.spans import Span
 from manifests.model import Compression, Layout
-from problems import Failed, Usage
 from streamstore.errors import InvalidCut
 from streamstore.local import LocalStore
 from streamstore.local.appender import LocalAppender

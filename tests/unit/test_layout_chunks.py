@@ -12,13 +12,13 @@ import pytest
 import zstandard
 from obstore.store import MemoryStore
 
-from objectstore.layouts import Extent, UnknownLayout, Written, open_layout
-from objectstore.layouts.chunks import PART_BYTES, ChunksLayout
-from objectstore.layouts.frames import FRAME_BYTES
+from common.errors import Conflict, Damaged
+from layouts.chunks import PART_BYTES, ChunksLayout
+from layouts.frames import FRAME_BYTES
+from layouts.layout import Extent, UnknownLayout, Written, open_layout
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
-from problems import Conflict, Damaged
 from streamstore.splitting import EventBlock
 from tests.streams import frame
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from objectstore import keys
-from objectstore.folder import FolderStore
-from objectstore.layouts import Extent, Finding, UnknownLayout, open_layout
-from objectstore.layouts.events import EventsLayout
+from common.errors import Conflict, Damaged
+from layouts import keys
+from layouts.events import EventsLayout
+from layouts.layout import Extent, Finding, UnknownLayout, open_layout
+from objectstore.folder.store import FolderStore
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import SMALL, ObjectStore
-from problems import Conflict, Damaged
 from tests.archives import runs
 
 LAYOUT = EventsLayout()

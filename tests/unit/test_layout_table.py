@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lake.task
+from common.errors import Damaged
+from layouts.extent import Extent
+from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
+from layouts.layout import RangeReader, UnknownLayout, open_reader
+from layouts import table as table_reader
 from manifests.archive import Archive
 from objectstore.errors import InvalidKey, WrongSize
-from objectstore.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
-from objectstore.layouts import RangeReader, UnknownLayout, open_reader
-from objectstore.layouts import table as table_reader
-from objectstore.layouts.extent import Extent
-from problems import Damaged
 from streamvault import handoff_archive
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from problems import Conflict
+from common.errors import Conflict
 from streamstore import lease
 from streamstore.errors import StreamStoreUnavailable
 from streamstore.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record

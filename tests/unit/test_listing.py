@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layouts.keys import checked_key, decision_key, manifest_key, ranges_key
 from manifests.listing import Listing, read_listing
 from manifests.marks import Decision, Hold
-from objectstore.keys import checked_key, decision_key, manifest_key, ranges_key
 from objectstore.uri import RootAddress
 
 PREFIX = "scope/stream/"

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from layouts.keys import event_key, events_after
 from manifests.archive import Archive
-from manifests.check import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
+from manifests.check_ranges import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
 from manifests.plan import Plan, PlannedSegment, create_plan, find_plan
-from objectstore.keys import event_key, events_after
 from objectstore.uri import RootAddress
 from streamstore.model import StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, generation, publish, two_generations

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from common.errors import Damaged, Failed
 from manifests.entries import seal
 from manifests.jsonfile import decode
 from manifests.model import Configuration, EpochEntry, Manifest
 from manifests.schema import SCHEMA_FILE, schema_text
-from problems import Damaged, Failed
 from streamstore.model import (
     Epoch,
     KeyRange,

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.errors import Damaged
+from layouts.frames import MOST_STORED_BYTES
 from manifests.range_row import RangeRow, segment_digest
 from manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
-from objectstore.layouts.frames import MOST_STORED_BYTES
-from problems import Damaged
 from streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from common.errors import Damaged
+from layouts.keys import plan_key, row_key
 from manifests.entries import seal
 from manifests.model import GapEntry
 from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, end_plan, find_plan, remove_work
 from manifests.rows import FinishedRange, Gap, Piece, find_rows, leave_row
-from objectstore.keys import plan_key, row_key
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Damaged
 from streamstore.model import SegmentId, StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
 

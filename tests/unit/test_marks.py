@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
+from common.errors import Conflict, Damaged
+from layouts.keys import checked_key, decision_key
 from manifests.archive import Archive
 from manifests.entries import seal
 from manifests.listing import Listing
 from manifests.marks import Checked, Decision, Hold, find_checked
 from objectstore.errors import AlreadyExists
-from objectstore.keys import checked_key, decision_key
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged
 from tests.archives import NAME
 
 PREFIX = f"{NAME}/"

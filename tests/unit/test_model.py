@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems import Problem
+from common.errors import Problem
 from streamstore import errors
 from streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
 from streamstore.model import (

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from objectstore.access import S3Access, StaticKeys
+from objectstore.s3.access import S3Access, StaticKeys
 from objectstore.uri import RootAddress
 
 LARGE = b"x" * (2 * 1024 * 1024)

@@ -11,7 +11,7 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from objectstore.access import S3Access, StaticKeys
+from common.errors import Problem
 from objectstore.errors import (
     AccessDenied,
     AlreadyExists,
@@ -26,9 +26,9 @@ from objectstore.errors import (
     WrongSize,
 )
 from objectstore.obstore_store import ObstoreStore
-from objectstore.s3 import open_bucket
+from objectstore.s3.access import S3Access, StaticKeys
+from objectstore.s3.bucket import open_bucket
 from objectstore.store import ObjectStore
-from problems import Problem
 
 Says = Callable[[bytes], ObjectStore]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from objectstore.access import S3Access
 from objectstore.errors import AccessDenied, InvalidRoot, NoSuchBucket, ObjectStoreError
+from objectstore.s3.access import S3Access
 from objectstore.uri import RootAddress
 
 SECRET = "wJalrXUtnFEMI-not-to-be-shown"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from common.errors import Conflict, Failed
 from importer import run as importing
 from importer.lease import lease_stream, take_lease
-from problems import Conflict, Failed
+from rotation import rotate as rotating
 from streamstore.fifo import NotAQueue, QueueSegment
 from streamstore.model import StreamConfiguration, StreamName
 from streamstore.own import OWN, OwnStream
@@ -22,7 +23,6 @@ from streamvault import (
     import_stream,
     request_restore,
     rotate_stream,
-    rotating,
     show_queue,
 )
 from streamvault.cli import main

@@ -7,9 +7,17 @@ import sys
 
 import pytest
 
-from streamvault.preload import TABLE_MODULES, TASK_MODULES
+from sparkrun.preload import TABLE_MODULES, TASK_MODULES
 
-VERBS = ("exporting", "importing", "checking", "converting", "compacting", "rotating", "getting")
+VERBS = (
+    "exporter.export",
+    "exporter.convert.convert",
+    "importer.import_",
+    "manifests.check_archive",
+    "manifests.get",
+    "rotation.compact.compact",
+    "rotation.rotate",
+)
 
 
 def loaded(*modules: str) -> set[str]:
@@ -31,4 +39,4 @@ def test_tasks_that_write_tables_load_arrow() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_load_botocore_only_for_s3(verb: str) -> None:
-    assert not loaded(f"streamvault.{verb}") & {"botocore", "boto3", "pyspark", "airflow", "pandas"}
+    assert not loaded(verb) & {"botocore", "boto3", "pyspark", "airflow", "pandas"}

@@ -14,9 +14,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from common.errors import Problem
 from lake.batches import EVENT_SCHEMA
 from manifests.model import Compression, Layout
-from problems import Problem
 from streamstore.model import EventPointer, StreamCut
 from streamvault import read_archive
 from streamvault.cli import main

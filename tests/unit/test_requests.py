@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from importer.plan import Part
+from manifests.costs import cost_of_conversion, cost_of_export, cost_of_import
 from manifests.model import Compression, Layout
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId
 from streamvault import export_stream, import_stream
-from streamvault.requests import cost_of_conversion, cost_of_export, cost_of_import
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, data_keys
 
 MIB = 1024 * 1024
@@ -34,14 +33,14 @@ def test_an_export_of_chunks_asks_for_an_object_a_range_and_no_more() -> None:
 
 
 def test_an_import_gets_a_chunk_in_parts_of_sixteen_mebibytes() -> None:
-    parts = [Part(row(size, 10), "chunks", 0, size, 0) for size in (64 * MIB, 16 * MIB + 1, 100)]
+    parts = [("chunks", row(size, 10), size) for size in (64 * MIB, 16 * MIB + 1, 100)]
     cost = cost_of_import(parts, 1)
     assert cost.objects == 3
     assert cost.gets == 4 + 2 + 1 + 2
     assert cost.puts == 1
     squeezed = replace(row(64 * MIB, 10), frames=(1000,) * 64)
-    assert cost_of_import([Part(squeezed, "chunks", 0, 64 * MIB, 0)], 1).gets == 16 + 2  # frames in parts of four
-    events = cost_of_import([Part(row(64 * MIB, 2500), "events", 0, 64 * MIB, 0)], 1)
+    assert cost_of_import([("chunks", squeezed, 64 * MIB)], 1).gets == 16 + 2  # frames in parts of four
+    events = cost_of_import([("events", row(64 * MIB, 2500), 64 * MIB)], 1)
     assert (events.objects, events.gets, events.puts) == (2500, 2502, 3 + 1)
 
 

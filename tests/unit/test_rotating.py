@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
+from common.errors import Conflict, Damaged, Problem, Usage
 from importer.run import ImportRun
+from layouts.keys import checked_key, decision_key, manifest_key, ranges_key, row_key
+from manifests import check_archive as checking
 from manifests.archive import Archive
 from manifests.deleting import below_head, delete_expired
 from manifests.listing import Listing
 from manifests.marks import find_checked
 from manifests.model import now_utc
-from objectstore.keys import checked_key, decision_key, manifest_key, ranges_key, row_key
-from objectstore.locks import Lock, ObjectLocks
+from manifests.read_back import read_back
 from objectstore.obstore_store import ObstoreStore
+from objectstore.s3.locks import Lock, ObjectLocks
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Problem, Usage
+from rotation.reports import RotateReport
 from streamstore.model import KeyRange, StreamCut
 from streamvault import (
     check_archive,
-    checking,
     convert_archive,
     export_stream,
     get_event,
@@ -36,8 +38,6 @@ from streamvault import (
     show_archive,
     show_timeline,
 )
-from streamvault.reading_back import read_back
-from streamvault.reports import RotateReport
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import (
     NAME,
@@ -212,10 +212,10 @@ def test_a_clock_that_is_far_ahead_lets_nothing_expire(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool
 ) -> None:
     ahead = now_utc() + timedelta(days=3650)
-    monkeypatch.setattr("streamvault.expiring.now_utc", lambda: ahead)
+    monkeypatch.setattr("rotation.expire.now_utc", lambda: ahead)
     if grown:
         vault.add(b"new")
-        monkeypatch.setattr("cutting.planning.now_utc", lambda: ahead)
+        monkeypatch.setattr("exporter.make_plan.now_utc", lambda: ahead)
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
     assert report.stopped is not None
@@ -307,7 +307,7 @@ def test_another_stream_of_the_same_name_is_not_truncated(vault: Vault, monkeypa
 
     heads: list[StreamCut] = []
 
-    monkeypatch.setattr("streamvault.rotating.read_back", made_again)
+    monkeypatch.setattr("rotation.rotate.read_back", made_again)
     with pytest.raises(Conflict, match="not the one that was archived"):
         rotate(vault, truncate_source=True)
     with vault.store as store:
@@ -377,7 +377,7 @@ def test_a_hold_that_comes_while_locks_are_looked_at_is_honoured(vault: Vault, m
     def slow(_address: RootAddress) -> None:
         hold_archive(vault.archive, "late", generation=2)
 
-    monkeypatch.setattr("objectstore.locks.open_locks", slow)
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", slow)
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -440,7 +440,7 @@ def test_a_locked_object_keeps_its_generation_whole(vault: Vault, monkeypatch: p
         segment = [one for one in archive_of(vault.root).manifest(2).segments if one.events][-1]
         locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
         locked = locked.removeprefix(PREFIX)
-    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked(PREFIX + locked))
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked(PREFIX + locked))
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -448,7 +448,7 @@ def test_a_locked_object_keeps_its_generation_whole(vault: Vault, monkeypatch: p
     assert report.stopped.until == "2030-01-01T00:00:00Z"
     assert locked in report.stopped.reason
     assert is_sound(vault.root)
-    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked("nothing"))
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked("nothing"))
     assert rotate(vault, keep=1).expired == (2, 3)
 
 
@@ -736,14 +736,14 @@ def test_a_lock_that_comes_after_the_decision_stops_the_deletion(vault: Vault, m
     rotate(vault)
     key = next(key for key in data_keys(vault.root) if "/events/" in key)
     answers = iter([None, Locked(key)])
-    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: next(answers))
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
     assert any("is not all deleted" in warning and key in warning for warning in report.warnings)
     assert key in contents(vault.root)
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
-    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: None)
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: None)
     assert rotate(vault).resumed
     assert key not in contents(vault.root)
 

@@ -25,13 +25,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from common.errors import Failed, Problem
 from lake.batches import EVENT_SCHEMA
+from layouts.keys import chunk_key, event_key
 from manifests.selection import select_parts
-from objectstore.keys import chunk_key, event_key
 from objectstore.metered import MeteredStore
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from problems import Failed, Problem
 from streamstore.framing import NotAnEvent
 from streamstore.local import LocalStore
 from streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut

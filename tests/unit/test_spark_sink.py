@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from problems import Conflict, Failed, Problem
+from common.errors import Conflict, Failed, Problem
 from streamstore.framing import NotAnEvent
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import Damaged, Usage
 from objectstore.errors import NoSuchObject
-from problems import Damaged, Usage
 from sparkrun.code import PACKAGES, import_folders, zip_code
 from sparkrun.errors import InvalidMaster, SparkFailed, TaskFailed
 from sparkrun.failures import last_line
@@ -206,7 +206,7 @@ def test_the_code_for_executors_is_all_of_ours_and_can_be_imported(tmp_path: Pat
         names = file.namelist()
     assert {name.partition("/")[0] for name in names} == set(PACKAGES)
     assert "streamstore/pravega/controller_pb2.py" in names
-    script = "import problems, manifests.model, streamstore.pravega.controller_pb2 as stub; print(stub.__file__)"
+    script = "import common.errors, manifests.model, streamstore.pravega.controller_pb2 as stub; print(stub.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(code)!r}); {script}"],
         capture_output=True,

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from problems import Problem, Usage
+from common.errors import Problem, Usage
 from sparkrun import spark
 from sparkrun.errors import NoJava, SparkFailed
 from sparkrun.head_start import MOST_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds

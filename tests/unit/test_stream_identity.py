@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cutting import identity
-from cutting.planning import Wanted
-from exporter.planning import settle_plan
+from common.errors import Conflict
+from exporter import identity
+from exporter.make_plan import Wanted
 from exporter.run import ExportRun
-from problems import Conflict
+from exporter.settle_plan import settle_plan
 from streamstore.errors import NoSuchSegment, NoSuchStream
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault import check_archive

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from common.progress import Progress
 from objectstore.errors import UnorderedListing
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectInfo
-from sparkrun.progress import Progress
 from streamvault import export_stream, handoff_archive
 from tests.unit.small_archives import Vault, data_keys
 

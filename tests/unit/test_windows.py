@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from problems import Usage
+from common.errors import Usage
+from layouts.windows import LEAST_WINDOW, WINDOW, check_window
 from streamvault.cli import main
-from streamvault.windows import LEAST_WINDOW, WINDOW, check_window
 from tests.unit.small_archives import NAME, Vault, archive_of
 
 MIB = 1024 * 1024

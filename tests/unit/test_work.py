@@ -14,9 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.errors import Conflict, Damaged, Failed, Problem, Usage
+from common.progress import Progress
+from importer.queue import handlers
+from importer.queue.model import (
+    DeleteRequest,
+    NotARequest,
+    RestoreRequest,
+    decode_failed,
+    decode_request,
+    encode,
+)
+from importer.queue.reports import FinishedRequest, WorkReport
 from objectstore.errors import ObjectStoreUnavailable
-from problems import Conflict, Damaged, Failed, Problem, Usage
-from sparkrun.progress import Progress
 from streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
 from streamstore.fifo import MAX_ENTRY_BYTES, Consumer, Entry, NotAQueue, Producer, QueueFull, QueueSegment
 from streamstore.fifo.backlog import outstanding_entries
@@ -25,16 +35,6 @@ from streamstore.model import StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
 from streamvault import request_restore, show_queue, work_queue
 from streamvault.cli import main
-from streamvault.work import handlers
-from streamvault.work.model import (
-    DeleteRequest,
-    NotARequest,
-    RestoreRequest,
-    decode_failed,
-    decode_request,
-    encode,
-)
-from streamvault.work.reports import FinishedRequest, WorkReport
 from tests.streams import append_events
 from tests.unit.small_archives import Vault
 
@@ -81,7 +81,7 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
     """A function that sets what is done for a restore."""
 
     def use(handler: Handler) -> None:
-        monkeypatch.setattr("streamvault.work.attempts.HANDLERS", {"restore": handler})
+        monkeypatch.setattr("importer.queue.attempts.HANDLERS", {"restore": handler})
 
     return use
 

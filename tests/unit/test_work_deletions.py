@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from importer.queue.deletions import request_deletions
+from importer.queue.reports import FinishedRequest, WorkReport
 from manifests.model import segment_key
 from objectstore.uri import RootAddress
 from streamstore.fifo import NotAQueue
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
-from streamvault.work.deletions import request_deletions
-from streamvault.work.reports import FinishedRequest, WorkReport
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
 from tests.unit.test_rotating import Locked
 
@@ -93,7 +93,7 @@ def test_a_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     place = f"/{segment.epoch:010d}.{segment.number:010d}/{entry.start:019d}-"
     locked = next(key for key in data_keys(vault.root) if place in key)
     rotate(vault, keep=2, queue=queue)
-    monkeypatch.setattr("objectstore.locks.open_locks", lambda _: Locked(locked))
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked(locked))
     done, finished = work(queue)
     assert (done.done, done.failed) == (1, 0)
     assert locked in (finished[0].report or {})["stopped"]
@@ -121,7 +121,7 @@ def test_a_run_that_was_killed_before_it_asked_is_made_up_for(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streamvault.rotating.request_deletions", killed)
+    monkeypatch.setattr("rotation.rotate.request_deletions", killed)
     with pytest.raises(KeyboardInterrupt):
         rotate(vault, keep=1, queue=queue)
     monkeypatch.undo()

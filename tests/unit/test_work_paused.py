@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from problems import Problem, Usage
+from common.errors import Problem, Usage
+from importer.queue.model import RestoreRequest
 from streamstore import lease
 from streamstore.errors import OffsetConflict
 from streamstore.lease import LeaseHeld
 from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
 from streamvault import request_restore, show_queue, work_queue
-from streamvault.work.model import RestoreRequest
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 COUNT = 3
@@ -124,7 +124,7 @@ def test_nothing_is_lost_and_nothing_is_put_aside_twice(
 ) -> None:
     for pause in range(1, 1000):
         requests = Requests(tmp_path / str(pause))
-        monkeypatch.setattr("streamvault.work.attempts.HANDLERS", {"restore": requests.handle})
+        monkeypatch.setattr("importer.queue.attempts.HANDLERS", {"restore": requests.handle})
         if late == "retry":
             requests.work()
         run: list[str] = []

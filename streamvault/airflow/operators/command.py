@@ -22,7 +22,7 @@ class CommandOperator(SparkSubmitOperator):
     """Runs one command and returns its report, as ``--json`` prints it.
 
     A retry runs the same command, which goes on where the one before was stopped. Where a retry would only fail in the
-    same way (`problems.Problem.retriable`), the task fails at once. Where an outlet is an `AssetAlias`, what the
+    same way (`common.errors.Problem.retriable`), the task fails at once. Where an outlet is an `AssetAlias`, what the
     command wrote becomes an event of the asset with its URI.
 
     Args:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from common.errors import Conflict, Damaged, Problem
+from layouts.layout import open_layout
 from manifests.archive import Archive, NoSuchArchive
-from objectstore.layouts import open_layout
+from manifests.hold import NoSuchHold
 from objectstore.uri import RootAddress
-from problems import Conflict, Damaged, Problem
 from streamstore.errors import NoSuchScope
 from streamstore.model import StreamName
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.holding import NoSuchHold
 from tests.faults.explorer.commands import COMMANDS, OTHER
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene

@@ -165,7 +165,7 @@ def _merged(scene: Scene) -> None:
 
 def _strayed(scene: Scene) -> None:
     """As grown, with strays inside of events: in each generation, and in what none has yet."""
-    from objectstore.keys import chunk_key, event_key  # noqa: PLC0415
+    from layouts.keys import chunk_key, event_key  # noqa: PLC0415
 
     _grown(scene)
     key_of = event_key if scene.layout == "events" else chunk_key

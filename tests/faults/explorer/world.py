@@ -17,9 +17,9 @@ import greenlet
 
 import objectstore.errors as object_errors
 import streamstore.errors as stream_errors
+from common.errors import Problem
 from objectstore import bulk
 from objectstore.uri import RootAddress
-from problems import Problem
 from sparkrun.failures import task_failed
 from sparkrun.inline import InlineRunner
 from streamstore.model import StreamCut, StreamDescription
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
 PACKAGES = frozenset(
-    {"cutting", "exporter", "importer", "lake", "manifests", "objectstore", "streamstore", "streamvault"}
+    {"exporter", "importer", "lake", "layouts", "manifests", "objectstore", "rotation", "streamstore", "streamvault"}
 )
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -363,8 +363,8 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time goes into reading the same small files again and again."""
+    from layouts import keys  # noqa: PLC0415
     from manifests import entries, jsonfile, ranges  # noqa: PLC0415
-    from objectstore import keys  # noqa: PLC0415
     from streamstore import cuts  # noqa: PLC0415
 
     encode, between = entries.Model.encode, cuts.segments_between

@@ -1,0 +1,1 @@
+"""What every room uses: errors, progress, and how sizes and times are written."""

@@ -1,0 +1,1 @@
+"""An archive written again in another layout."""

@@ -1,0 +1,106 @@
+"""The verb *convert*."""
+
+from __future__ import annotations
+
+import time
+
+from common.errors import Usage
+from common.progress import Progress
+from common.version import TOOL
+from exporter.convert.head import begin_where, check_beginning
+from exporter.convert.run import convert_generation
+from exporter.reports import ConvertReport
+from layouts.windows import WINDOW, check_window
+from manifests.archive import Archive
+from manifests.choice import check_layout
+from manifests.costs import cost_of_conversion
+from manifests.model import Compression, Layout
+from manifests.overtaken import unless_changed
+from objectstore.uri import RootAddress
+from sparkrun.masters import Master
+from sparkrun.opening import open_runner
+from sparkrun.preload import TASK_MODULES
+from streamstore.model import StreamName
+
+__all__ = ["convert_archive"]
+
+
+def convert_archive(
+    archive: str,
+    root: str,
+    *,
+    layout: Layout,
+    compress: Compression = "",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ConvertReport:
+    """Write an archive again in another layout, below another root; what is there already is kept.
+
+    Every generation is proved on the way: its bytes have the manifest's digests, or it is not published. The old
+    archive stays as it is. After a kill the same call goes on where it stopped; after new generations it adds those.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        root: where to: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        layout: ``"events"`` or ``"chunks"``.
+        compress: ``"zstd"`` compresses chunks.
+        window: bytes that a task may hold of what is on its way; at least the archive's range size for chunks.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be written and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        NoSuchArchive: there is nothing to convert. Damaged: it is not whole. Conflict: something else is there,
+            or generations expired or were merged in the middle of it.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    check_layout(layout, compress)
+    Master.parse(master)
+    old_root, scope, stream = RootAddress.parse(archive).resolve().split()
+    new_root = RootAddress.parse(root).resolve()
+    name = StreamName(scope, stream)
+    source, target = Archive(old_root.open(), name), Archive(new_root.open(), name)
+    if source.uri == target.uri:
+        raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
+    history = source.history()
+    check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
+    listing = target.listing()
+    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
+    todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
+    rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
+    report = ConvertReport(
+        source=source.uri,
+        archive=target.uri,
+        generations=tuple(g.manifest.generation for g in history.generations),
+        converted=tuple(g.manifest.generation for g in todo),
+        unchanged=not todo,
+        events=history.events,
+        bytes=history.bytes,
+        ranges=len(rows),
+        dry_run=dry_run,
+        cost=cost_of_conversion(rows, layout) if dry_run else None,
+    )
+    check_beginning(target, history)
+    if dry_run:
+        return report.timed(time.monotonic() - began, 0.0)
+    begin_where(target, history)
+    moved = 0
+    with open_runner(master if todo else "inline", TASK_MODULES) as runner:
+        for generation in wanted:
+            with unless_changed(source, history, generation.manifest.first, doing="converted"):
+                moved += convert_generation(
+                    (old_root, generation),
+                    (new_root, target),
+                    runner,
+                    progress,
+                    layout=layout,
+                    compression=compress,
+                    window=window,
+                    tool=TOOL,
+                ).moved_bytes
+        start_seconds = runner.start_seconds
+    progress.end()
+    return report.timed(time.monotonic() - began, start_seconds, moved)

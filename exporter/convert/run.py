@@ -1,0 +1,241 @@
+"""An archive written again in another layout: the same generations, ranges and digests, below another root.
+
+A generation of the new archive gets the plan that an export of it would have: so a conversion is resumed, raced and
+checked like an export, and the stream itself could finish it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from common.errors import Conflict, Damaged
+from common.progress import Progress
+from exporter.archived_range import proved_blocks, proved_data
+from exporter.finish import tidy_up
+from exporter.manifest_plan import plan_of
+from layouts.keys import WORK, parse_work
+from layouts.layout import open_layout
+from manifests.archive import Archive, Generation
+from manifests.listing import Listing
+from manifests.model import Compression, Layout, Manifest
+from manifests.plan import create_plan
+from manifests.range_row import RangeRow
+from manifests.rest import Rest, finish, rest_of
+from manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from objectstore.uri import RootAddress
+from sparkrun.runner import Runner
+from streamstore.model import SegmentId
+from streamstore.splitting import EventBlock
+
+__all__ = ["Converted", "convert_generation"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertTask:
+    """All that a task needs to write one range again.
+
+    Attributes:
+        source, target: the roots. prefix: the archive below either.
+        row: a range of the old archive. stored: the layout it has.
+        start, end: what of it is written (bytes): all, unless the new archive has some of it already.
+        generation, first, layout, compression: what it becomes.
+        window: bytes to hold in memory at most, of what is on its way.
+    """
+
+    source: RootAddress
+    target: RootAddress
+    prefix: str
+    row: RangeRow
+    stored: Layout
+    start: int
+    end: int
+    generation: int
+    first: int
+    layout: Layout
+    compression: Compression
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What became of a generation: whether it was there already, and how many bytes this run wrote of it."""
+
+    unchanged: bool
+    moved_bytes: int
+
+
+def convert_generation(
+    source: tuple[RootAddress, Generation],
+    target: tuple[RootAddress, Archive],
+    runner: Runner,
+    progress: Progress,
+    *,
+    layout: Layout,
+    compression: Compression,
+    window: int,
+    tool: str,
+) -> Converted:
+    """Write one generation again; those before it have been.
+
+    Args:
+        source: the old archive's root, and the generation.
+        target: the new archive's root, and the archive.
+        runner: where tasks run.
+        progress: told how it goes on.
+        layout: of the new archive.
+        compression: of its chunks.
+        window: bytes that a task may hold of what is on its way.
+        tool: name and version to note in the manifest.
+
+    Raises:
+        Conflict: the new archive has another generation of this number, or an export of another kind is under way.
+        Damaged: a range's bytes are not what the manifest says; nothing is published.
+    """
+    (old_root, generation), (new_root, archive) = source, target
+    wanted = generation.manifest.model_copy(update={"layout": layout, "compression": compression, "tool": tool})
+    listing = archive.listing()
+    parts = [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]]
+    if listing.newest >= wanted.generation:
+        _check_same(archive, listing, wanted)
+        tidy_up(archive, wanted.generation, progress, wanted.first)
+        return Converted(unchanged=True, moved_bytes=0)
+    rest: Rest | None = None
+    if listing.newest >= wanted.first:  # the old archive has merged what is there with what is not
+        _check_same_end(archive, wanted)
+        rest = rest_of(Generation(wanted, generation.rows), listing.newest)
+        wanted, parts = rest.manifest, list(rest.parts)
+    planned = plan_of(wanted)
+    found, created = create_plan(archive.store, archive.prefix, planned)
+    if found != planned:
+        todo = "Finish or remove it, or convert to another root."
+        raise Conflict("another run is under way there with other options", where=archive.uri, todo=todo)
+    done: dict[SegmentId, list[Piece]] = {}
+    if not created:
+        for segment, row in find_rows(archive.store, archive.prefix, wanted.generation, wanted.first):
+            done.setdefault(segment, []).extend(row.pieces)
+    total = sum(row.end - start for row, start in parts)
+    progress.begin(
+        f"converting generation {wanted.generation}",
+        total,
+        sum(p.end - p.start for held in done.values() for p in held),
+    )
+    moved = 0
+    # An earlier run may have left ranges with other bounds, if the old archive was compacted since: they hold.
+    while missing := list(_missing(parts, done)):
+        tasks = [
+            ConvertTask(
+                source=old_root,
+                target=new_root,
+                prefix=archive.prefix,
+                row=row,
+                stored=generation.manifest.layout,
+                start=start,
+                end=end,
+                generation=wanted.generation,
+                first=wanted.first,
+                layout=layout,
+                compression=compression,
+                window=window,
+            )
+            for row, start, end in missing
+        ]
+        for index, piece in runner.run(convert_range, tasks):
+            done.setdefault(tasks[index].row.segment, []).append(piece)
+            moved += piece.end - piece.start
+            progress.advance(piece.events, piece.end - piece.start)
+    rows = [
+        RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
+        for segment in sorted(done)
+        for piece in sorted(done[segment], key=lambda piece: piece.start)
+    ]
+    archive.commit(wanted if rest is None else finish(rest, rows, archive.uri), rows)
+    for name in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
+        if wanted.first <= name[1] and name[0] <= wanted.generation:  # its own, and what was begun before a compaction
+            tidy_up(archive, name[0], progress, name[1])
+    return Converted(unchanged=False, moved_bytes=moved)
+
+
+def _missing(
+    parts: Iterable[tuple[RangeRow, int]], done: Mapping[SegmentId, Sequence[Piece]]
+) -> Iterator[tuple[RangeRow, int, int]]:
+    """What of some ranges no piece holds: range, start, end."""
+    for row, start in parts:
+        at = start
+        for piece in sorted(done.get(row.segment, ()), key=lambda piece: piece.start):
+            if at < piece.end and piece.start < row.end:
+                if at < piece.start:
+                    yield row, at, piece.start
+                at = piece.end
+        if at < row.end:
+            yield row, at, row.end
+
+
+def convert_range(task: ConvertTask) -> Piece:
+    """Write one range again. Doing it twice, or in two places at once, writes the same objects.
+
+    Raises:
+        Damaged: its bytes are not what the manifest says.
+    """
+    row, target = task.row, task.target.open()
+    layout, place = open_layout(task.layout, task.compression), (row.segment.epoch, row.segment.number)
+    if row.is_large:
+        data = proved_data(task.source.open(), task.prefix, task.stored, row, task.window)
+        length = row.end - row.start
+        written = layout.write_large(target, task.prefix, *place, row.start, length, data, task.window)
+        piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
+    else:
+        if task.layout == "events":
+            for _ in _blocks(task):
+                pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
+        digest, count = hashlib.sha256(), 0
+
+        def counted() -> Iterator[EventBlock]:
+            nonlocal count
+            for block in _blocks(task):
+                digest.update(block.data)
+                count += block.count
+                yield block
+
+        written = layout.write_run(target, task.prefix, *place, counted(), task.window)
+        piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
+    finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
+    return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
+
+
+def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
+    part = (task.start, task.end)
+    return proved_blocks(task.source.open(), task.prefix, task.stored, task.row, task.window, part=part)
+
+
+def _check_same_end(archive: Archive, wanted: Manifest) -> None:
+    """Refuse an archive that does not end where an original generation of a merged one does."""
+    newest = archive.manifest()
+    ends = {one.generation: (one.to, one.created) for one in wanted.replaces}
+    if ends.get(newest.generation) != (newest.to, newest.created):
+        raise Conflict(
+            f"generation {newest.generation} of another archive is already there",
+            where=archive.uri,
+            todo="Convert to another root.",
+        )
+
+
+def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
+    """Refuse another stream's archive; here or there, generations may have been merged since."""
+    holder = listing.holder(wanted.generation)
+    if holder is None:
+        raise Damaged(f"the manifest of generation {wanted.generation} is missing", where=archive.uri)
+    found = archive.read_manifest(holder, listing.first_of(holder))
+    if not wanted.replaces:
+        is_same = found.is_same(wanted)
+    else:
+        ends = {one.generation: (one.to, one.created) for one in found.replaces}
+        ends[found.generation] = (found.to, found.created)
+        is_same = ends.get(wanted.generation) == (wanted.to, wanted.created)
+    if not is_same:
+        raise Conflict(
+            f"generation {found.generation} of another archive is already there",
+            where=archive.uri,
+            todo="Convert to another root.",
+        )

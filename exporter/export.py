@@ -1,0 +1,303 @@
+"""The verb *export*."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Self
+
+from common.errors import Usage
+from common.progress import Progress
+from common.report import Cost, GapReport
+from common.version import TOOL
+from exporter.estimate import count_ranges, estimate_events
+from exporter.finish import finish_again
+from exporter.make_plan import Wanted, make_plan
+from exporter.reports import ExportReport
+from exporter.run import ExportRun
+from exporter.settle_plan import Planned, settle_plan
+from layouts.windows import WINDOW, check_largest_event, check_window
+from manifests.archive import Archive
+from manifests.choice import check_layout
+from manifests.costs import cost_of_export
+from manifests.model import Compression, Layout
+from manifests.plan import Plan, current_plan
+from objectstore.probe import fit_server
+from objectstore.s3.storage_classes import check_storage_class
+from objectstore.uri import RootAddress
+from sparkrun.masters import Master
+from sparkrun.opening import open_runner
+from sparkrun.preload import TASK_MODULES
+from sparkrun.runner import Runner
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut, StreamName
+from streamstore.own import describe_source
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress, parse_stream
+
+__all__ = ["ExportOrder", "export_next", "export_stream"]
+
+Cut = str | Mapping[str, int]
+
+
+def export_stream(
+    stream: str,
+    root: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    layout: Layout = "events",
+    compress: Compression = "",
+    range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    storage_class: str = "",
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Archive what the stream holds, or what came since the newest generation, as the next generation.
+
+    Head and tail are fixed when the run starts. An unfinished generation is gone on with, whoever began it; its plan
+    holds. If the newest generation already holds everything, nothing is written.
+
+    Args:
+        stream: ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``.
+        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        from_cut: a stream cut, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for the stream's head, or
+            where the archive ends.
+        to_cut: likewise; None for the stream's tail.
+        layout: ``"events"``: an object for each event; ``"chunks"``: one for each range.
+        compress: ``"zstd"`` compresses chunks; their digests stay those of the segment's bytes.
+        range_size: bytes; where ranges are cut.
+        window: bytes that a task may hold of what is on its way; at least `range_size` for chunks.
+        largest_event: the largest payload to accept (bytes). Clients write events of more than 8 MiB only where large
+            events are enabled for them.
+        storage_class: S3 storage class of the data's objects, such as ``"STANDARD_IA"``; empty for the bucket's own.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be done and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        Problem: with the exit code that the command line ends with.
+    """
+    began = time.monotonic()
+    Master.parse(master)  # before a plan is made for a run that cannot be
+    order = ExportOrder.of(
+        stream,
+        root,
+        from_cut=from_cut,
+        to_cut=to_cut,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+        storage_class=storage_class,
+    )
+    return export_next(
+        order,
+        lambda: open_runner(master, TASK_MODULES),
+        progress or Progress(),
+        began=began,
+        dry_run=dry_run,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOrder:
+    """What to export and how, read and found possible.
+
+    Attributes:
+        source, name: the stream. root: where to.
+        wanted: cuts, layout and range size. window, largest_event: bytes. storage_class: of the data's objects.
+    """
+
+    source: StoreAddress
+    name: StreamName
+    root: RootAddress
+    wanted: Wanted
+    window: int
+    largest_event: int
+    storage_class: str
+
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        root: str,
+        *,
+        from_cut: Cut | None = None,
+        to_cut: Cut | None = None,
+        layout: Layout,
+        compress: Compression,
+        range_size: int,
+        window: int,
+        largest_event: int,
+        storage_class: str,
+    ) -> Self:
+        """Read what `export_stream` is called with.
+
+        Raises:
+            Usage: it cannot be meant. Problem: the root's bucket cannot be reached.
+        """
+        source, name = parse_stream(stream)
+        address = RootAddress.parse(root).resolve()
+        wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
+        check_window(window, range_size if layout == "chunks" else 0)
+        check_largest_event(largest_event)
+        check_storage_class(storage_class, address)
+        return cls(source, name, address, wanted, window, largest_event, storage_class)
+
+    def archive(self) -> Archive:
+        """The archive, opened."""
+        return Archive(self.root.open(), self.name)
+
+
+def export_next(
+    order: ExportOrder,
+    runner_of: Callable[[], AbstractContextManager[Runner]],
+    progress: Progress,
+    *,
+    began: float,
+    dry_run: bool,
+) -> ExportReport:
+    """Export as `export_stream` does.
+
+    Args:
+        order: what.
+        runner_of: opens the place where tasks run; called only if there is something to move.
+        progress: told how the run goes on.
+        began: when, on the monotonic clock (seconds).
+        dry_run: only say what would be done.
+    """
+    address, source, wanted, window = order.root, order.source, order.wanted, order.window
+    with source.open() as store:
+        archive = order.archive()
+        if dry_run:
+            return _rehearse(archive, store, order, began)
+        plan_began = time.monotonic()
+        planned = settle_plan(archive, store, wanted, source.uri)
+        warnings = _warnings(planned, wanted)
+        if planned.newest is None and not planned.adopted:
+            warnings += fit_server(archive.store, archive.prefix)
+        for warning in warnings:
+            progress.warn(warning)
+        if planned.plan is not None and planned.plan.layout == "chunks":
+            check_window(window, planned.plan.range_size)
+        if planned.plan is None:
+            return _unchanged(archive, address, planned, progress, began)
+        opening = time.monotonic()
+        with runner_of() as runner:
+            start_seconds = time.monotonic() - opening  # of this call: who follows a stream has opened it before
+            run = ExportRun(
+                archive,
+                address,
+                source,
+                planned.plan,
+                planned.attempt,
+                tool=TOOL,
+                window=window,
+                largest_event=order.largest_event,
+                storage_class=order.storage_class,
+            )
+            published = run.run(runner, progress)
+            seconds = published.committed - plan_began - start_seconds
+    manifest, ranges = published.generation.manifest, published.generation.rows.values()
+    gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
+    for gap in gaps:
+        warnings.append(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}")
+        progress.warn(warnings[-1])
+    return ExportReport(
+        archive=archive.uri,
+        generation=manifest.generation,
+        adopted=planned.adopted,
+        events=manifest.events,
+        bytes=manifest.bytes,
+        moved_bytes=published.moved_bytes,
+        ranges=sum(map(len, ranges)),
+        fingerprint=published.generation.fingerprint,
+        gaps=gaps,
+        warnings=tuple(warnings),
+        seconds=round(seconds, 3),
+        total_seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _wanted(
+    name: StreamName,
+    from_cut: Cut | None,
+    to_cut: Cut | None,
+    *,
+    layout: Layout,
+    compress: Compression,
+    range_size: int,
+) -> Wanted:
+    check_layout(layout, compress)
+    if range_size < 1:
+        raise Usage("the range size has to be 1 byte at least", where=str(range_size))
+    return Wanted(
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
+        layout=layout,
+        compression=compress,
+        range_size=range_size,
+    )
+
+
+def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
+    plan = planned.plan
+    if plan is None:
+        return []
+    holds = Wanted(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
+    asked = replace(wanted, from_cut=wanted.from_cut or plan.from_, to_cut=wanted.to_cut or plan.to)
+    if asked == holds:
+        return []
+    layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
+    begun = f"layout {layout}, range size {plan.range_size}, its own cuts"
+    return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
+
+
+def _unchanged(archive: Archive, root: RootAddress, planned: Planned, progress: Progress, began: float) -> ExportReport:
+    if planned.newest is None:
+        raise RuntimeError("a first generation always has a plan")
+    # what a run left that was killed between publishing and tidying up
+    finish_again(archive, root, planned.newest.generation, progress)
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=planned.newest.generation,
+        unchanged=True,
+        seconds=seconds,
+        total_seconds=seconds,
+    )
+
+
+def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: float) -> ExportReport:
+    newest = archive.newest()
+    generation = newest.generation + 1 if newest else 1
+    found, _ = current_plan(archive.store, archive.prefix, generation)
+    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, order.wanted)
+    events, exact = estimate_events(store, plan, order.largest_event) if plan else (0, True)
+    ranges = count_ranges(plan) if plan else 0
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=generation if plan else generation - 1,
+        unchanged=plan is None,
+        adopted=found is not None,
+        events=events,
+        bytes=plan.bytes if plan else 0,
+        ranges=ranges,
+        seconds=seconds,
+        total_seconds=seconds,
+        dry_run=True,
+        cost=_cost(plan, events, ranges, exact=exact) if plan else None,
+    )
+
+
+def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
+    if plan.layout == "chunks":
+        return cost_of_export(ranges, ranges, estimated=False, first=plan.generation == 1)
+    return cost_of_export(events, ranges, estimated=not exact, first=plan.generation == 1)

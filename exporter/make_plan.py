@@ -1,0 +1,147 @@
+"""What the next generation holds: which stretch of which segment lies between its cuts, and what of it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.errors import Usage
+from exporter.identity import check_gone, check_same_stream, take_witness
+from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
+from manifests.plan import Plan, PlannedSegment
+from streamstore.cuts import segments_between, validate_cut
+from streamstore.errors import InvalidCut, NoSuchSegment
+from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.store import StreamStore
+
+__all__ = ["TRUNCATED_BEFORE", "Wanted", "make_plan"]
+
+TRUNCATED_BEFORE = "truncated at the source before this generation began"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asked for.
+
+    Attributes:
+        from_cut: where the first generation starts; None for the stream's head.
+        to_cut: where this generation ends; None for the stream's tail.
+        layout: how the data is laid out. compression: of chunks. range_size: bytes.
+    """
+
+    from_cut: StreamCut | None = None
+    to_cut: StreamCut | None = None
+    layout: Layout = "events"
+    compression: Compression = ""
+    range_size: int = 64 * 1024 * 1024
+
+
+def make_plan(
+    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted, source: str = ""
+) -> Plan | None:
+    """Work out the plan that follows the newest generation; None if there is nothing new.
+
+    Args:
+        described: the stream now.
+        store: what has it.
+        newest: the newest generation; None for the first.
+        wanted: what the user asked for.
+        source: the store's address as it was given, to be noted.
+
+    Raises:
+        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one of the newest generation.
+    """
+    to = wanted.to_cut or described.tail
+    if wanted.to_cut is not None:
+        _check_cut(described, store, wanted.to_cut)
+    epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
+    configuration = Configuration.of(described.configuration)
+    metadata = (epochs, configuration, described.sealed)
+    is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
+    # Before the look whether it is the same stream: should another one take its place, one of the two is found wrong.
+    witness = tuple(take_witness(store, to)) if is_new else ()
+    start = _start(described, store, newest, wanted)
+    if not is_new:
+        return None
+    segments, gaps = _stretches(described, store, start, to)
+    return Plan(
+        generation=newest.generation + 1 if newest else 1,
+        created=now_utc(),
+        scope=described.name.scope,
+        stream=described.name.stream,
+        layout=wanted.layout,
+        compression=wanted.compression,
+        range_size=wanted.range_size,
+        configuration=configuration,
+        epochs=epochs,
+        from_=start,
+        to=to,
+        segments=tuple(segments),
+        gaps=tuple(gaps),
+        sealed=described.sealed,
+        source=source,
+        witness=witness,
+    )
+
+
+def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted) -> StreamCut:
+    """Where the generation starts: where the one before ended, or for the first one where the user said."""
+    if newest is None:
+        if wanted.from_cut is not None:
+            _check_cut(described, store, wanted.from_cut)
+        return wanted.from_cut or described.head
+    if wanted.from_cut not in {None, newest.to}:
+        raise Usage(
+            "--from is not where the archive ends",
+            where=f"{described.name}, generation {newest.generation}",
+            todo="Leave it out: a generation starts where the one before ended.",
+        )
+    check_same_stream(described, store, newest)
+    return newest.to
+
+
+def _check_cut(described: StreamDescription, store: StreamStore, cut: StreamCut) -> None:
+    """Refuse a cut that cannot be meant, also for an offset beyond the end of a segment that is sealed."""
+    validate_cut(described, cut)
+    for info in store.segment_info(described.name, list(cut.offsets)):
+        if cut.offsets[info.segment] > info.write_offset:
+            raise InvalidCut(
+                f"the stream cut lies beyond the segment's end ({info.write_offset})",
+                where=f"offset {cut.offsets[info.segment]} of {info.segment.in_stream(described.name)}",
+            )
+
+
+def _stretches(
+    described: StreamDescription, store: StreamStore, start: StreamCut, to: StreamCut
+) -> tuple[list[PlannedSegment], list[GapEntry]]:
+    """Every segment between the cuts, and what of them the source no longer has."""
+    between = segments_between(described, start, to)
+    readable = segments_between(described, described.head, to)
+    whole = [segment for segment, (_, end) in between.items() if end is None]
+    ends = _sealed_ends(store, described.name, whole)
+    current = described.epochs[-1].segments
+    segments, gaps = [], []
+    for segment, (low, planned_end) in between.items():
+        end = planned_end if planned_end is not None else ends.get(segment, low)
+        first = min(max(low, readable[segment][0]), end) if segment in readable else end
+        name = segment.in_stream(described.name)
+        is_sealed = described.sealed or segment not in current
+        segments.append(PlannedSegment(name=name, start=low, end=end, sealed=is_sealed))
+        if planned_end is None and segment not in ends and segment in readable:
+            check_gone(store, described.name, segment)
+        if first > low or (planned_end is None and segment not in ends):
+            gaps.append(GapEntry(segment=name, start=low, end=first, reason=TRUNCATED_BEFORE))
+    return segments, gaps
+
+
+def _sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
+    """Segment → end offset; a segment that is gone from the source, so that its length is not known, is absent."""
+    try:
+        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
+    except NoSuchSegment:
+        ends: dict[SegmentId, int] = {}
+        for segment in segments:
+            with contextlib.suppress(NoSuchSegment):
+                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
+        return ends

@@ -1,0 +1,152 @@
+"""The proof that ranges begin where events begin.
+
+A task that starts in the middle of a segment guesses its first event boundary: a payload can look like a chain of
+events. The chain starts at a boundary that is known (the segment's start) and follows the finished ranges: each has to
+begin exactly where the one before it ended. A range that nobody's end leads to began in the wrong place; it is left
+aside, and the stretch is done again from the proved boundary. What the chain runs through is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from common.errors import Failed
+from exporter.spans import Span, span_of, spans_of
+from manifests.rows import FinishedRange, Gap, Piece
+from streamstore.model import SegmentId
+
+__all__ = ["SegmentChain", "prove_all"]
+
+Found = Iterable[tuple[SegmentId, FinishedRange | None]]
+
+
+Decide = Callable[[SegmentId, FinishedRange], FinishedRange]
+
+
+def _as_it_is(_: SegmentId, row: FinishedRange) -> FinishedRange:
+    return row
+
+
+def prove_all(
+    chains: Mapping[SegmentId, SegmentChain],
+    run: Callable[[Sequence[tuple[SegmentId, Span]]], Found],
+    decide: Decide = _as_it_is,
+) -> None:
+    """Have ranges done until they are proved to lead from each segment's start to its end.
+
+    Args:
+        chains: with what was finished before.
+        run: does the ranges of some spans; what comes of each, in any order.
+        decide: leaves the row of a gap that follows from a later range, create-only; returns the row that holds. So
+            runs beside each other agree on each step of a chain, and who is first decides.
+
+    Raises:
+        Failed: as `SegmentChain.prove`.
+    """
+    spans = list(_first_spans(chains, decide))
+    while spans:
+        for segment, row in run(spans):
+            if row is not None:
+                chains[segment].add(row)
+        spans = [
+            (segment, span)
+            for segment, chain in chains.items()
+            if (span := chain.prove(partial(decide, segment))) is not None
+        ]
+
+
+def _first_spans(chains: Mapping[SegmentId, SegmentChain], decide: Decide) -> Iterator[tuple[SegmentId, Span]]:
+    for segment, chain in chains.items():
+        proved = chain.prove(partial(decide, segment))
+        for span in chain.open_spans():
+            known = proved is not None and span.low <= proved.low < span.high
+            yield segment, proved if known and proved is not None else span
+
+
+class SegmentChain:
+    """The finished ranges of one segment between the plan's two cuts, and how far they are proved.
+
+    Memory is one small row a range.
+
+    Args:
+        start: the segment's first offset of this generation (bytes), an event boundary.
+        end: the offset it ends at.
+        range_size: of the plan (bytes).
+    """
+
+    def __init__(self, start: int, end: int, range_size: int) -> None:
+        self.start = start
+        self.end = end
+        self.range_size = range_size
+        self.proved = start
+        self._rows: dict[int, FinishedRange] = {}
+        self._links: list[FinishedRange] = []
+
+    def add(self, row: FinishedRange) -> None:
+        """Take a finished range in; of two that begin at the same offset the first is kept (they are equal)."""
+        self._rows.setdefault(row.start, row)
+
+    def open_spans(self) -> Iterator[Span]:
+        """The planned spans in which no finished range begins: what is left to do, as far as one can tell."""
+        begun = {max(self.start, start // self.range_size * self.range_size) for start in self._rows}
+        return (span for span in spans_of(self.start, self.end, self.range_size) if span.low not in begun)
+
+    def prove(self, decide: Callable[[FinishedRange], FinishedRange] = lambda row: row) -> Span | None:
+        """Follow the chain as far as it goes; the span to do next, from a boundary that is known, or None at the end.
+
+        Args:
+            decide: as for `prove_all`.
+
+        Raises:
+            Failed: a range ends beyond the segment's end (the cut lies inside an event).
+        """
+        while self.proved < self.end:
+            row = self._rows.get(self.proved)
+            if row is None:
+                gap = self._gap_until_head()
+                if gap is None:
+                    return span_of(self.proved, self.end, self.range_size)
+                row = decide(gap)
+                self.add(row)
+            self._links.append(row)
+            self.proved = row.end
+        if self.proved > self.end:
+            raise Failed("the cut lies inside an event", where=f"offset {self.end}")
+        return None
+
+    def _gap_until_head(self) -> FinishedRange | None:
+        """A gap up to the first range beyond that was begun at the source's new head: all before it is gone there."""
+        beyond = (row for row in self._rows.values() if row.start > self.proved and row.follows_truncation)
+        row = min(beyond, key=lambda row: row.start, default=None)
+        if row is None:
+            return None
+        reason = next(gap.reason for gap in row.gaps if gap.end == row.start)
+        gap = Gap(start=self.proved, end=row.start, reason=reason)
+        return FinishedRange(start=self.proved, end=row.start, pieces=(), gaps=(gap,))
+
+    def pieces(self) -> Iterator[Piece]:
+        """What is archived of the segment, in order."""
+        for row in self._links:
+            yield from row.pieces
+
+    def gaps(self) -> Iterator[Gap]:
+        """What was truncated away before it could be archived, in order, neighbours joined."""
+        return _joined(self._loose_gaps())
+
+    def _loose_gaps(self) -> Iterator[Gap]:
+        for row in self._links:
+            yield from (gap for gap in row.gaps if gap.end != row.start)  # else the link before it has the gap
+
+
+def _joined(gaps: Iterable[Gap]) -> Iterator[Gap]:
+    last: Gap | None = None
+    for gap in gaps:
+        if last is not None and last.end == gap.start and last.reason == gap.reason:
+            last = Gap(start=last.start, end=gap.end, reason=gap.reason)
+        else:
+            if last is not None:
+                yield last
+            last = gap
+    if last is not None:
+        yield last

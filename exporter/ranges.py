@@ -1,0 +1,153 @@
+"""Reading the one range whose events begin in a span, wherever what is read goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from common.errors import Failed, Problem
+from exporter.reading import TRUNCATED, LargeEventReader, PieceReader, RangeReader
+from exporter.spans import Span
+from manifests.rows import FinishedRange, Gap, Piece
+from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamstore.framing import NotAnEvent
+from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress
+from streamstore.walking import find_start
+
+__all__ = ["FindTask", "NotEvents", "find_range", "not_events", "read_range"]
+
+
+class NotEvents(Failed):
+    """A segment's bytes are not events, or the range was begun inside of one."""
+
+
+def read_range(
+    store: StreamStore,
+    stream: StreamName,
+    segment: SegmentId,
+    *,
+    span: Span,
+    segment_end: int,
+    largest: int,
+    take: Callable[[PieceReader | LargeEventReader], Piece],
+) -> FinishedRange | None:
+    """Find where the range of a span begins, and hand on its pieces.
+
+    Args:
+        store: what has the stream.
+        stream: which.
+        segment: which segment of it.
+        span: where the range's events begin; if its low end is not known to be a boundary, the start is a guess.
+        segment_end: where the segment ends for this run (bytes).
+        largest: the largest payload to accept (bytes) where the range's start is known. A guess refuses more than
+            `MAX_EVENT_BYTES`, whatever is said here; the range is then done again from the proved boundary.
+        take: uses a piece's blocks up, or a large event's data, and says what it was.
+
+    Returns:
+        What became of it; None if no event begins in the span, or the guess led nowhere.
+
+    Raises:
+        NotEvents: a range that begins at a known boundary is not made of events.
+        InvalidCut: the segment's end for this run lies inside an event.
+    """
+    found = _start(store, stream, segment, span, segment_end)
+    if found is None or found.start >= span.high:
+        return None
+    reader = RangeReader(
+        store,
+        stream,
+        segment,
+        start=found.start,
+        high=span.high,
+        segment_end=segment_end,
+        largest=largest if span.known else MAX_EVENT_BYTES,
+    )
+    try:
+        pieces = tuple(_taken(reader, take))
+    except NotAnEvent as error:
+        if not span.known:
+            return None  # a wrong guess; the driver comes back with a proved boundary
+        raise not_events(error, segment.in_stream(stream)) from None
+    return FinishedRange(
+        start=found.start,
+        end=reader.end,
+        pieces=tuple(piece for piece in pieces if piece.events),
+        gaps=(*found.gaps, *reader.gaps),
+    )
+
+
+def _taken(reader: RangeReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
+    """What becomes of each piece; nothing of a large event that the source loses while it is read.
+
+    Raises:
+        NoSuchSegment: the store does not find the segment, though the stream should still have it.
+    """
+    for piece in reader.pieces():
+        try:
+            taken = take(piece)
+        except (SegmentTruncated, NoSuchSegment):
+            if piece.gone_until <= piece.start:
+                raise
+        else:
+            yield taken
+
+
+def not_events(error: NotAnEvent, where: str) -> Problem:
+    """What it means that no event begins where one is known to."""
+    if "cut" in error.what:
+        return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
+    if error.length:
+        todo = "If the stream holds events that large, raise --largest-event; byte streams cannot be archived."
+        return NotEvents(error.what, where=where, todo=todo)
+    return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")
+
+
+@dataclass(frozen=True, slots=True)
+class FindTask:
+    """All that a task needs to say where a range begins and ends: see `read_range`."""
+
+    source: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    segment_end: int
+    span: Span
+    largest: int = LARGEST_EVENT_BYTES
+
+
+def find_range(task: FindTask) -> FinishedRange | None:
+    """Read a range only to say where it begins and ends. See `read_range`."""
+    with task.source.lend() as store:
+        return read_range(
+            store,
+            task.stream,
+            task.segment,
+            span=task.span,
+            segment_end=task.segment_end,
+            largest=task.largest,
+            take=_only_read,
+        )
+
+
+def _only_read(piece: PieceReader | LargeEventReader) -> Piece:
+    for _ in piece.data() if isinstance(piece, LargeEventReader) else piece.blocks():
+        pass
+    return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
+
+
+def _start(
+    store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int
+) -> FinishedRange | None:
+    """Where the range begins, as a row without content yet; None if that cannot be said."""
+    if span.known:
+        return FinishedRange(start=span.low, end=span.low, pieces=())
+    try:
+        start = find_start(store, stream, segment, span.low, segment_end)
+    except SegmentTruncated as truncated:
+        start = truncated.start_offset
+        gap = Gap(start=span.low, end=start, reason=TRUNCATED)
+        return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
+    except NoSuchSegment:
+        return None  # the task that comes from the known boundary says what is gone
+    return None if start is None else FinishedRange(start=start, end=start, pieces=())

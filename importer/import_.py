@@ -1,0 +1,382 @@
+"""The verb *import*."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Literal
+
+from common.errors import Damaged, Usage
+from common.progress import Progress
+from common.report import GapReport
+from common.times import age_text, moment_text, parse_moment
+from importer.lease import unfinished_work
+from importer.plan import KeptRetention, Offsets, RestorePlan, generation_of, plan_restore
+from importer.reports import ImportReport, MovedBoundary
+from importer.run import ImportRun, Restored
+from layouts.keys import TABLES
+from layouts.windows import WINDOW, check_window
+from manifests.archive import Archive, History, NoSuchArchive
+from manifests.cold import Stored, touch
+from manifests.costs import cost_of_import
+from manifests.listing import Listing
+from manifests.model import segment_key
+from manifests.overtaken import check_in_force
+from manifests.selection import check_boundaries
+from objectstore.errors import InArchiveClass
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from sparkrun.opening import open_runner
+from sparkrun.preload import TASK_MODULES
+from streamstore.model import RetentionKind, StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+
+__all__ = ["import_stream"]
+
+Cut = str | Mapping[str, int]
+
+
+def import_stream(
+    archive: str,
+    stream: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    generation: int | None = None,
+    fingerprints: Sequence[str] = (),
+    at: datetime | str | None = None,
+    layout: Literal["table"] | None = None,
+    table: str | None = None,
+    offsets: Offsets = "keep",
+    filler_limit: int = 1024**3,
+    retention: KeptRetention = "keep",
+    window: int = WINDOW,
+    read_back: bool = False,
+    wait_for_warm: bool = False,
+    again: bool = False,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
+
+    After a kill the same call goes on where it stopped, up to the generation with which it was begun: also if neither
+    `generation` nor `at` is given and the archive has a newer one by now, which a warning tells. Every range is
+    verified before this returns: the digest of what was appended is the archive's, and what an earlier run had appended
+    is read back and compared.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        stream: the stream to make, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; its scope
+            is made if need be.
+        from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
+        to_cut: restore only what lies before this cut.
+        generation: restore up to this generation; None for the newest, or that of the target's unfinished import.
+        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation to be restored
+            has to be among them, and each has to be that of a generation.
+        at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
+        layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
+        table: its name; None if there is only one.
+        offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
+        filler_limit: bytes of filler a segment may need with ``"keep"``.
+        retention: ``"keep"`` gives the stream the archived retention policy when all is restored, by which the store
+            may soon delete some of it, as a warning tells; ``"off"`` gives it none.
+        window: bytes that a task may hold of what is on its way.
+        read_back: read back also what this run itself has appended.
+        wait_for_warm: wait for objects that S3 is bringing back from an archive class (see `warm_archive`).
+        again: a stream that was restored from this archive already, and not written to since, is read back and
+            verified instead of refused.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be done and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        Problem: with the exit code that the command line ends with; `TargetTaken` (4) if the stream exists and is not
+            this import's own unfinished one.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    address, scope, name = RootAddress.parse(archive).resolve().split()
+    check_window(window)
+    target, target_name = parse_stream(stream)
+    _check_choices(offsets, retention)
+    if at is not None and generation is not None:
+        raise Usage("--at and --generation both say up to where", todo="Give one of them.")
+    moment = None if at is None else parse_moment(at, "--at")
+    source = _source(address.open(), StreamName(scope, name), layout, table)
+    plan_began = time.monotonic()
+    if moment is not None:
+        generation = generation_at(source, moment)
+    make_plan = partial(
+        _plan,
+        source,
+        from_cut=from_cut,
+        to_cut=to_cut,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        retention=retention,
+    )
+    with target.open() as store:
+        begun = None if generation is not None else _begun(store, target_name, make_plan)
+        history, plan = begun or make_plan(generation)
+        history.check_fingerprints(fingerprints, source.uri)
+        check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
+        gaps = _gaps(history, plan)
+        beginning = _expired(history) if from_cut is None else []
+        warnings = [*_distance(history, moment), *beginning, *_warnings(history, plan, gaps)]
+        if begun and (newest := source.generations()[-1]) > plan.generation:
+            warnings.append(
+                f"generation {newest} is newer, but the unfinished import goes on up to generation {plan.generation}, "
+                "with which it was begun"
+            )
+        for warning in warnings:
+            progress.warn(warning)
+        say = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
+        run = ImportRun(
+            store,
+            target,
+            target_name,
+            root=address,
+            prefix=source.prefix,
+            plan=plan,
+            window=window,
+            read_back=read_back,
+        )
+        restored_before = again and run.is_finished()
+        if not restored_before:
+            run.check_free()
+        if dry_run:
+            seconds = time.monotonic() - began
+            return say(done=None, seconds=seconds, total_seconds=seconds)
+        if address.scheme == "s3" and not (restored_before or source.table):
+            _refuse_cold(address, source, plan, wait=wait_for_warm, progress=progress)
+        with open_runner(master, TASK_MODULES) as runner:
+            try:
+                restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
+            except Damaged:
+                todo = "Delete the target and import again; a hold ('streamvault hold') keeps generations for as long."
+                check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
+                raise
+            seconds = restored.finished - plan_began - runner.start_seconds
+    report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    return replace(report, unchanged=restored_before)
+
+
+def _check_choices(offsets: str, retention: str) -> None:
+    if offsets not in {"keep", "shift"}:
+        raise Usage("offsets are either kept or shifted", where=repr(offsets), todo="Use keep or shift.")
+    if retention not in {"keep", "off"}:
+        raise Usage("a retention policy is either kept or off", where=repr(retention), todo="Use keep or off.")
+
+
+def generation_at(archive: Archive, moment: datetime) -> int:
+    """The last generation in force whose tail was taken at a moment or before.
+
+    Raises:
+        NoSuchArchive: there is no archive, or nothing of it that is as old as that.
+    """
+    archive.manifest()  # says so if there is no archive
+
+    def find(listing: Listing) -> int:
+        created = None
+        for name in reversed(listing.names):
+            manifest = archive.read_manifest(*name)
+            taken = [(one.generation, one.created) for one in manifest.replaces]
+            for number, created in reversed(taken or [(manifest.generation, manifest.created)]):
+                if created <= moment:
+                    return number
+        oldest = "" if created is None else f"; its oldest generation is of {moment_text(created)}"
+        todo = "'streamvault show --timeline' lists what can be restored."
+        raise NoSuchArchive(
+            f"the archive has nothing of {moment_text(moment)} or before{oldest}", where=archive.uri, todo=todo
+        )
+
+    return archive.stable(find)
+
+
+def _plan(
+    source: Archive,
+    generation: int | None,
+    *,
+    from_cut: Cut | None,
+    to_cut: Cut | None,
+    offsets: Offsets,
+    filler_limit: int,
+    retention: KeptRetention,
+) -> tuple[History, RestorePlan]:
+    """What is restored if it is up to this generation; None for the newest."""
+    history = source.history(generation)
+    plan = plan_restore(
+        history,
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, history.stream),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
+        offsets=offsets,
+        filler_limit=filler_limit,
+        retention=retention,
+    )
+    return history, plan
+
+
+def _begun(
+    store: StreamStore, target: StreamName, make_plan: Callable[[int], tuple[History, RestorePlan]]
+) -> tuple[History, RestorePlan] | None:
+    """What the target's unfinished import restores; None if there is none, or it is not of this archive and options."""
+    work = unfinished_work(store, target)
+    generation = generation_of(work) if work else None
+    if generation is None:
+        return None
+    try:
+        history, plan = make_plan(generation)
+    except (NoSuchArchive, Usage):
+        return None  # this archive never had it, or has it no more; or the cuts lie beyond it
+    return (history, plan) if plan.work == work else None
+
+
+def _refuse_cold(address: RootAddress, source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
+    """See that what is needed can be read, by touching some of it; or wait for all of it.
+
+    Raises:
+        InArchiveClass: an object cannot be read; or, waiting, one that S3 was never asked for.
+    """
+    needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    if wait:
+        from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
+
+        await_warm(address, source.prefix, needed, progress)
+        return
+    try:
+        touch(source.store, source.prefix, needed)
+    except InArchiveClass as found:
+        from manifests.warm import name_cold  # noqa: PLC0415
+
+        raise name_cold(address, source.prefix, needed, found) from None
+
+
+def _distance(history: History, moment: datetime | None) -> list[str]:
+    if moment is None:
+        return []
+    created = history.newest.created
+    before = age_text((moment - created).total_seconds())
+    taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
+    return [f"{taken}, at {moment_text(created)}; what was written in between is not restored"]
+
+
+def _expired(history: History) -> list[str]:
+    if history.first == 1:
+        return []
+    gone = "generation 1 has" if history.first == 2 else f"generations 1 to {history.first - 1} have"
+    return [f"the beginning is missing: {gone} expired, and the archive begins with generation {history.first}"]
+
+
+def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:
+    """The archive, or the table that holds a copy of it."""
+    if layout is None:
+        if table is not None:
+            raise Usage("a table is restored with --layout table", where=repr(table))
+        return Archive(store, name)
+    if layout != "table":
+        raise Usage("an archive knows its own layout", where=repr(layout), todo="Use --layout table, or none.")
+    if table is None:
+        tables = store.folders(Archive(store, name).prefix + TABLES)
+        if len(tables) != 1:
+            todo = f"Say which with --table: {', '.join(tables)}." if tables else "'streamvault handoff' makes one."
+            what = "several tables" if tables else "no table"
+            raise Usage(what, where=Archive(store, name).uri, todo=todo)
+        table = tables[0]
+    return Archive(store, name, table.rpartition(".")[2])
+
+
+def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:
+    """The declared gaps of the segments that are restored."""
+    return tuple(
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for generation in history.generations
+        for gap in generation.manifest.gaps
+        if segment_key(gap.segment) in plan.segments
+    )
+
+
+def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) -> list[str]:
+    warnings = [f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
+    filled = sum(segment.gap_bytes for segment in plan.segments.values())
+    if filled:
+        warnings.append(f"{filled} bytes of the gaps lie between archived events; --offsets keep fills them with zeros")
+    asked, fits = history.description.configuration.scaling, plan.configuration.scaling
+    if asked != fits:
+        warnings.append(
+            f"the source's policy says {asked.min_segments} segments while {fits.min_segments} are open; "
+            f"the restored one says {fits.min_segments}, or the store would scale the stream"
+        )
+    warnings += _retention(plan)
+    if plan.replay.moved:
+        most = max(moved.ulps for moved in plan.replay.moved)
+        warnings.append(
+            f"{len(plan.replay.moved)} key-range boundaries have to move by up to {most} ulps "
+            "so that the segments keep their numbers"
+        )
+    return warnings
+
+
+def _retention(plan: RestorePlan) -> list[str]:
+    """What the store may delete of what was restored, by the policy that the stream gets at the end."""
+    policy = plan.configuration.retention
+    if policy.kind is RetentionKind.SIZE and plan.bytes > policy.minimum:
+        what = f"keeps {policy.minimum} bytes, and {plan.bytes} are restored: the store may delete the oldest at once"
+    elif policy.kind is RetentionKind.TIME:
+        kept = age_text(policy.minimum / 1000)
+        what = f"keeps events for {kept}, counted by the store from the restore on: it deletes them after that"
+    else:
+        return []
+    return [f"the archived retention policy {what}; --retention off restores the stream without it"]
+
+
+def _report(
+    source: Archive,
+    stream: str,
+    plan: RestorePlan,
+    *,
+    gaps: tuple[GapReport, ...],
+    warnings: list[str],
+    history: History,
+    at: datetime | None,
+    done: Restored | None,
+    seconds: float,
+    total_seconds: float,
+) -> ImportReport:
+    parts = [part for _, part in plan.parts]
+    created = history.newest.created
+    moved = tuple(
+        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
+    )
+    shifted = {s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift}
+    return ImportReport(
+        stream=stream,
+        archive=source.uri,
+        generation=plan.generation,
+        created=moment_text(created),
+        at="" if at is None else moment_text(at),
+        seconds_before=None if at is None else round((at - created).total_seconds(), 3),
+        resumed=done.resumed if done else False,
+        events=done.events if done else sum(part.row.events for part in parts),
+        bytes=done.bytes if done else plan.bytes,
+        moved_bytes=done.moved_bytes if done else 0,
+        segments=len(plan.segments),
+        epochs=len(plan.replay.epochs),
+        offsets=plan.offsets,
+        shifts=shifted,
+        moved_boundaries=moved,
+        gaps=gaps,
+        warnings=tuple(warnings),
+        seconds=round(seconds, 3),
+        total_seconds=round(total_seconds, 3),
+        dry_run=done is None,
+        cost=None
+        if done
+        else cost_of_import(
+            [(part.layout, part.row, part.end - part.start) for part in parts], len(history.generations)
+        ),
+    )

@@ -1,0 +1,279 @@
+"""The verb *handoff*."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from common.errors import Usage
+from common.progress import Progress
+from common.report import GapReport
+from lake.catalogs import Catalog, CatalogFailed, open_catalog
+from lake.ddl import Engine, raw_ddl, table_ddl
+from lake.from_archive import ArchiveOrigin
+from lake.location import TablePlace, begin_table
+from lake.open_origin import TableOrigin, none_changed, open_origin
+from lake.options import Decode, TableFormat
+from lake.reports import HandoffReport
+from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
+from lake.settings import TableSetting, WantedTable, settle_table
+from layouts.keys import segment_name
+from layouts.windows import WINDOW, check_largest_event, check_window
+from manifests.costs import cost_of_handoff
+from manifests.model import Manifest
+from objectstore.probe import fit_server
+from sparkrun.masters import Master
+from sparkrun.opening import open_runner
+from sparkrun.preload import TABLE_MODULES
+from streamstore.model import LARGEST_EVENT_BYTES
+
+__all__ = ["handoff_archive", "print_table_ddl"]
+
+
+def handoff_archive(
+    source: str,
+    *,
+    table: str | None = None,
+    format: TableFormat | None = None,  # noqa: A002  (as the option is called)
+    decode: Decode | None = None,
+    schema: str | None = None,
+    event_time: str | None = None,
+    catalog: str | None = None,
+    projection: bool = False,
+    raw: bool = False,
+    root: str | None = None,
+    target_size: int | None = None,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> HandoffReport:
+    """Make a table of Parquet files of an archive's generations, or of a stream itself, and register it.
+
+    What the table has got is kept. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
+    payload``, and what `decode` gets out of the payload. Rows stand in the stream's order. Every range of an archive is
+    proved by its digest on the way. After a kill the same call goes on where it stopped; later it adds the generations
+    that are new, or, of a stream, one with what came since. What a table was begun with holds for all.
+
+    Args:
+        source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``,
+            ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, without an archive in between.
+        table: ``[DATABASE.]NAME``; the scope and the stream, in plain letters, if nothing is said.
+        format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned in Hive's way.
+        decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
+        schema: JSON text: ``{"field": "type"}`` with Hive's types in the fields' order, or an Avro schema; without it
+            the columns of JSON and CSV are inferred from a sample.
+        event_time: a field (with dots into objects) for a column ``event_time``, ``FIELD`` or ``FIELD:UNIT`` with the
+            unit of numbers: s, ms (the default), us or ns.
+        catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
+        projection: for Parquet in Glue: say by partition projection which generations there are.
+        raw: also register a table ``NAME_raw`` over the objects of layout ``events`` as they are, in Glue.
+        root: where the table goes: ``ROOT/SCOPE/STREAM/table/NAME``. None for the archive's own; of a stream it has to
+            be said.
+        target_size: segment bytes that make a file.
+        window: bytes that a task may hold of what is on its way from an archive, beside a row group.
+        largest_event: of a stream, the largest payload to accept (bytes); a task holds it whole.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only say what would be written and what S3 would ask for it.
+        progress: told how the run goes on.
+
+    Raises:
+        NoSuchArchive: there is nothing to hand off. Damaged: it is not whole. Conflict: something else is there.
+        Usage: the options cannot be meant, or a table of a stream has no root.
+        CatalogFailed: the files are there, the catalog does not know all of them; the same call goes on.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    check_window(window)
+    check_largest_event(largest_event)
+    Master.parse(master)
+    with open_origin(source, root, window, largest_event) as (origin, target):
+        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, target_size))
+        place, options = setting.place, setting.place.options
+        if raw and catalog != "glue":
+            raise Usage("a table over raw events is registered in Glue", todo="Use --catalog glue, or --print-ddl.")
+        raw_table = _raw_table(setting) if raw else None
+        opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
+        for warning in setting.warnings:
+            progress.warn(warning)
+        handoff = Handoff(origin, target, place.archive, options)
+        if opened is not None:
+            _compare(opened, place)
+        if dry_run:
+            return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
+        done, start_seconds = HandedOff(), 0.0
+        probed: tuple[str, ...] = ()
+        todo = next(plans_of(handoff), None)
+        if todo is not None:
+            begin_table(place)
+            # an archive's own root was looked at when the archive was begun
+            if root is not None and not place.archive.generations():
+                probed = fit_server(place.archive.store, place.archive.prefix)
+            with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
+                done = hand_off(handoff, runner, progress)
+                start_seconds = runner.start_seconds
+        registered = [] if opened is None else _register(opened, place, progress)
+        segments = 0 if raw_table is None else _register_raw(raw_table)
+    progress.end()
+    gaps = _gaps(origin, done.manifests)
+    told = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    for warning in told:
+        progress.warn(warning)
+    report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
+    return replace(
+        report,
+        events=sum(manifest.events for manifest in done.manifests),
+        bytes=sum(manifest.bytes for manifest in done.manifests),
+        gaps=gaps,
+        warnings=(*report.warnings, *told),
+        moved_bytes=done.moved_bytes,
+        file_bytes=done.file_bytes,
+        undecoded=done.undecoded,
+        registered=tuple(registered),
+        raw_segments=segments,
+    ).timed(time.monotonic() - began, start_seconds)
+
+
+def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
+    plans = list(plans_of(handoff))
+    with none_changed(setting.origin, plans[0].first if plans else None):
+        tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
+    read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
+    return replace(
+        _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
+        events=sum(setting.origin.events(plan) for plan in plans),
+        bytes=sum(plan.manifest.bytes for plan in plans),
+        gaps=_gaps(setting.origin, (plan.manifest for plan in plans)),
+        dry_run=True,
+        cost=cost_of_handoff(read, len(tasks)),
+    )
+
+
+def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+    """What is missing in a stream; of an archive it was told when it was made."""
+    if origin.kind == "archive":
+        return ()
+    return tuple(
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for manifest in manifests
+        for gap in manifest.gaps
+    )
+
+
+def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
+    """What is known of a handoff before and after it.
+
+    Args:
+        setting: what it works on.
+        added: the generations that it adds.
+        files: that they have.
+    """
+    place, origin = setting.place, setting.origin
+    return HandoffReport(
+        archive=origin.uri if origin.kind == "archive" else "",
+        stream=origin.uri if origin.kind == "stream" else "",
+        table=place.name,
+        location=place.location,
+        format=place.options.kind,
+        columns=tuple(place.options.schema.names),
+        generations=tuple(sorted({*place.archive.generations(), *added})),
+        added=added,
+        files=files,
+        warnings=setting.warnings,
+    )
+
+
+def print_table_ddl(
+    source: str,
+    engine: Engine,
+    *,
+    table: str | None = None,
+    format: TableFormat | None = None,  # noqa: A002  (as the option is called)
+    decode: Decode | None = None,
+    schema: str | None = None,
+    event_time: str | None = None,
+    raw: bool = False,
+    root: str | None = None,
+) -> str:
+    """The statements that make the table known to a query engine, with the generations that it has got.
+
+    Args:
+        source: as for `handoff_archive`, like all that is not named here.
+        engine: ``athena``, ``trino`` (Presto too) or ``hive`` (Spark too).
+        table: see there.
+        format: see there.
+        decode: see there.
+        schema: see there.
+        event_time: see there.
+        raw: the statements for a table over the objects of layout ``events`` instead.
+        root: see there.
+
+    Raises:
+        Usage: the engine does not take such a table from a statement.
+    """
+    if engine not in get_args(Engine):
+        raise Usage("no such engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
+    with open_origin(source, root) as (origin, target):
+        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, None))
+        place = setting.place
+        if raw:
+            found = _raw_table(setting)
+            return raw_ddl(found.database, found.table, found.location, found.segments, engine)
+        return table_ddl(place, place.archive.generations(), engine)
+
+
+def _compare(catalog: Catalog, place: TablePlace) -> None:
+    """Before anything is written: what the catalog has got is of this table.
+
+    Raises:
+        Conflict: it is not.
+    """
+    with suppress(CatalogFailed):  # the stream may not wait for a catalog; this is said when it is to register
+        catalog.missing(place, place.archive.generations())
+
+
+def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:
+    done = []
+    for number in catalog.missing(place, place.archive.generations()):
+        progress.say(f"registering generation {number} of {place.name}")
+        if catalog.publish(place, place.archive.load(number)):
+            done.append(number)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _RawEvents:
+    """A table over the objects of an archive: its name, where they are, and the folders of their segments."""
+
+    database: str
+    table: str
+    location: str
+    segments: list[str]
+
+
+def _register_raw(raw: _RawEvents) -> int:
+    from lake.catalogs.glue import RawTable, publish_raw  # noqa: PLC0415  (it imports boto3)
+
+    return publish_raw(RawTable(raw.database, raw.table, raw.location, raw.segments))
+
+
+def _raw_table(setting: TableSetting) -> _RawEvents:
+    """The table over raw events beside a table.
+
+    Raises:
+        Usage: there are no objects of layout ``events``.
+    """
+    origin, place = setting.origin, setting.place
+    generations = origin.history.generations if isinstance(origin, ArchiveOrigin) else ()
+    found = {
+        segment for generation in generations if generation.manifest.layout == "events" for segment in generation.rows
+    }
+    if not found:
+        todo = "Export or convert with --layout events."
+        raise Usage("a table over raw events needs an archive of layout events", where=str(origin.stream), todo=todo)
+    names = [segment_name(segment.epoch, segment.number) for segment in sorted(found)]
+    return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)

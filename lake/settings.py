@@ -1,0 +1,196 @@
+"""Which table a handoff works on: what the caller says, what the table was begun with, what the payloads show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from common.errors import Conflict, Usage
+from lake.avro_types import avro_columns
+from lake.column_types import arrow_type
+from lake.decoding import parser_of, time_field
+from lake.inference import infer_columns
+from lake.location import TablePlace
+from lake.open_origin import TableOrigin, none_changed
+from lake.options import (
+    Decode,
+    TableColumn,
+    TableFormat,
+    TableOptions,
+    TimeUnit,
+    check_same,
+    find_options,
+    fresh_names,
+    plain_name,
+)
+from layouts.keys import archive_prefix, table_folder
+from manifests.archive import Archive
+from objectstore.uri import RootAddress
+
+__all__ = ["TARGET_SIZE", "TableSetting", "WantedTable", "settle_table"]
+
+TARGET_SIZE = 256 * 1024 * 1024
+"""The default (bytes of the segments): between the 128 and 512 MB that query engines like a file to have."""
+
+LEAST_TARGET = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What the caller asks of a table; None where nothing was said."""
+
+    table: str | None
+    format: TableFormat | None
+    decode: Decode | None
+    schema: str | None
+    event_time: str | None
+    target_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSetting:
+    """What a handoff works on.
+
+    Attributes:
+        origin: what the table is made of. target: the table's root. place: the table.
+        warnings: for the user.
+    """
+
+    origin: TableOrigin
+    target: RootAddress
+    place: TablePlace
+    warnings: tuple[str, ...]
+
+
+def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) -> TableSetting:
+    """Find out which table is meant, and whether it can be. Nothing is written.
+
+    Args:
+        origin: what the table is made of.
+        target: the table's root.
+        wanted: what the caller asks.
+
+    Raises:
+        Damaged: the archive is not whole.
+        Usage: the options cannot be meant. Conflict: the table was begun with others, or is made of something else.
+    """
+    name = origin.stream
+    database, dot, table = (wanted.table or "").rpartition(".")
+    table = table or plain_name(name.stream)
+    database = database if dot else plain_name(name.scope)
+    table_folder(table)  # says what is wrong with it
+    if not database or plain_name(database) != database:
+        raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
+    archive = Archive(target.open(), name, table)
+    found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
+    if found is not None and found.origin != origin.kind:
+        is_of = "an archive" if found.origin == "archive" else "the stream itself"
+        todo = "Name the same again, or give the new table another name (--table)."
+        raise Conflict(f"the table is made of {is_of}", where=archive.uri, todo=todo)
+    if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
+        # nothing to look at; and nothing will be written, so that the next run is the first again
+        wanted = replace(wanted, decode=None, event_time=None)
+    with none_changed(origin):
+        options, warnings = _options(origin, found, table, wanted)
+    place = TablePlace(database, options, archive, target.access)
+    if found is not None:
+        check_same(found, options, place.location)
+    return TableSetting(origin, target, place, warnings)
+
+
+def _looks_at_events(wanted: WantedTable) -> bool:
+    return wanted.schema is None and wanted.decode in {"json", "csv"}
+
+
+def _options(
+    origin: TableOrigin, found: TableOptions | None, table: str, wanted: WantedTable
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """What the table is: what was said, or else what it was begun with, or else the defaults."""
+    kind = wanted.format or (found.kind if found else "iceberg")
+    decode = wanted.decode or (found.decode if found else "none")
+    target_size = wanted.target_size or (found.target_size if found else TARGET_SIZE)
+    for value, kinds, what in ((kind, TableFormat, "format"), (decode, Decode, "way to decode")):
+        if value not in get_args(kinds):
+            raise Usage(f"no such {what}", where=repr(value), todo=f"Use {', '.join(get_args(kinds))}.")
+    if target_size < LEAST_TARGET:
+        raise Usage(f"a file is {LEAST_TARGET} bytes at least", where=f"--target-size {target_size}")
+    if decode == "none" and (wanted.schema is not None or wanted.event_time):
+        raise Usage("a schema or an event time needs to know what payloads are", todo="Add --decode.")
+    warnings: list[str] = []
+    if wanted.schema is None and found is not None and decode == found.decode:
+        columns, avro = found.columns, found.avro
+    else:
+        columns, avro = _columns(origin, decode, wanted.schema, warnings)
+    if wanted.event_time is None:
+        field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
+    else:
+        field, unit = _event_time(wanted.event_time, columns)
+    options = TableOptions(
+        scope=origin.stream.scope,
+        stream=origin.stream.stream,
+        origin=origin.kind,
+        table=table,
+        kind=kind,
+        decode=decode,
+        columns=columns,
+        avro=avro,
+        event_time=field,
+        event_time_unit=unit,
+        target_size=target_size,
+    )
+    parser_of(options)  # says what is wrong with it before a task does
+    return options, tuple(warnings)
+
+
+def _columns(
+    origin: TableOrigin, decode: Decode, schema: str | None, warnings: list[str]
+) -> tuple[tuple[TableColumn, ...], str]:
+    if decode == "none":
+        return (), ""
+    if decode == "avro":
+        if schema is None:
+            raise Usage("payloads in Avro need a schema", todo="Give it with --schema FILE.")
+        return avro_columns(schema), json.dumps(_json(schema))
+    if schema is not None:
+        return _declared(schema), ""
+    inferred = infer_columns(decode, origin.sample())
+    if inferred.left_out:
+        few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
+        warnings.append(f"no columns for fields of several types, which stay in the payload: {few}")
+    return inferred.columns, ""
+
+
+def _declared(schema: str) -> tuple[TableColumn, ...]:
+    found = _json(schema)
+    if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
+        raise Usage('a schema is a JSON object {"field": "type", …}', where=schema[:80])
+    for kind in found.values():
+        arrow_type(kind)
+    names = fresh_names(list(found))
+    return tuple(
+        TableColumn(field=field, column=column, type="".join(kind.split()))
+        for (field, kind), column in zip(found.items(), names, strict=True)
+    )
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Usage("the schema is not JSON", where=str(error)) from None
+
+
+def _event_time(text: str, columns: Sequence[TableColumn]) -> tuple[str, TimeUnit]:
+    field, colon, unit = text.rpartition(":")
+    if not colon:
+        field, unit = text, "ms"
+    if unit not in get_args(TimeUnit):
+        raise Usage("no such unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
+    try:
+        time_field(tuple(columns), field)
+    except KeyError:
+        known = ", ".join(column.field for column in columns)
+        raise Usage("no such field for the event time", where=repr(field), todo=f"There are: {known[:200]}.") from None
+    return field, unit  # type: ignore[return-value]  # it is one of them

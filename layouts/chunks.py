@@ -1,0 +1,278 @@
+"""The layout ``chunks``: one object per range, the segment's raw bytes.
+
+Compressed, an object is a row of zstd frames of 1 MiB of the segment each, so that one event is got out of it by one
+read of a frame or two, and ``zstd -d`` makes the raw bytes of the whole. The frames' sizes are kept in the index of
+ranges.
+"""
+
+# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Any
+
+from common.errors import Damaged, Problem
+from layouts.chain import Finding, RangeCheck, Stored, check
+from layouts.extent import EventRun, Extent, Written
+from layouts.folders import SegmentFolders
+from layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
+from layouts.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
+from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
+from objectstore.large import create_large, parts_of, put_same_large
+from objectstore.store import ObjectStore
+
+__all__ = ["ChunksLayout", "part_bytes"]
+
+PART_BYTES = 16 * 1024 * 1024
+"""Bytes that are got by one request at most, and handed on as one block: an S3 server has less to do than for four of a
+quarter the size, and several are under way at once all the same. A small window makes them smaller."""
+
+FRAMED_PART_BYTES = 4 * 1024 * 1024
+"""Raw bytes of the frames that are got by one request, and decompressed in one go."""
+
+FIND_WINDOW = 8 * 1024 * 1024
+"""Who looks for an event may find it at once, and has read the rest in vain."""
+
+_HEADER = Struct(">q")
+
+
+class ChunksLayout(SegmentFolders):
+    """See `layouts.layout.Layout`. Memory: one range when writing, the window for a large event and when reading.
+
+    Args:
+        compress: whether to compress what is written.
+    """
+
+    name = "chunks"
+    root = CHUNKS
+    folder = staticmethod(chunks_folder)
+    after = staticmethod(chunks_after)
+    parse = staticmethod(parse_chunk)
+
+    def __init__(self, *, compress: bool = False) -> None:
+        self._compress = compress
+
+    def write_run(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        blocks: Iterable[EventRun],
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, so it is held whole)
+    ) -> Written:
+        """See `Layout.write_run`."""
+        start, length = -1, 0
+        held: FrameWriter | bytearray = FrameWriter() if self._compress else bytearray()
+        for block in blocks:
+            if start < 0:
+                start = block.offset
+            length += len(block.data)
+            held.extend(block.data)
+        if not length:
+            return Written(0)
+        key = prefix + chunk_key(epoch, number, start, length)
+        if isinstance(held, FrameWriter):
+            return Written(1, _put_frames(store, key, held))
+        put_same(store, key, memoryview(held))
+        return Written(1)
+
+    def write_large(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        offset: int,
+        length: int,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        key = prefix + chunk_key(epoch, number, offset, length)
+        if not self._compress:
+            put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
+            return Written(1)
+        held, proof = FrameWriter(), hashlib.sha256()
+        if length <= window_bytes:
+            for block in blocks:
+                held.extend(memoryview(block))
+            return Written(1, _put_frames(store, key, held))
+        if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
+            return Written(1, held.finish()[1])
+        parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
+        found = sizes_if(parts, proof.digest())
+        if found is None:
+            raise taken(store, key)
+        return Written(1, found)
+
+    def read_range(
+        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """See `Layout.read_range`."""
+        if start >= end:
+            return
+        key = _key(prefix, extent)
+        size = part_bytes(extent, window_bytes)
+        parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
+        at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
+        try:
+            for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
+                if extent.frames:
+                    span = at - extent.start, min(at + size, end) - extent.start
+                    raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
+                else:
+                    raw = data
+                low, high = max(start - at, 0), min(end - at, len(raw))
+                yield raw[low:high]
+                at += len(raw)
+        except (NoSuchObject, WrongSize) as error:
+            raise _damaged(error) from None
+
+    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`."""
+        key, low = _key(prefix, extent), offset - extent.start
+        begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
+        try:
+            data = store.get_range(key, begin, end)
+        except (NoSuchObject, WrongSize) as error:
+            raise _damaged(error) from None
+        if extent.frames:
+            raw = memoryview(decompressed(data, extent, (low, low + length), f"{store.uri}/{key}"))
+            data = raw[low - first : low - first + length]
+        if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
+            raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
+        return bytes(data)
+
+    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`. Reads the range up to the event."""
+        at, tail = extent.start, b""
+        blocks = self.read_range(store, prefix, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
+        for block in blocks:
+            data = memoryview(tail + block) if tail else memoryview(block)
+            position = 0
+            while position + HEADER_BYTES <= len(data):
+                length = HEADER_BYTES + _HEADER.unpack_from(data, position)[0]
+                if length < HEADER_BYTES:
+                    break
+                if at + position <= offset < at + position + length:
+                    return at + position, length
+                if position + length > len(data):
+                    break
+                position += length
+            at += position
+            tail = bytes(data[position:])
+        raise Damaged("no chain of events leads there", where=f"{store.uri}/{_key(prefix, extent)}, offset {offset}")
+
+    def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+        """See `Layout.check_range`."""
+        return check(self._steps(store, prefix, extent, known), event_each=False)
+
+    def off_chain(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """See `Layout.off_chain`.
+
+        Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
+        chunk that begins at a range's start, and ends at a range's end or behind all of them, is never named here.
+        """
+        wanted = {prefix + chunk_key(epoch, number, low, high - low) for low, high in ranges}
+        starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
+        for entry in self.between(store, prefix, epoch, number, start, end):
+            key = parse_chunk(entry.key.removeprefix(prefix))
+            if entry.key in wanted:
+                wanted.discard(entry.key)
+            elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):
+                yield entry.key
+        if wanted:
+            raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
+
+    def _steps(
+        self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str]
+    ) -> Iterator[Stored | Finding]:
+        key, length, found = _key(prefix, extent), extent.end - extent.start, False
+        size = sum(extent.frames) or length
+        for entry in self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end):
+            if entry.key != key and entry.key.removeprefix(prefix) in known:
+                continue
+            if entry.key != key:
+                what = "an object that is no range of the archive"
+                yield Finding("foreign", entry.key, extent.start, extent.end, what)
+                continue
+            found = True
+            if entry.size == size:
+                yield Stored(key, extent.start, length, size)
+            else:
+                what = f"the object has {entry.size} bytes instead of {size}"
+                yield Finding("changed", key, extent.start, extent.end, what)
+        if not found:
+            what = f"no object holds the bytes {extent.start} to {extent.end} of the segment"
+            yield Finding("missing", key, extent.start, extent.end, what)
+
+
+def part_bytes(extent: Extent, window_bytes: int) -> int:
+    """How many raw bytes of a chunk are got by one request."""
+    return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+
+
+def _key(prefix: str, extent: Extent) -> str:
+    return prefix + chunk_key(extent.epoch, extent.number, extent.start, extent.end - extent.start)
+
+
+def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where in the object the bytes lie, a request each."""
+    for low in range(start - extent.start, end - extent.start, size):
+        yield low, min(low + size, end - extent.start)
+
+
+def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where in the object the frames lie that hold the bytes, a request for every few of them."""
+    low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
+    while low < end - extent.start:
+        high = min(low + size, end - extent.start)
+        begin, finish, _ = frame_span(extent, low, high)
+        yield begin, finish
+        low += size
+
+
+def _framed(
+    blocks: Iterable[bytes | bytearray | memoryview], held: FrameWriter, proof: Any
+) -> Iterator[bytes | bytearray | memoryview]:
+    """The compressed bytes of blocks, as they are made; ``proof`` is a digest of the raw ones."""
+    for block in blocks:
+        proof.update(block)
+        held.extend(memoryview(block))
+        yield held.drain()
+    yield held.finish()[0]
+
+
+def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
+    """Put a compressed object as `put_same` does; returns the sizes of the frames that are there then.
+
+    Raises:
+        Conflict: an object with other content is there.
+    """
+    data, sizes = held.finish()
+    try:
+        store.put(key, data)
+    except AlreadyExists:
+        found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
+        if found is None:
+            raise taken(store, key) from None
+        return found
+    return sizes
+
+
+def _damaged(error: Problem) -> Damaged:
+    """That an object which the index names is not there, or not as large."""
+    return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")

@@ -1,0 +1,210 @@
+"""The layout ``events``: one object per event, its payload and nothing else."""
+
+# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import groupby
+from struct import Struct
+
+from common.errors import Damaged
+from layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
+from layouts.extent import EventRun, Extent, Written
+from layouts.folders import SegmentFolders
+from layouts.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
+from objectstore.errors import NoSuchObject, WrongSize
+from objectstore.large import parts_of, put_same_large
+from objectstore.store import ObjectStore
+
+__all__ = ["EventsLayout"]
+
+BLOCK_BYTES = 1024 * 1024
+"""A block is handed on when it has this many bytes."""
+
+LARGE_BYTES = 8 * 1024 * 1024
+"""An object with more bytes is read in parts."""
+
+_HEADER = Struct(">ii")
+_EVENT_TYPE = 0
+
+
+class EventsLayout(SegmentFolders):
+    """See `layouts.layout.Layout`. Memory: the window, and two blocks."""
+
+    name = "events"
+    root = EVENTS
+    folder = staticmethod(events_folder)
+    after = staticmethod(events_after)
+    parse = staticmethod(parse_event)
+
+    def write_run(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        blocks: Iterable[EventRun],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_run`."""
+        objects = (
+            (prefix + event_key(epoch, number, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            for block in blocks
+            for offset, payload in block.events()
+        )
+        return Written(put_all(store, objects, window_bytes=window_bytes // HELD_TWICE))
+
+    def write_large(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        offset: int,
+        length: int,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        key = prefix + event_key(epoch, number, offset, length)
+        payload = _behind(blocks, HEADER_BYTES)
+        put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
+        return Written(1)
+
+    def read_range(
+        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """See `Layout.read_range`."""
+        first = start
+        if start > extent.start:
+            first = self.find_event(store, prefix, extent, start)[0] if start < end else start
+        entries = self.list_range(store, prefix, extent._replace(start=first, end=end))
+        yield from _behind(_framed(store, entries, window_bytes), start - first)
+
+    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`. The listing up to the event proves that one begins there."""
+        stored = next(found for found in self.list_range(store, prefix, extent) if found.offset + found.length > offset)
+        if (stored.offset, stored.length) != (offset, length):
+            raise NoSuchObject(
+                f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{prefix}".rstrip("/")
+            )
+        payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length), length)
+        if len(payload) != length - HEADER_BYTES:
+            key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
+            raise Damaged(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)
+        return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
+
+    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`. Lists the range up to the event: an object at an offset does not prove an event."""
+        for stored in self.list_range(store, prefix, extent):
+            if stored.offset <= offset < stored.offset + stored.length:
+                return stored.offset, stored.length
+        raise ValueError(f"{offset} does not lie in {extent}")
+
+    def list_range(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored]:
+        """The range's objects in order; nothing is read.
+
+        Raises:
+            Damaged: an object is missing or has another size.
+        """
+        return strict(self._walk(store, prefix, extent), store.uri)
+
+    def check_range(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        extent: Extent,
+        known: Container[str] = (),  # noqa: ARG002  (an event is never joined with another)
+    ) -> RangeCheck:
+        """See `Layout.check_range`."""
+        return check(self._walk(store, prefix, extent), event_each=True)
+
+    def off_chain(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """See `Layout.off_chain`."""
+        at = start
+        for low, high in _joined(ranges):
+            yield from self._in_gap(store, prefix, epoch, number, at, low)
+            is_proved = True
+            for step in self._walk(store, prefix, Extent(epoch, number, low, high)):
+                if not isinstance(step, Finding):
+                    continue
+                if step.is_damage:
+                    raise step.problem(store.uri)
+                is_proved = is_proved and step.kind != "rival"  # the walk may have followed the wrong one
+                if is_proved and step.kind == "stray":
+                    yield step.key
+            at = high
+        yield from self._in_gap(store, prefix, epoch, number, at, end)
+
+    def _walk(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored | Finding]:
+        skip = len(prefix)
+
+        def parse(key: str) -> RangeKey | None:
+            return parse_event(key[skip:])
+
+        return walk(
+            self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end),
+            start=extent.start,
+            end=extent.end,
+            parse=parse,
+            overhead=HEADER_BYTES,
+            bound=lambda offset: prefix + events_after(extent.epoch, extent.number, offset),
+        )
+
+
+def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+    """The events with their headers. An object that vanished or changed since it was listed is damage too."""
+    window = window_bytes // HELD_TWICE
+    try:
+        for is_large, some in groupby(entries, key=lambda entry: entry.size > LARGE_BYTES):
+            if not is_large:
+                yield from _blocks(get_all(store, ((entry.key, entry.size) for entry in some), window_bytes=window))
+                continue
+            for entry in some:
+                yield memoryview(_HEADER.pack(_EVENT_TYPE, entry.size))
+                yield from get_parts(store, entry.key, parts_of(entry.size), window_bytes=window)
+    except (NoSuchObject, WrongSize) as error:
+        raise Damaged(error.what, where=error.where) from None
+
+
+def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
+    """Events put together to blocks."""
+    parts: list[bytes] = []
+    held = 0
+    for _, payload in payloads:
+        parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
+        held += HEADER_BYTES + len(payload)
+        if held >= BLOCK_BYTES:
+            yield memoryview(b"".join(parts))
+            parts, held = [], 0
+    if parts:
+        yield memoryview(b"".join(parts))
+
+
+def _behind(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
+    """Blocks without their first bytes."""
+    for block in blocks:
+        if skip < len(block):
+            yield memoryview(block)[skip:]
+        skip = max(skip - len(block), 0)
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours joined: one listing each."""
+    stretches: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = (stretches[-1][0], end)
+        else:
+            stretches.append((start, end))
+    return stretches

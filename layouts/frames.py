@@ -1,0 +1,176 @@
+"""A chunk's bytes as a row of zstd frames of a mebibyte each, so that a part of it can be read alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+import zstandard
+
+from common.errors import Damaged
+from layouts.extent import Extent
+
+__all__ = [
+    "FRAME_BYTES",
+    "MOST_STORED_BYTES",
+    "FrameWriter",
+    "decompressed",
+    "frame_span",
+    "sizes_if",
+    "sizes_of_same",
+]
+
+FRAME_BYTES = 1024 * 1024
+"""Raw bytes of a compressed frame."""
+
+MOST_STORED_BYTES = FRAME_BYTES + FRAME_BYTES // 128
+"""No frame has more compressed bytes: zstd stores what it cannot compress, with a few bytes more."""
+
+LEVEL = 3
+_REPEATED_BYTE = 1  # the type of a block that is one byte, repeated
+
+FED_BYTES = 1024
+"""So many compressed bytes of another run's object are decompressed at once: to 32 MiB at most, whatever they are."""
+
+
+class FrameWriter:
+    """Compresses bytes as they come; holds what is compressed, and less than a frame that is not."""
+
+    def __init__(self) -> None:
+        # with checksums: who reads a single event cannot compare a range's digest
+        self._squeeze = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
+        self._left = bytearray()
+        self._done = bytearray()
+        self._sizes: list[int] = []
+
+    def extend(self, data: memoryview) -> None:
+        """Take more bytes."""
+        self._left += data
+        while len(self._left) >= FRAME_BYTES:
+            self._add(FRAME_BYTES)
+
+    def drain(self) -> bytearray:
+        """The frames that are whole and were not drained yet; `finish` then has only those that follow."""
+        done, self._done = self._done, bytearray()
+        return done
+
+    def finish(self) -> tuple[memoryview, tuple[int, ...]]:
+        """The whole object (but for what was drained), and how many bytes each of its frames has."""
+        if self._left:
+            self._add(len(self._left))
+        return memoryview(self._done), tuple(self._sizes)
+
+    def _add(self, size: int) -> None:
+        with memoryview(self._left)[:size] as raw:
+            frame = self._squeeze(raw)
+        del self._left[:size]
+        self._done += frame
+        self._sizes.append(len(frame))
+
+
+def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
+    """Where in the object the frames of the raw bytes ``[low, high)`` begin and end, and the first raw byte of them."""
+    first, last = low // FRAME_BYTES, (high - 1) // FRAME_BYTES
+    edges = [0, *accumulate(extent.frames)]
+    if last + 1 >= len(edges):
+        raise Damaged("the index of ranges has too few frames for a range", where=f"offset {extent.start + high}")
+    return edges[first], edges[last + 1], first * FRAME_BYTES
+
+
+def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where: str) -> bytes:
+    """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
+    low, high = span
+    edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
+    left = edge - low // FRAME_BYTES * FRAME_BYTES
+    raw: list[bytes] = []
+    at, wrong = 0, "its frames are not those of the index"
+    try:
+        for size in extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]:
+            raw.append(_decompressed(data[at : at + size]))
+            at += size
+            left -= len(raw[-1])
+    except (zstandard.ZstdError, ValueError) as error:
+        left, wrong = -1, str(error)
+    if left or at != len(data):
+        where = f"{where}, of the bytes {extent.start} to {extent.end}"
+        raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
+    return b"".join(raw)
+
+
+def _decompressed(frame: memoryview) -> bytes:
+    """The raw bytes of one frame; its output buffer is what its header says, and no larger."""
+    if not 0 < zstandard.get_frame_parameters(frame).content_size <= FRAME_BYTES:
+        raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
+    return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+
+
+def _frames(data: memoryview) -> Iterator[tuple[bytes, int]]:
+    """Each frame's raw bytes, and how many compressed bytes it has."""
+    while data:
+        size = _frame_bytes(data)
+        yield _decompressed(data[:size]), size
+        data = data[size:]
+
+
+def _frame_bytes(data: memoryview) -> int:
+    """How many compressed bytes a frame has: its header, blocks and checksum (RFC 8878, 3.1.1)."""
+    at, is_last = zstandard.frame_header_size(data), False
+    while not is_last:
+        head = int.from_bytes(data[at : at + 3], "little")
+        is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        at += 3 + (1 if kind == _REPEATED_BYTE else size)
+        if at > len(data):
+            raise ValueError("a frame is cut short")
+    return at + (4 if zstandard.get_frame_parameters(data).has_checksum else 0)
+
+
+def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | None:
+    """The sizes of an object's frames if it holds the same as another; None if it does not.
+
+    Another release of zstd may have made other frames of the same bytes.
+    """
+    sizes: list[int] = []
+    try:
+        for (theirs, size), (ours, _) in zip(_frames(found), _frames(wanted), strict=True):
+            if theirs != ours:
+                return None
+            sizes.append(size)
+    except (zstandard.ZstdError, ValueError):
+        return None
+    return tuple(sizes)
+
+
+def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, ...] | None:
+    """The sizes of an object's frames if its raw bytes have a digest (SHA-256); None if they have not.
+
+    As `sizes_of_same`, for an object that is got in parts and not held.
+    """
+    found, sizes, size, raw = hashlib.sha256(), list[int](), 0, 0
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for fed in _fed(parts):
+            left = fed
+            while left:
+                data = frame.decompress(left)
+                found.update(data)
+                raw += len(data)
+                rest = frame.unused_data
+                size += len(left) - len(rest)
+                left = rest
+                if raw > FRAME_BYTES:
+                    return None
+                if frame.eof:
+                    sizes.append(size)
+                    size = raw = 0
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+    except zstandard.ZstdError:
+        return None
+    return tuple(sizes) if not size and found.digest() == digest else None
+
+
+def _fed(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Parts a little at a time: what a few compressed bytes can become is bounded."""
+    for part in parts:
+        for low in range(0, len(part), FED_BYTES):
+            yield bytes(part[low : low + FED_BYTES])

@@ -1,0 +1,281 @@
+"""The segments' bytes out of a table's Parquet files: headers put back before the payloads.
+
+A table is read, not written, as a layout: `lake` writes it. A generation's files are named after the first range that
+each holds, and say in their own metadata which ranges these are: a listing leads to the file of a range, and whatever
+else lies there is passed over. All that is taken from a file is checked: rows have to follow each other as their
+offsets and lengths say.
+"""
+
+# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
+from __future__ import annotations
+
+import io
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from common.errors import Damaged
+from layouts.extent import Extent
+from layouts.keys import HEADER_BYTES, TableFileKey, parse_table_file, table_data, table_file_key, table_files
+from objectstore.bulk import WINDOW_BYTES
+from objectstore.errors import NoSuchObject, WrongSize
+from objectstore.store import ObjectStore
+
+__all__ = ["COLUMNS", "RANGES", "ObjectFile", "TableReader"]
+
+COLUMNS = ("epoch", "segment", "offset", "length", "payload")
+"""The columns of a table's file that the segment's bytes are made of."""
+
+RANGES = b"streamvault.ranges"
+"""In a file's own metadata: which ranges it holds, with their digests (JSON)."""
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Segment bytes that make a row group, but for one larger event; it is held in memory before it is written."""
+
+MOST_METADATA = 64 * 1024 * 1024
+"""A file's own metadata are some hundred bytes for each column of a row group, and for each range."""
+
+BATCH_ROWS = 16 * 1024
+READ_BYTES = 1024 * 1024
+"""How much of a column is read by one request."""
+
+_TODO = (
+    "Restore from the archive, or hand it off again to a table of another name. An Iceberg table's files go when it is "
+    "compacted and its snapshots expire."
+)
+
+
+class TableReader:
+    """See `layouts.layout.RangeReader`. Memory: one row group's pages, and one batch of rows.
+
+    Args:
+        generation: whose files are read.
+    """
+
+    def __init__(self, generation: int) -> None:
+        self._generation = generation
+
+    @property
+    def name(self) -> str:
+        """See `RangeReader.name`."""
+        return f"table:{self._generation}"
+
+    def read_range(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        extent: Extent,
+        start: int,
+        end: int,
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (what is read at once is bounded by the file's row groups)
+    ) -> Iterator[bytes | memoryview]:
+        """See `Layout.read_range`."""
+        at, skip = start, 0
+        where = f"{store.uri}/{table_data(prefix)}{table_files(self._generation)}"
+        for rows in self._rows(store, prefix, extent, start, end):
+            offsets, lengths = _numbers(rows["offset"]), _numbers(rows["length"])
+            if at == start and offsets[0] < start:
+                at, skip = int(offsets[0]), start - int(offsets[0])
+            sizes = _numbers(pc.binary_length(rows["payload"])) + HEADER_BYTES
+            if offsets[0] != at or (lengths != sizes).any() or (offsets[1:] != (offsets + lengths)[:-1]).any():
+                raise Damaged(f"the table's rows have a hole at or after offset {at}", where=where, todo=_TODO)
+            at = int(offsets[-1] + lengths[-1])
+            yield _framed(rows["payload"], sizes)[skip:]
+            skip = 0
+        if at != end and start < end:
+            raise Damaged(f"the table's rows end at offset {at}, not at {end}", where=where, todo=_TODO)
+
+    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`. Reads the row group that holds it."""
+        for rows in self._rows(store, prefix, extent, offset, offset + 1):
+            if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
+                return bytes(_framed(rows["payload"][:1], np.array([length])))
+        raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{table_data(prefix)}")
+
+    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`."""
+        for rows in self._rows(store, prefix, extent, offset, offset + 1):
+            return rows["offset"][0].as_py(), rows["length"][0].as_py()
+        raise Damaged(f"the table has no event at {offset}", where=f"{store.uri}/{table_data(prefix)}", todo=_TODO)
+
+    def _rows(self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The events that have a byte in ``[start, end)``, as batches that are not empty."""
+        if start >= end:
+            return
+        folder = table_data(prefix)
+        segment = extent.epoch, extent.number
+        trouble = ""
+        for file in _candidates(store, folder, self._generation, extent):
+            key = folder + table_file_key(*file)
+            try:
+                with _open(store, key) as parquet:
+                    if not _holds(parquet.metadata, extent):
+                        continue
+                    metadata = parquet.metadata
+                    groups = [
+                        group
+                        for group in range(metadata.num_row_groups)
+                        if _may_hold(metadata.row_group(group), segment, start, end)
+                    ]
+                    for group in groups:
+                        _check_size(metadata.row_group(group), extent)
+                    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(COLUMNS)):
+                        yield from _wanted(batch, segment, start, end)
+                    return
+            except (NoSuchObject, WrongSize) as error:
+                raise Damaged(error.what, where=error.where, todo=_TODO) from None
+            except (pa.ArrowException, OSError, KeyError) as error:
+                trouble = trouble or f"not a readable table file: {key}: {' '.join(str(error).split())[:200]}"
+        where = f"{store.uri}/{folder}{table_file_key(self._generation, *extent[:3])}"
+        raise Damaged(trouble or "no file of the table holds the range", where=where, todo=_TODO)
+
+
+def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent) -> Iterator[TableFileKey]:
+    """The files that may hold a range, the likeliest first: those whose names are not behind it, from the last on.
+
+    Whatever else lies there is passed over, as a file says itself which ranges it holds.
+    """
+    files = _listed(store, folder, generation)
+    wanted = TableFileKey(generation, extent.epoch, extent.number, extent.start)
+    yield from reversed(files[: bisect_right(files, wanted)])
+
+
+def _open(store: ObjectStore, key: str) -> pq.ParquetFile:
+    """A table's file, of which nothing but its bounded end is read yet.
+
+    Raises:
+        NoSuchObject, WrongSize, ArrowException, OSError: it cannot be.
+    """
+    file = ObjectFile(store, key)
+    file.seek(-8, io.SEEK_END)
+    if int.from_bytes(file.read(4), "little") > MOST_METADATA:
+        raise OSError("its metadata are too large")
+    return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
+
+
+def _holds(metadata: pq.FileMetaData, extent: Extent) -> bool:
+    """Whether a file says that it holds a range."""
+    wanted = f"{extent.number}.#epoch.{extent.epoch}", extent.start, extent.end
+    return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
+
+
+@lru_cache(maxsize=4)
+def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
+    """The ranges that a file names: segment, start and end. None if it is not a table's."""
+    try:
+        return frozenset((segment, start, end) for segment, start, end, *_ in json.loads(text)["ranges"])
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+
+
+def _check_size(group: pq.RowGroupMetaData, extent: Extent) -> None:
+    """Refuse a row group that claims to unpack to more than a table's can: it has few bytes, or one larger event.
+
+    Raises:
+        OSError: it does.
+    """
+    most = max(ROW_GROUP_BYTES, extent.end - extent.start) + READ_BYTES
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema not in COLUMNS:
+            continue
+        repeats = column.path_in_schema == "payload" and column.has_dictionary_page
+        if repeats or column.total_uncompressed_size > most or column.num_values * HEADER_BYTES > most:
+            raise OSError("a row group is larger than any of a table")
+
+
+@lru_cache(maxsize=64)
+def _listed(store: ObjectStore, folder: str, generation: int) -> tuple[TableFileKey, ...]:
+    """A generation's files in order. They never change, and a file stands for some hundred MB: a terabyte has 4,000."""
+    keys = (parse_table_file(found.key.removeprefix(folder)) for found in store.list(folder + table_files(generation)))
+    return tuple(sorted(key for key in keys if key is not None))
+
+
+def _may_hold(group: pq.RowGroupMetaData, segment: tuple[int, int], start: int, end: int) -> bool:
+    """Whether rows of a segment's stretch can be in a row group, by its statistics.
+
+    Rows are sorted by (epoch, segment, offset); the statistics of offsets say something only where all rows are of one
+    segment.
+    """
+    held = {}
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema in COLUMNS and column.statistics is not None and column.statistics.has_min_max:
+            held[column.path_in_schema] = column.statistics.min, column.statistics.max
+    if not {"epoch", "segment", "offset", "length"} <= held.keys():
+        return True
+    (low, high), (first, last) = held["epoch"], held["segment"]
+    if not low <= segment[0] <= high or (low == high and not first <= segment[1] <= last):
+        return False
+    if (low, first) != (high, last):
+        return True
+    (lowest, highest), (_, longest) = held["offset"], held["length"]
+    return bool(lowest < end and start < highest + longest)
+
+
+def _wanted(batch: pa.RecordBatch, segment: tuple[int, int], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    offset, length = _numbers(batch["offset"]), _numbers(batch["length"])
+    mask = (_numbers(batch["epoch"]) == segment[0]) & (_numbers(batch["segment"]) == segment[1])
+    mask &= (offset < end) & (offset + length > start)
+    found = np.flatnonzero(mask)
+    if len(found):
+        # rows of a stretch follow each other
+        yield batch.slice(int(found[0]), int(found[-1] - found[0]) + 1)
+
+
+def _numbers(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _framed(payloads: pa.Array, sizes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> memoryview:
+    """The events' bytes: an array of headers and payloads in turn, whose values lie one behind the other."""
+    count = len(payloads)
+    headers = pa.py_buffer((sizes - HEADER_BYTES).astype(">i8").tobytes())
+    ends = pa.py_buffer(np.arange(0, HEADER_BYTES * (count + 1), HEADER_BYTES, dtype=np.int32))
+    both = pa.concat_arrays([pa.Array.from_buffers(pa.binary(), count, [None, ends, headers]), payloads])
+    order = np.empty(2 * count, np.int32)
+    order[0::2], order[1::2] = np.arange(count), np.arange(count, 2 * count)
+    framed = both.take(pa.array(order))
+    return memoryview(framed.buffers()[2])[: int(sizes.sum())]
+
+
+class ObjectFile(io.RawIOBase):
+    """An object of a store as a file that can be read anywhere, a request for each read."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__()
+        self._store = store
+        self._key = key
+        self._size = store.size(key)
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        data = bytes(self._store.get_range(self._key, self._at, end)) if self._at < end else b""
+        self._at += len(data)
+        return data

@@ -1,0 +1,64 @@
+"""The verb *get*: one event out of an archive."""
+
+from __future__ import annotations
+
+from common.errors import Failed, Usage
+from layouts.layout import open_layout
+from manifests.archive import Archive, Generation
+from manifests.listing import Listing
+from manifests.model import segment_key
+from objectstore.errors import NoSuchObject, WrongSize
+from objectstore.uri import RootAddress
+from streamstore.model import HEADER_BYTES, EventPointer, StreamName
+
+__all__ = ["NoSuchEvent", "get_event"]
+
+
+class NoSuchEvent(Failed):
+    """The archive has no event of this pointer."""
+
+
+def get_event(archive: str, pointer: str) -> bytes:
+    """One event's payload, by one read of the data (beside the manifests that say where it lies).
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        pointer: as the Java client writes it: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
+
+    Raises:
+        NoSuchEvent: the archive does not hold it. InvalidName, Usage: no pointer of this archive's stream.
+        NoSuchArchive: there is no archive. Damaged: what should hold the event is missing or has another size.
+    """
+    wanted = EventPointer.parse(pointer)
+    root, scope, stream = RootAddress.parse(archive).resolve().split()
+    if wanted.stream != StreamName(scope, stream):
+        raise Usage("the pointer is of another stream", where=f"{wanted.stream}, not {scope}/{stream}")
+    source = Archive(root.open(), wanted.stream)
+    generation = _holding(source, wanted)
+    rows = generation.rows.get(wanted.segment, ())
+    row = next((row for row in rows if row.start <= wanted.offset and wanted.offset + wanted.length <= row.end), None)
+    if row is None:
+        gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == wanted.segment), None)
+        raise NoSuchEvent("no archived range holds this event", where=f"{wanted}{f' ({gap.reason})' if gap else ''}")
+    layout = open_layout(generation.manifest.layout)
+    try:
+        event = layout.read_event(source.store, source.prefix, row.extent, wanted.offset, wanted.length)
+    except (NoSuchObject, WrongSize):
+        todo = "A pointer names an event's offset and length. 'streamvault check' tells if the archive is damaged."
+        raise NoSuchEvent("no event of this pointer is in the archive", where=str(wanted), todo=todo) from None
+    return event[HEADER_BYTES:]
+
+
+def _holding(archive: Archive, wanted: EventPointer) -> Generation:
+    """The generation between whose cuts the event lies; only its index is read."""
+    archive.manifest()  # says so if there is no archive
+
+    def find(listing: Listing) -> Generation:
+        for name in reversed(listing.names):
+            for entry in archive.read_manifest(*name).segments:
+                if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
+                    return archive.load_name(*name)
+        todo = "'streamvault show --timeline' tells what it has."
+        raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
+
+    return archive.stable(find)

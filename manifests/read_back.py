@@ -1,0 +1,145 @@
+"""Reading back what was archived and never read since, and how far an archive was read back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container
+from contextlib import suppress
+from functools import partial
+
+from common.errors import Damaged
+from common.progress import Progress
+from common.version import TOOL
+from layouts.keys import checked_key, manifest_key
+from manifests.archive import Archive, NoSuchArchive
+from manifests.check_archive import run_checks
+from manifests.check_ranges import check_ranges, plan_reading
+from manifests.listing import Listing
+from manifests.marks import Checked, find_checked
+from manifests.model import Manifest
+from manifests.replaced import joins_of, merges_under_way, state_of
+from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.uri import RootAddress
+from sparkrun.runner import Runner
+
+__all__ = ["last_checked", "read_back"]
+
+
+def read_back(
+    archive: Archive,
+    root: RootAddress,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    only: Container[int] | None = None,
+) -> tuple[list[int], int]:
+    """Read the data of each generation without a mark of a check, oldest first, and mark it.
+
+    Args:
+        archive: which.
+        root: the same root, for tasks.
+        runner_of: the place where tasks run; asked for only if there is something to read.
+        progress: told how it goes on.
+        only: numbers of those to read; None for all.
+
+    Returns:
+        The generations that were read, and how many ranges.
+
+    Raises:
+        Damaged: data are not what was archived, or a manifest is missing. What comes after is not read.
+    """
+    listing = archive.listing()
+    if listing.missing is not None:
+        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+    read: list[int] = []
+    ranges = 0
+    for number in listing.unchecked:
+        if only is not None and number not in only:
+            continue
+        count = archive.stable(
+            partial(_read_one, archive=archive, root=root, runner_of=runner_of, progress=progress, number=number)
+        )
+        if count is not None:
+            read.append(number)
+            ranges += count
+    return read, ranges
+
+
+def last_checked(archive: Archive) -> Manifest | None:
+    """The last generation of the part of the archive that was read back without a hole; None if its beginning was not.
+
+    Raises:
+        Damaged: the last mark in it is of another manifest than the one that is there.
+    """
+    return archive.stable(partial(_last_checked, archive))
+
+
+def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
+    names = listing.names
+    upto = next((index for index, name in enumerate(names) if name[0] not in listing.checked), len(names))
+    if not upto:
+        return None
+    newest, first = names[upto - 1]
+    mark = find_checked(archive.store, archive.stream, newest, first)
+    if mark is None or mark.digest != _manifest_digest(archive, newest, first):
+        raise Damaged(
+            "the mark of the check is of another manifest",
+            where=f"{archive.uri}, generation {newest}",
+            todo=f"Remove {checked_key(newest, first)} to have it read back again.",
+        )
+    return archive.read_manifest(newest, first)
+
+
+def _read_one(
+    listing: Listing,
+    *,
+    archive: Archive,
+    root: RootAddress,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    number: int,
+) -> int | None:
+    """Read one generation back and mark it; returns its number of ranges.
+
+    None if it has expired or was merged with others meanwhile.
+    """
+    if number not in listing.generations:
+        return None
+    state = state_of(archive)
+    joins = list(joins_of(archive, listing, merges_under_way(archive)))
+    first = listing.first_of(number)
+    digest = _manifest_digest(archive, number, first)
+    generation = archive.load_name(number, first)
+    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0, joins=joins)
+    progress.begin(f"reading generation {number} back", generation.manifest.bytes)
+    results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
+    found = sum(result.found for result in results)
+    if found and state_of(archive) != state:  # generations were merged, or expired, beside this: look again
+        return _read_one(
+            archive.listing(), archive=archive, root=root, runner_of=runner_of, progress=progress, number=number
+        )
+    if found:
+        line = next(line for result in results for line in result.findings)
+        more = f" (and {found - 1} more findings)" if found > 1 else ""
+        raise Damaged(
+            f"generation {number} is not what was archived; nothing has expired and nothing was truncated",
+            where=f"{archive.uri}: {line}{more}",
+            todo="Run 'streamvault check --read-data' on it.",
+        )
+    mark = Checked(
+        scope=archive.stream.scope,
+        stream=archive.stream.stream,
+        generation=number,
+        ranges=sum(len(task.rows) for task in tasks),
+        digest=digest,
+        tool=TOOL,
+    )
+    with suppress(AlreadyExists):  # another rotation has read it back too
+        archive.store.put(archive.prefix + checked_key(number, first), mark.encode())
+    return mark.ranges
+
+
+def _manifest_digest(archive: Archive, number: int, first: int) -> str:
+    try:
+        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(number, first))).hexdigest()
+    except NoSuchObject:
+        raise NoSuchArchive(f"no generation {number}", where=archive.uri) from None

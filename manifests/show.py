@@ -1,0 +1,235 @@
+"""The verbs *ls* and *show*, and the latter's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from common.errors import Damaged, Failed, Problem
+from common.times import moment_text
+from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, parse_segment
+from manifests.archive import Archive
+from manifests.listing import Listing
+from manifests.marks import find_checked
+from manifests.model import Manifest
+from manifests.reports import ArchiveSummary, Timeline, TimelineEntry
+from objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
+from objectstore.paths import is_path
+from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
+from streamstore.errors import InvalidName
+from streamstore.model import StreamName
+
+__all__ = ["list_archives", "open_archive", "show_archive", "show_timeline"]
+
+
+def list_archives(place: str) -> list[ArchiveSummary]:
+    """Every archive and table in a folder and the folders below it, in the order of their paths.
+
+    Costs a listing for each folder, but never lists an archive's events or chunks.
+
+    Args:
+        place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+
+    Raises:
+        NoSuchPlace: the folder does not exist, or nothing is there.
+        Problem: the place cannot be read. An archive, or a folder below, that cannot be is listed with its `problem`.
+    """
+    address = RootAddress.parse(place).resolve()
+    found = (_summary(one) if isinstance(one, Archive) else one for one in _archives(address))
+    archives = [summary for summary in found if summary is not None]
+    if not archives:
+        _check_there(address)
+    return archives
+
+
+def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
+    """A generation's manifest.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        generation: its number; None for the newest.
+
+    Raises:
+        NoSuchArchive: there is none, or not that generation. Damaged: the manifest is not valid.
+    """
+    return open_archive(archive).manifest(generation)
+
+
+def show_timeline(archive: str) -> Timeline:
+    """The generations that have not expired, with their times, cuts, holds and checks.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+
+    Raises:
+        NoSuchArchive: there is none. Damaged: a manifest or mark is missing or not valid.
+    """
+    source = open_archive(archive)
+    source.manifest()  # says so if there is no archive
+    return source.stable(partial(_timeline, source))
+
+
+def _timeline(source: Archive, listing: Listing) -> Timeline:
+    if listing.missing is not None:
+        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=source.uri)
+    return Timeline(
+        archive=source.uri,
+        stream=str(source.stream),
+        expired=listing.dropped,
+        generations=tuple(_entry(source, listing, *name) for name in listing.names),
+    )
+
+
+def _entry(source: Archive, listing: Listing, number: int, first: int) -> TimelineEntry:
+    manifest = source.read_manifest(number, first)
+    mark = find_checked(source.store, source.stream, number, first) if number in listing.checked else None
+    return TimelineEntry(
+        generation=number,
+        first=first,
+        created=moment_text(manifest.created),
+        start=manifest.from_.to_json(),
+        end=manifest.to.to_json(),
+        layout=manifest.layout,
+        events=manifest.events,
+        bytes=manifest.bytes,
+        holds=listing.holds.get(number, ()),
+        checked="" if mark is None else moment_text(mark.created),
+    )
+
+
+def open_archive(uri: str) -> Archive:
+    """The archive at ``ROOT/SCOPE/STREAM``."""
+    address, scope, stream = RootAddress.parse(uri).split()
+    return Archive(address.open(), StreamName(scope, stream))
+
+
+_RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
+"""The folders by which an archive, a table or an unfinished one is known."""
+
+_OWN = _RECORDS | {folder.rstrip("/") for folder in (EVENTS, CHUNKS)} | {"table"}
+"""The folders of an archive, in which no other archives lie."""
+
+
+class NoSuchPlace(Failed):
+    """There is no such folder, nor any object whose key begins like that."""
+
+
+def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
+    """What may be an archive or a table, by the names of folders alone; and folders that may not be read."""
+    store = address.open()
+    paths = [""]
+    while paths:
+        path = paths.pop()
+        try:
+            names = _folders(address, store, path)
+        except AccessDenied as problem:
+            if not path:
+                raise
+            yield ArchiveSummary(archive=_below(address, path).uri, stream="", problem=str(problem))
+            continue
+        own = _RECORDS.intersection(names)
+        if own:
+            yield from _archives_in(_below(address, path))
+            own = _OWN
+        # A foreign key may have an empty part. The folder of a segment has an object for each event.
+        names = [name for name in names if name and name not in own and not parse_segment(name)]
+        below = (f"{path}/{name}" if path else name for name in names)
+        paths += reversed([each for each in below if not _is_loop(address, each)])
+
+
+def _archives_in(address: RootAddress) -> Iterator[Archive]:
+    """An archive's folder: the archive, and its tables."""
+    try:
+        root, scope, stream = address.split()
+        name = StreamName(scope, stream)
+    except (InvalidRoot, InvalidName):
+        return  # a foreign folder
+    store = root.open()
+    archive = Archive(store, name)
+    yield archive
+    for table in store.folders(archive.prefix + TABLES):
+        with suppress(InvalidKey):  # a foreign folder
+            yield Archive(store, name, table)
+
+
+def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
+    if address.scheme == "file":  # whose folders may have any name, and links in them
+        return _local_folders(_below(address, path))
+    return store.folders(f"{path}/" if path else "") if not path or is_path(path) else ()
+
+
+def _local_folders(address: RootAddress) -> Sequence[str]:
+    try:
+        return sorted(entry.name for entry in Path(address.place).iterdir() if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise AccessDenied(f"the folder cannot be read ({error.strerror})", where=address.uri) from None
+
+
+def _below(address: RootAddress, path: str) -> RootAddress:
+    if address.scheme == "file":
+        return replace(address, place=f"{address.place.rstrip('/')}/{path}".rstrip("/") or "/")
+    return replace(address, prefix=f"{address.prefix}/{path}".strip("/"))
+
+
+def _is_loop(address: RootAddress, path: str) -> bool:
+    """Whether a folder is a link to one that it lies in."""
+    if address.scheme != "file":
+        return False
+    folder = Path(_below(address, path).place)
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
+
+
+def _check_there(address: RootAddress) -> None:
+    is_there = (
+        Path(address.place).is_dir()
+        if address.scheme == "file"
+        else not address.prefix or any(True for _ in address.open().list(""))
+    )
+    if not is_there:
+        raise NoSuchPlace("nothing is there", where=address.uri, todo="Check the address.")
+
+
+def _summary(archive: Archive) -> ArchiveSummary | None:
+    listing = archive.listing()
+    if not (listing.generations if archive.table else listing.newest):
+        return None
+    numbers = listing.generations
+    summary = ArchiveSummary(
+        archive=Archive(archive.store, archive.stream).uri,
+        table=archive.table,
+        stream=str(archive.stream),
+        generations=len(numbers),
+        first_generation=listing.first_of(numbers[0]) if numbers else 0,
+        generation=listing.newest,
+    )
+    try:
+        return archive.stable(partial(_summed, archive, summary))
+    except Problem as problem:
+        return replace(summary, problem=str(problem))
+
+
+def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
+    """The same with what the manifests say. One is held at a time."""
+    if not listing.generations:
+        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+    events = size = 0
+    for name in listing.names:
+        manifest = archive.read_manifest(*name)
+        events += manifest.events
+        size += manifest.bytes
+    return replace(
+        summary,
+        generations=len(listing.names),
+        first_generation=listing.names[0][1],
+        generation=manifest.generation,
+        created=str(manifest.document()["created"]),
+        events=events,
+        bytes=size,
+        layout="table" if archive.table else manifest.layout,
+    )

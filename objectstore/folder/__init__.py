@@ -1,0 +1,1 @@
+"""The object store in a local folder."""

@@ -1,0 +1,1 @@
+"""The object store in S3: credentials, conditional writes, archive classes, locks."""

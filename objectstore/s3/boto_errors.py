@@ -1,0 +1,76 @@
+"""What boto3 raises, as named problems of one line. Bytes go by obstore; boto3 does what that has no call for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004  (as botocore has it)
+
+from objectstore.errors import (
+    AccessDenied,
+    NoSuchBucket,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    ServerBusy,
+)
+from objectstore.s3.errors import TRANSIENT_CODES, TRANSIENT_STATUS
+
+__all__ = ["code_of", "named_errors", "unavailable"]
+
+_DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
+
+
+@contextmanager
+def named_errors(action: str, where: str) -> Iterator[None]:
+    """Turn boto3's errors into problems of one line.
+
+    Args:
+        action: what is done, for the message.
+        where: the object's or the bucket's URI.
+
+    Raises:
+        AccessDenied, NoSuchBucket, NoSuchObject, ObjectStoreUnavailable, ServerBusy: as named.
+        ObjectStoreError: anything else.
+    """
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        if (away := unavailable(error, action, where)) is not None:
+            raise away from None
+        if not isinstance(error, ClientError):
+            raise ObjectStoreError(f"cannot {action}: {error}", where=where) from None
+        code = code_of(error)
+        if code in _DENIED:
+            raise AccessDenied(f"no permission to {action} ({code})", where=where) from None
+        if code == "NoSuchBucket":
+            raise NoSuchBucket("no such bucket", where=where) from None
+        if code in _MISSING:
+            raise NoSuchObject("no such object", where=where) from None
+        raise ObjectStoreError(f"the server refuses to {action} ({code})", where=where) from None
+
+
+def code_of(error: ClientError | BotoCoreError) -> str:
+    """S3's code for what went wrong; empty if S3 did not say any."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> ObjectStoreUnavailable | None:
+    """The problem if trying again may help: no answer came, or the server throttles or fails; else None.
+
+    Args:
+        error: what boto3 raised, after its own retries.
+        action: as for `named_errors`.
+        where: as for `named_errors`.
+    """
+    if isinstance(error, ClientError):
+        code = code_of(error)
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in TRANSIENT_CODES or status in TRANSIENT_STATUS:
+            what = f"cannot {action}: the server is busy or failing ({code})"
+            return ServerBusy(what, where=where, todo="Try again later.")
+    elif isinstance(error, ConnectionError | HTTPClientError) and not isinstance(error, SSLError):
+        return ObjectStoreUnavailable(f"cannot {action}: {error}", where=where, todo="Try again later.")
+    return None

@@ -1,0 +1,80 @@
+"""Opening a bucket with obstore.
+
+Nothing here imports botocore, which takes as long to load as a task takes for some hundred objects:
+`objectstore.s3.aws` does, on the driver, and where credentials have to be renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from obstore.store import S3Store
+
+from objectstore.allocator import give_back_large_buffers
+from objectstore.errors import ObjectStoreError
+from objectstore.s3.access import S3Access
+from objectstore.s3.errors import BACKEND_ERRORS, translate
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential  # not there at run time
+
+__all__ = ["open_bucket"]
+
+CONNECT_SECONDS = 5
+
+
+def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool = False) -> S3Store:
+    """Open a bucket with obstore; nothing is sent yet. obstore does not retry, see `objectstore.retrying`.
+
+    Args:
+        bucket: its name.
+        access: how to reach it.
+        timeout: seconds without a byte after which a request has failed. While an object is sent no byte arrives,
+            so sending it has to be done in this time too.
+        patient: for large objects: a request has failed only after ten times as long, from its beginning.
+    """
+    give_back_large_buffers()
+    scheme, _, host = access.endpoint.partition("://")
+    encrypted = scheme == "https"
+    client: dict[str, Any] = {
+        "allow_http": not encrypted,
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "timeout": timedelta(seconds=timeout * 10),
+        "user_agent": "streamvault",
+    }
+    if not patient:
+        client["read_timeout"] = timedelta(seconds=timeout)
+    if access.authorities:
+        client["root_certificate"] = access.authorities
+    provider = access.keys or _renewed(access.profile)
+    try:
+        return S3Store(
+            bucket,
+            # All that obstore would take from the environment by itself is said here: boto3's answer holds.
+            config={
+                "endpoint": f"{scheme}://{bucket}.{host}" if access.virtual_host else access.endpoint,
+                "region": access.region,
+                "virtual_hosted_style_request": access.virtual_host,
+                "skip_signature": False,
+                "conditional_put": "etag",
+                # The server verifies the body against it, and refuses a body without one where Object Lock has a
+                # default retention. The header is signed, so that signing the body too would hash it twice for nothing.
+                "checksum_algorithm": "sha256",
+                "unsigned_payload": True,
+            },
+            client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=timeout)},
+            credential_provider=provider,
+        )
+    except BACKEND_ERRORS as error:
+        if "InvalidCertificate" in str(error):
+            raise ObjectStoreError("AWS_CA_BUNDLE holds a certificate that cannot be used") from None
+        raise translate(error, action="get", bucket=f"s3://{bucket}", endpoint=access.endpoint, key=bucket) from None
+
+
+def _renewed(profile: str | None) -> Callable[[], S3Credential]:
+    from objectstore.s3.aws import renewed_credentials  # noqa: PLC0415  (it imports botocore, see above)
+
+    return renewed_credentials(profile)

@@ -1,0 +1,1 @@
+"""Keeping an archive in shape: follow, rotate, expire and compact."""

@@ -1,0 +1,1 @@
+"""Neighbouring small generations become one."""

@@ -1,0 +1,316 @@
+"""The verb *compact*: neighbouring small generations become one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+from common.errors import Conflict, Problem, Usage
+from common.progress import Progress
+from common.times import moment_text
+from common.version import TOOL
+from exporter.finish import tidy_up
+from layouts.windows import WINDOW, check_window
+from manifests.archive import Archive
+from manifests.deleting import DeletedData
+from manifests.listing import Listing, Name
+from manifests.merging import Merger
+from manifests.model import Manifest, now_utc
+from manifests.read_back import read_back
+from manifests.replaced import LEAST_GRACE, delete_replaced, merges_under_way, replacements
+from manifests.transient import PASSING
+from objectstore.s3.storage_classes import check_readable, check_storage_class
+from objectstore.uri import RootAddress
+from rotation.compact.choose import choose_runs
+from rotation.compact.run import Compacted, compact_generations
+from rotation.reports import CompactedRun, CompactReport
+from sparkrun.masters import Master
+from sparkrun.runner import Runner
+from sparkrun.tasks import Tasks
+from streamstore.model import StreamName
+
+__all__ = ["GRACE", "TARGET", "Compaction", "compact_archive"]
+
+TARGET = 256 * 1024 * 1024
+"""Bytes that a merged generation has at most."""
+
+GRACE = 3600.0
+"""Seconds for which what was replaced stays: whoever had begun to read it has as long to finish."""
+
+Choose = Callable[[Sequence[Manifest], Listing], list[tuple[Manifest, ...]]]
+
+
+def compact_archive(
+    archive: str,
+    *,
+    target: int = TARGET,
+    at_least: int = 2,
+    grace: float = GRACE,
+    storage_class: str = "",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> CompactReport:
+    """Merge runs of neighbouring small generations into one each, and delete what earlier calls have replaced.
+
+    Events, pointers, cuts and digests stay; so does each generation as a moment that can be restored. Small chunks are
+    read, proved and joined; objects of layout ``events`` stay as they are. Readers see the old generations or the new
+    one at any moment, and what was replaced stays for the grace. After a kill the same call goes on where it stopped.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        target: bytes that a merged generation has at most; larger ones are left alone.
+        at_least: how many neighbours are worth merging.
+        grace: seconds for which replaced objects stay; ten minutes at least. A later call deletes them,
+            once what replaced them was read back.
+        storage_class: S3 storage class of joined chunks; empty for the bucket's own.
+        window: bytes that a task may hold of what is on its way; at least the archive's range size for chunks.
+        master: a Spark master, or ``"inline"`` for no Spark; used if chunks have to be joined.
+        dry_run: only say what would be done.
+        progress: told how the run goes on.
+
+    Raises:
+        NoSuchArchive: there is nothing to compact. Damaged: data are not what was archived; nothing was replaced.
+        Problem: with the exit code that the command line ends with.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    _check(target, at_least, grace)
+    check_window(window)
+    check_readable(storage_class)
+    address, scope, stream = RootAddress.parse(archive).resolve().split()
+    check_storage_class(storage_class, address)
+    source = Archive(address.open(), StreamName(scope, stream))
+    source.manifest()  # says so if there is no archive
+    choose = partial(_choose, target=target, at_least=at_least)
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        work = Compaction(
+            source, address, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+        )
+        if dry_run:
+            return work.rehearse(choose).report(source, began, dry_run=True)
+        work.run(choose)
+        work.clear()
+        progress.end()
+        if work.problems:
+            raise work.problems[0]  # all else is done
+        return work.done.report(source, began, start_seconds=tasks.start_seconds)
+
+
+def _check(target: int, at_least: int, grace: float) -> None:
+    if target < 1:
+        raise Usage("a merged generation has a byte at least", where=f"--target {target}")
+    if at_least < 2:
+        raise Usage("two generations at least are merged", where=f"--at-least {at_least}")
+    if not LEAST_GRACE <= grace <= 10 * 365 * 86400:
+        raise Usage(
+            "what was replaced stays for ten minutes at least",
+            where=f"--grace {grace:g} s",
+            todo="Whoever reads the archive meanwhile needs it.",
+        )
+
+
+def _choose(
+    manifests: Sequence[Manifest], listing: Listing, *, target: int, at_least: int
+) -> list[tuple[Manifest, ...]]:
+    return choose_runs(manifests, listing.holds, target=target, at_least=at_least)
+
+
+@dataclass
+class Done:
+    """What was done so far.
+
+    Attributes:
+        runs: what was merged. resumed: how many of these an earlier run had begun.
+        moved_bytes: read and written again. joined: chunks made of several.
+        deleted: of what had been replaced. waits_until: when the rest of that is due; None if nothing is left.
+    """
+
+    runs: list[CompactedRun] = field(default_factory=list)
+    resumed: int = 0
+    moved_bytes: int = 0
+    joined: int = 0
+    deleted: DeletedData = field(default_factory=DeletedData)
+    waits_until: datetime | None = None
+
+    def report(
+        self, archive: Archive, began: float, *, start_seconds: float = 0.0, dry_run: bool = False
+    ) -> CompactReport:
+        """As the verb returns it."""
+        total = time.monotonic() - began
+        return CompactReport(
+            archive=archive.uri,
+            runs=tuple(self.runs),
+            unchanged=not self.runs,
+            resumed=self.resumed,
+            moved_bytes=self.moved_bytes,
+            joined=self.joined,
+            generations=len(archive.generations()),
+            objects_deleted=self.deleted.objects,
+            waits_until="" if self.waits_until is None else moment_text(self.waits_until),
+            seconds=round(total - start_seconds, 3),
+            total_seconds=round(total, 3),
+            dry_run=dry_run,
+        )
+
+
+class Compaction:
+    """Merges what a policy chooses, and clears away what was replaced.
+
+    Args:
+        archive: where. root: the same root, for tasks.
+        runner_of: the place where tasks run; asked for only if chunks are to be joined.
+        progress: told how it goes on.
+        grace: seconds for which replaced pieces stay.
+        window: bytes that a task may hold. storage_class: of joined chunks.
+
+    What cannot be merged or read back is left alone from then on, and does not keep the rest from it.
+
+    Attributes:
+        done: what this has done so far. problems: why it has left something alone.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        root: RootAddress,
+        runner_of: Callable[[], Runner],
+        progress: Progress,
+        *,
+        grace: float,
+        window: int,
+        storage_class: str,
+    ) -> None:
+        self._archive = archive
+        self._root = root
+        self._runner_of = runner_of
+        self._progress = progress
+        self._grace = grace
+        self._window = window
+        self._storage_class = storage_class
+        self._left_alone: set[int] = set()
+        self.done = Done()
+        self.problems: list[Problem] = []
+
+    def run(self, choose: Choose) -> None:
+        """Finish what is under way, then merge what a policy chooses.
+
+        Args:
+            choose: the runs to merge, of the manifests in force.
+        """
+        self.done.resumed += self._finish()
+        for run in self._chosen(choose):
+            name = (run[-1].generation, run[0].first)
+            with self._leaving_alone(name):
+                self._merge(name)
+
+    def rehearse(self, choose: Choose) -> Done:
+        """What `run` and `clear` would do."""
+        archive = self._archive
+        listing = archive.listing()
+        done = Done(
+            resumed=sum(bool(listing.within(*name)) and name not in listing.names for name in merges_under_way(archive))
+        )
+        for run in self._chosen(choose):
+            held = [archive.load_name(manifest.generation, manifest.first) for manifest in run]
+            joins = [join for join in Merger(held, archive.uri).joins() if len(join.rows) > 1]
+            done.runs.append(_told([generation.manifest for generation in held]))
+            done.moved_bytes += sum(join.end - join.start for join in joins)
+            done.joined += len(joins)
+        waiting = archive.stable(lambda now: replacements(archive, now))
+        done.waits_until = min((one.due for one in waiting), default=None)
+        return done
+
+    def clear(self) -> None:
+        """Delete what was replaced long enough ago, once what replaced it was read back."""
+        archive = self._archive
+        for one in archive.stable(lambda now: replacements(archive, now)):
+            number = one.name[0]
+            if one.due <= now_utc() and not one.is_checked and number not in self._left_alone:
+                with self._leaving_alone(one.name):
+                    read_back(archive, self._root, self._runner_of, self._progress, {number})
+        deleted, waiting = delete_replaced(archive, self._root)
+        self.done.deleted += deleted
+        self.done.waits_until = min((one.due for one in waiting), default=None)
+
+    def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
+        archive = self._archive
+
+        def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
+            held = {**now.holds, **dict.fromkeys(self._left_alone, ())}
+            return choose([archive.read_manifest(*name) for name in now.names], replace(now, holds=held))
+
+        return archive.stable(chosen)
+
+    @contextmanager
+    def _leaving_alone(self, name: Name) -> Iterator[None]:
+        """Note down what fails, but for what passes by itself, and try these generations no more."""
+        try:
+            yield
+        except PASSING:
+            raise
+        except Problem as problem:
+            self._left_alone.update(range(name[1], name[0] + 1))
+            self.problems.append(problem)
+
+    def _finish(self) -> int:
+        """Go on with compactions that are under way; returns how many."""
+        found = 0
+        for name in merges_under_way(self._archive):
+            listing = self._archive.listing()
+            if name in listing.names or name[0] <= listing.dropped:
+                tidy_up(self._archive, name[0], self._progress, name[1])
+            elif listing.within(*name) and self._left_alone.isdisjoint(range(name[1], name[0] + 1)):
+                self._progress.say(f"going on with the merging of generations {name[1]} to {name[0]}")
+                with self._leaving_alone(name):
+                    found += self._merge(name)
+            # else it was given up: what it wrote goes with the generations, and the plan says until then what that is
+        return found
+
+    def _merge(self, name: Name) -> bool:
+        archive = self._archive
+        manifests = archive.stable(
+            lambda now: [archive.read_manifest(number, now.first_of(number)) for number in now.within(*name)]
+        )
+        if not manifests:
+            return False  # they have expired, or were merged with others
+        if any(manifest.layout == "chunks" for manifest in manifests):
+            check_window(self._window, max(manifest.range_size for manifest in manifests))
+        try:
+            compacted: Compacted = compact_generations(
+                archive,
+                self._root,
+                name,
+                self._runner_of,
+                self._progress,
+                window=self._window,
+                storage_class=self._storage_class,
+                grace=self._grace,
+                tool=TOOL,
+            )
+        except Conflict as conflict:
+            if archive.listing().within(*name):
+                raise
+            self._progress.say(str(conflict))  # they have expired, or were merged with others: there is nothing to do
+            return False
+        self.done.moved_bytes += compacted.moved_bytes
+        self.done.joined += compacted.joined
+        self.done.runs.append(_told(manifests))
+        return True
+
+
+def _told(manifests: Sequence[Manifest]) -> CompactedRun:
+    return CompactedRun(
+        first=manifests[0].first,
+        generation=manifests[-1].generation,
+        merged=len(manifests),
+        events=sum(manifest.events for manifest in manifests),
+        bytes=sum(manifest.bytes for manifest in manifests),
+    )

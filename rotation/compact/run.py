@@ -1,0 +1,175 @@
+"""Neighbouring generations merged into one: small chunks joined by tasks, one manifest for all.
+
+What is merged, and into what, follows from the first and the last of the generations alone. So a compaction is resumed
+and raced like an export: its plan says no more than which generations it merges, finished ranges leave rows, and all
+runs make the same manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.errors import Conflict, Damaged, Overtaken
+from common.progress import Progress
+from exporter.finish import tidy_up
+from exporter.manifest_plan import plan_of
+from manifests.agreement import by_segment
+from manifests.archive import Archive, Generation, NoSuchArchive
+from manifests.listing import Listing
+from manifests.merging import Join, Merger
+from manifests.model import Manifest
+from manifests.plan import create_plan
+from manifests.range_row import RangeRow
+from manifests.rows import Piece, find_rows
+from objectstore.uri import RootAddress
+from rotation.compact.task import JoinTask, join_ranges
+from sparkrun.runner import Runner
+
+__all__ = ["Compacted", "compact_generations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What became of a compaction.
+
+    Attributes:
+        published: False if another run had done it.
+        moved_bytes: segment bytes that this run read and wrote again. joined: chunks that it made.
+    """
+
+    published: bool
+    moved_bytes: int = 0
+    joined: int = 0
+
+
+def compact_generations(
+    archive: Archive,
+    root: RootAddress,
+    span: tuple[int, int],
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    *,
+    window: int,
+    storage_class: str,
+    grace: float,
+    tool: str,
+) -> Compacted:
+    """Merge generations into one. What was replaced stays for now; see `manifests.replaced`.
+
+    Args:
+        archive: where.
+        root: the same root, for tasks.
+        span: the last and the first original generation of what is merged.
+        runner_of: the place where tasks run; asked for only if chunks are to be joined.
+        progress: told how it goes on.
+        window: bytes that a task may hold of what is on its way.
+        storage_class: of joined chunks.
+        grace: seconds for which what is replaced stays.
+        tool: name and version to note in the manifest.
+
+    Raises:
+        Damaged: a range's bytes are not what the manifest says; nothing is published.
+        Conflict: some of the generations expired, or were merged with others, meanwhile.
+    """
+    before = archive.listing().within(*span)
+    try:
+        return _compact(
+            archive,
+            root,
+            span,
+            runner_of,
+            progress,
+            window=window,
+            storage_class=storage_class,
+            grace=grace,
+            tool=tool,
+        )
+    except (Damaged, NoSuchArchive):
+        listing = archive.listing()
+        holder = listing.holder(span[0])
+        if holder is not None and listing.first_of(holder) <= span[1]:
+            # another run was so much quicker that what is merged here is gone already
+            if span in listing.names:
+                tidy_up(archive, span[0], progress, span[1])
+            return Compacted(published=False)
+        if listing.within(*span) != before:
+            raise _gone(archive) from None
+        raise
+
+
+def _compact(
+    archive: Archive,
+    root: RootAddress,
+    span: tuple[int, int],
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    *,
+    window: int,
+    storage_class: str,
+    grace: float,
+    tool: str,
+) -> Compacted:
+    generation, first = span
+    merger = Merger(load_span(archive, span), archive.uri)
+    joins = list(merger.joins())
+    plan = plan_of(_planned(merger, joins))
+    found, created = create_plan(archive.store, archive.prefix, plan)
+    if found != plan:
+        raise Conflict("a compaction of other generations is under way under this name", where=archive.uri)
+    if created and not archive.listing().within(*span):
+        tidy_up(archive, generation, progress, first)  # it comes too late, and nothing was written for it
+        raise _gone(archive)
+    done = {}
+    if not created:
+        for segment, row in find_rows(archive.store, archive.prefix, generation, first):
+            done.update({(segment, piece.start): piece for piece in row.pieces})
+    todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
+    sizes = [join.end - join.start for join in todo]
+    progress.begin(f"merging generations {first} to {generation}", sum(sizes))
+    tasks = [
+        JoinTask(root, archive.prefix, storage_class, join, plan.compression, generation, first, window)
+        for join in todo
+    ]
+    moved = 0
+    for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
+        done[todo[index].segment, piece.start] = piece
+        moved += piece.end - piece.start
+        progress.advance(piece.events, piece.end - piece.start)
+    rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
+    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows, grace=grace) is not None
+    if published or span in archive.listing().names:
+        tidy_up(archive, generation, progress, first)
+    # else it is merged with more by now, and the plan says which chunks are in nobody's use
+    return Compacted(published, moved, len(todo))
+
+
+def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
+    """The generations in force that are the originals from a first to a last one.
+
+    Raises:
+        Conflict: what is in force there begins or ends elsewhere.
+    """
+
+    def load(listing: Listing) -> list[Generation]:
+        numbers = listing.within(*span)
+        if not numbers:
+            raise _gone(archive)
+        return [archive.load_name(number, listing.first_of(number)) for number in numbers]
+
+    return archive.stable(load)
+
+
+def _planned(merger: Merger, joins: list[Join]) -> Manifest:
+    """The manifest as far as it is known before: for the plan, which speaks of no digests."""
+    return merger.manifest(by_segment(join.rows[0] for join in joins), tool="")
+
+
+def _row(join: Join, piece: Piece | None) -> RangeRow:
+    return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
+
+
+def _gone(archive: Archive) -> Overtaken:
+    return Overtaken(
+        "generations that were to be merged have expired or were merged with others meanwhile", where=archive.uri
+    )

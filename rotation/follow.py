@@ -1,0 +1,318 @@
+"""The verb *follow*: a stream archived as it grows, in small generations that are merged on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from common.errors import Problem, Usage
+from common.progress import Progress
+from common.sizes import bytes_text, count_text
+from exporter.export import ExportOrder, export_next
+from exporter.reports import ExportReport
+from layouts.windows import WINDOW
+from manifests.archive import Archive
+from manifests.listing import Listing
+from manifests.model import Compression, Layout, Manifest
+from manifests.transient import Endurance
+from objectstore.s3.storage_classes import check_readable
+from rotation.compact.choose import choose_tiers
+from rotation.compact.compact import GRACE, TARGET, Compaction
+from rotation.expire import Policy
+from rotation.reports import FollowedGeneration, FollowReport
+from rotation.rotate import Rotation
+from sparkrun.masters import Master
+from sparkrun.tasks import Tasks
+from streamstore.model import LARGEST_EVENT_BYTES
+from streamstore.own import describe_source
+
+__all__ = ["EVERY", "RETRY_FOR", "follow_stream"]
+
+EVERY = 10.0
+"""Seconds from one look at the stream to the next."""
+
+RETRY_FOR = 600.0
+"""Seconds for which a server that went away is tried again."""
+
+REMEMBERED = 100
+"""Generations and warnings of which a report tells."""
+
+
+def follow_stream(
+    stream: str,
+    root: str,
+    *,
+    rotate: bool = False,
+    idle: float | None = None,
+    lasting: float | None = None,
+    every: float = EVERY,
+    retry_for: float = RETRY_FOR,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    truncate_source: bool = False,
+    target: int = TARGET,
+    grace: float = GRACE,
+    storage_class: str = "",
+    layout: Layout = "events",
+    compress: Compression = "",
+    range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+) -> FollowReport:
+    """Archive a stream as it grows: whenever there is something new it becomes a generation.
+
+    One place for tasks (a Spark session) serves the whole time. Eight neighbours of about the same size are merged into
+    one as they come, so that many rounds do not make many pieces and each byte is written again only a few times.
+    Ends when nothing new came for `idle`, after `lasting`, or when the stream is sealed and archived whole; it may be
+    interrupted or killed at any moment and called again.
+
+    What cannot be merged (Glacier has it, say) is left as it is and said, and archiving goes on. What fails because a
+    server does not answer, throttles or fails is tried again, with growing pauses, once stream and archive have been
+    looked at. Time in which nothing could be looked at does not count as `idle`.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does.
+        idle: seconds without anything new after which it ends; None: it does not end for that.
+        lasting: seconds after which it ends; None: it does not end for that.
+        every: seconds from one look at the stream to the next.
+        retry_for: seconds for which that goes on (anew whenever something was moved in between), and at most until
+            `lasting` is over; then the last error is raised. 0: errors end it at once.
+        keep: as for `rotate_stream`; counts original generations.
+        keep_for: as for `rotate_stream`.
+        truncate_source: as for `rotate_stream`.
+        target: as for `compact_archive`.
+        grace: as for `compact_archive`.
+        storage_class: as for `rotate_stream`.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        largest_event: as for `export_stream`.
+        master: a Spark master, or ``"inline"``.
+        progress: told how it goes on; of each generation by a `note`.
+
+    Raises:
+        Problem: as `export_stream`, `rotate_stream` and `compact_archive`.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    for name, seconds in (("--idle", idle), ("--for", lasting), ("--every", every)):
+        if seconds is not None and seconds <= 0:
+            raise Usage("a time has to be more than nothing", where=f"{name} {seconds:g} s")
+    if retry_for < 0:
+        raise Usage("a time cannot be less than nothing", where=f"--retry-for {retry_for:g} s")
+    if rotate:
+        check_readable(storage_class)
+    elif keep is not None or keep_for is not None or truncate_source:
+        raise Usage("only a rotation lets generations expire, or truncates")
+    order = ExportOrder.of(
+        stream,
+        root,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+        storage_class=storage_class,
+    )
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        archive = order.archive()
+        endure = Endurance(retry_for, progress, until=math.inf if lasting is None else began + lasting)
+        watched = endure.watched
+        compaction = Compaction(
+            archive, order.root, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
+        )
+        tally = _Tally(progress)
+        look: Callable[[], ExportReport]
+        if rotate:
+            policy = partial(Policy.of, keep, keep_for, None)
+            policy()
+            look = partial(_rotate, order, policy, tasks, tally, endure, truncate=truncate_source)
+        else:
+            look = partial(endure, partial(_export, order, tasks, watched))
+        _look_once(order, archive)
+        ended = _follow(
+            look,
+            archive,
+            compaction,
+            tally,
+            endure,
+            target=target,
+            idle=idle,
+            lasting=lasting,
+            every=every,
+            began=began,
+        )
+        progress.end()
+        total = time.monotonic() - began
+        done = compaction.done
+        return FollowReport(
+            archive=archive.uri,
+            generation=tally.generation,
+            ended=ended,
+            rounds=tally.rounds,
+            retries=endure.retries,
+            made=tally.made,
+            events=tally.events,
+            bytes=tally.bytes,
+            newest=tuple(tally.newest),
+            merges=tally.merges,
+            moved_bytes=done.moved_bytes,
+            pieces=len(endure(archive.generations)),
+            expired=tally.expired,
+            objects_deleted=tally.deleted + done.deleted.objects,
+            cut=tally.cut,
+            warnings=tuple(tally.warnings),
+            seconds=round(total - tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+        )
+
+
+def _look_once(order: ExportOrder, archive: Archive) -> None:
+    """Raise if stream or archive cannot be reached: what has never answered is not away, but the wrong one."""
+    archive.listing()
+    with order.source.open() as store:
+        describe_source(store, order.name)
+
+
+def _follow(
+    look: Callable[[], ExportReport],
+    archive: Archive,
+    compaction: Compaction,
+    tally: _Tally,
+    endure: Endurance,
+    *,
+    target: int,
+    idle: float | None,
+    lasting: float | None,
+    every: float,
+    began: float,
+) -> str:
+    """Look again and again; returns why it ended."""
+    active = began
+    choose = partial(_choose, target=target)
+    while True:
+        looked, retries = time.monotonic(), endure.retries
+        report = look()
+        tally.add(report)
+        if not report.unchanged:
+            endure(partial(tally.merge, compaction, choose))
+        endure(compaction.clear)
+        tally.tell(compaction.problems)
+        if report.unchanged and endure(partial(_is_sealed, archive)):
+            return "sealed"
+        if not report.unchanged or endure.retries > retries:
+            active = time.monotonic()
+        now = time.monotonic()
+        if lasting is not None and now - began >= lasting:
+            return "time"
+        if idle is not None and report.unchanged and now - active >= idle:
+            return "idle"
+        rests = [looked + every - now]
+        rests += [] if lasting is None else [began + lasting - now]
+        rests += [] if idle is None else [active + idle - now]
+        time.sleep(max(0.0, min(rests)))
+
+
+def _is_sealed(archive: Archive) -> bool:
+    newest = archive.newest()
+    return newest is not None and newest.sealed
+
+
+def _choose(manifests: Sequence[Manifest], listing: Listing, *, target: int) -> list[tuple[Manifest, ...]]:
+    return choose_tiers(manifests, listing.holds, target=target)
+
+
+@dataclass
+class _Tally:
+    """What was done so far; bounded, however long that goes on."""
+
+    progress: Progress
+    rounds: int = 0
+    made: int = 0
+    merges: int = 0
+    generation: int = 0
+    events: int = 0
+    bytes: int = 0
+    expired: int = 0
+    deleted: int = 0
+    cut: Mapping[str, int] | None = None
+    newest: deque[FollowedGeneration] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+    warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+
+    def add(self, report: ExportReport) -> None:
+        """Count a look at the stream."""
+        self.rounds += 1
+        self.generation = report.generation
+        self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
+        if report.unchanged:
+            return
+        self.made += 1
+        self.events += report.events
+        self.bytes += report.bytes
+        self.newest.append(
+            FollowedGeneration(
+                generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
+            )
+        )
+        size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
+        self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
+
+    def tell(self, problems: list[Problem]) -> None:
+        """Say what was not merged, or not read back, and why: archiving goes on without it."""
+        for problem in problems:
+            warning = f"some generations stay as they are: {problem}"
+            self.warnings.append(warning)
+            self.progress.warn(warning)
+        problems.clear()
+
+    def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
+        """Merge until no size has too many neighbours."""
+        while True:
+            runs = compaction.done.runs
+            runs.clear()
+            try:
+                compaction.run(choose)
+            finally:
+                self.merges += len(runs)
+                for run in runs:
+                    self.progress.say(f"merged generations {run.first} to {run.generation}")
+            if not runs:
+                return
+
+
+def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportReport:
+    began = time.monotonic()
+    return export_next(order, lambda: nullcontext(tasks.runner), progress, began=began, dry_run=False)
+
+
+def _rotate(
+    order: ExportOrder,
+    policy: Callable[[], Policy],
+    tasks: Tasks,
+    tally: _Tally,
+    endure: Endurance,
+    *,
+    truncate: bool,
+) -> ExportReport:
+    began = time.monotonic()
+    rotation = Rotation(order, policy(), tasks, endure.watched)
+    exported = endure(partial(rotation.export, began))
+    report = endure(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
+    tally.expired += len(report.expired)
+    tally.deleted += report.objects_deleted
+    if report.truncated:
+        tally.cut = report.cut
+    return report.export

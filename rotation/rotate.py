@@ -1,0 +1,294 @@
+"""The verb *rotate*: export what is new, prove it, let what is old expire, free the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from common.progress import Progress
+from common.times import moment_text
+from exporter.export import ExportOrder, export_next
+from exporter.identity import check_same_stream
+from exporter.reports import ExportReport
+from importer.queue.deletions import request_deletions
+from importer.queue.streams import check_queue
+from layouts.windows import WINDOW
+from manifests.archive import Archive
+from manifests.deleting import DeletedData, delete_expired
+from manifests.hold import check_name, put_hold
+from manifests.model import Compression, Layout, Manifest
+from manifests.read_back import last_checked, read_back
+from manifests.replaced import delete_replaced
+from objectstore.s3.storage_classes import check_readable
+from rotation.expire import Expiry, Policy, expire, plan_expiry
+from rotation.reports import RotateReport, StoppedReport
+from sparkrun.masters import Master
+from sparkrun.tasks import Tasks
+from streamstore.cuts import later_of
+from streamstore.errors import StreamSealed
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
+from streamstore.own import describe_source
+
+if TYPE_CHECKING:
+    from objectstore.s3.locks import ObjectLocks  # which imports botocore
+
+__all__ = ["Rotation", "rotate_stream"]
+
+
+def rotate_stream(
+    stream: str,
+    root: str,
+    *,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    until: datetime | str | None = None,
+    truncate_source: bool = False,
+    storage_class: str = "",
+    hold: str = "",
+    queue: str = "",
+    layout: Layout = "events",
+    compress: Compression = "",
+    range_size: int = 64 * 1024 * 1024,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RotateReport:
+    """Archive what is new, read back what was never read back, let old generations expire, and truncate the source.
+
+    Each step begins when the one before has ended well. After a kill the same call goes on where it stopped. Whole
+    generations expire, from the oldest on, never the newest; the first that is held, or has an object that S3 locks,
+    stays with all after it. Of `keep`, `keep_for` and `until` one may be given; without any, nothing expires.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        keep: how many generations with events stay. The last that has any always does.
+        keep_for: seconds; generations stay whose tail was taken since then. Counts back from now, or from the newest
+            generation before this run if that is earlier, so that a clock that is ahead lets nothing more expire.
+        until: an aware datetime or RFC 3339 text; generations expire whose tail was taken by then. Nothing does if
+            it is later than the newest generation.
+        truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
+        storage_class: S3 storage class of the data's objects; one that can be read at once.
+        hold: the name of a hold to put on the newest generation, once the export is done; empty for none.
+        queue: URI of a queue that deletions are put into instead of doing them now (see `work_queue`); empty for none.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        largest_event: as for `export_stream`.
+        master: a Spark master, or ``"inline"``; used if there is anything to move or to read.
+        dry_run: only say what would be done.
+        progress: told how the run goes on.
+
+    Raises:
+        Damaged: a generation's data are not what was archived. Nothing has expired, and nothing was truncated.
+        Problem: with the exit code that the command line ends with.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    policy = Policy.of(keep, keep_for, until)
+    if hold:
+        check_name(hold)
+    check_readable(storage_class)
+    if queue:
+        check_queue(queue, make=not dry_run)
+    order = ExportOrder.of(
+        stream,
+        root,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+        storage_class=storage_class,
+    )
+    with ExitStack() as stack:
+        rotation = Rotation(order, policy, Tasks(master, stack), progress, queue)
+        if dry_run:
+            return rotation.rehearse(hold, truncate=truncate_source, began=began)
+        report = rotation.run(hold, truncate=truncate_source, began=began)
+    progress.end()
+    return report
+
+
+@dataclass
+class Rotation:
+    """The steps of one rotation: what goes where, what expires, where tasks run, who is told."""
+
+    order: ExportOrder
+    policy: Policy
+    tasks: Tasks
+    progress: Progress
+    queue: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """Where to."""
+        return self.order.archive()
+
+    def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        """Do them all; `hold`, `truncate` as for `rotate_stream`, `began` on the monotonic clock (seconds)."""
+        return self.go_on(self.export(began), hold, truncate=truncate, began=began)
+
+    def export(self, began: float) -> ExportReport:
+        """The first step."""
+        return self._export(began, dry_run=False)
+
+    def go_on(
+        self, exported: ExportReport, hold: str, *, truncate: bool, began: float, sweep: bool = True
+    ) -> RotateReport:
+        """All steps but the first; may be called again after it has failed.
+
+        `sweep` looks below the head for what late tasks left there, also if nothing expires.
+        """
+        if hold:
+            put_hold(self.archive, hold, exported.generation, why="rotate")
+        checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
+        deleted, _ = delete_replaced(self.archive, self.order.root)
+        resumed = self.archive.listing().unfinished and not self.queue
+        made = None if exported.unchanged else exported.generation
+        expiry = expire(self.archive, self.policy, self._locks, made=made)
+        queued: tuple[int, ...] = ()
+        if self.queue:
+            queued = self._ask_for_deletions()
+        elif resumed or expiry.manifests or sweep:
+            deleted += self._delete()
+        checked_up_to = last_checked(self.archive) if truncate else None
+        truncated = checked_up_to is not None and self._truncate(checked_up_to)
+        return self._report(
+            exported,
+            began,
+            hold=hold,
+            checked=checked,
+            ranges_read=ranges,
+            expiry=expiry,
+            deleted=deleted,
+            resumed=resumed,
+            queued=queued,
+            cut=None if checked_up_to is None else checked_up_to.to,
+            truncated=truncated,
+        )
+
+    def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
+        """What `run` would do."""
+        exported = self._export(began, dry_run=True)
+        listing = self.archive.listing()
+        coming = () if exported.unchanged else (exported.generation,)
+        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
+        cut = None
+        if truncate:
+            with self.order.source.open() as store:
+                newest = self.archive.newest()
+                cut = newest.to if newest and not coming else store.describe(self.order.name).tail
+        return self._report(
+            exported,
+            began,
+            hold=hold,
+            checked=(*listing.unchecked, *coming),
+            expiry=expiry,
+            resumed=listing.unfinished,
+            cut=cut,
+            dry_run=True,
+        )
+
+    def _report(
+        self,
+        exported: ExportReport,
+        began: float,
+        *,
+        hold: str,
+        checked: Sequence[int],
+        expiry: Expiry,
+        resumed: bool,
+        cut: StreamCut | None,
+        queued: tuple[int, ...] = (),
+        truncated: bool = False,
+        ranges_read: int = 0,
+        deleted: DeletedData | None = None,
+        dry_run: bool = False,
+    ) -> RotateReport:
+        listing = self.archive.listing()
+        expired = tuple(number for gone in expiry.manifests for number in range(gone.first, gone.generation + 1))
+        deleted = deleted or DeletedData()
+        first = next((listing.first_of(n) for n in listing.generations if n not in expired), exported.generation)
+        stopped = expiry.stopped
+        total = time.monotonic() - began
+        return RotateReport(
+            archive=self.archive.uri,
+            export=exported,
+            generation=exported.generation,
+            first_generation=first,
+            hold=hold,
+            checked=tuple(checked),
+            ranges_read=ranges_read,
+            expired=expired,
+            stopped=None
+            if stopped is None
+            else StoppedReport(generation=stopped.generation, reason=stopped.reason, until=stopped.until),
+            objects_deleted=deleted.objects,
+            requests=deleted.requests,
+            resumed=resumed,
+            queued=queued,
+            truncated=truncated,
+            cut=None if cut is None else cut.to_json(),
+            warnings=(*exported.warnings, *self.warnings),
+            seconds=round(total - self.tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+            dry_run=dry_run,
+        )
+
+    def _export(self, began: float, *, dry_run: bool) -> ExportReport:
+        return export_next(
+            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=began, dry_run=dry_run
+        )
+
+    def _delete(self) -> DeletedData:
+        """Delete what has expired, as far as S3 lets it go."""
+        self.progress.say("deleting what has expired")
+        done = delete_expired(self.order.root, self.order.name)
+        if done.lock is not None:
+            until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
+            self.warnings.append(
+                f"what has expired is not all deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " goes on"
+            )
+        return done
+
+    def _ask_for_deletions(self) -> tuple[int, ...]:
+        """Have somebody delete what has expired and nobody has deleted yet."""
+        listing = self.archive.listing()
+        wanted = [listing.dropped] if listing.unfinished else []
+        return request_deletions(self.queue, self.order.root.uri, self.archive.stream, wanted)
+
+    def _locks(self) -> ObjectLocks | None:
+        from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+
+        return open_locks(self.order.root)
+
+    def _truncate(self, archived: Manifest) -> bool:
+        """Move the source's head to a generation's end, but for where it is further; False if the stream is sealed.
+
+        Raises:
+            Conflict: it is not the stream that was archived any more.
+        """
+        with self.order.source.open() as store:
+            described = describe_source(store, self.order.name)
+            check_same_stream(described, store, archived)
+            later = later_of(described, archived.to, described.head)
+            if later == described.head:
+                return True
+            try:
+                store.truncate(later)
+            except StreamSealed:
+                self.warnings.append("the stream is sealed, so it cannot be truncated any more; all of it is archived")
+                return False
+        return True
