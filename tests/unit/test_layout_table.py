@@ -12,10 +12,10 @@ import pytest
 
 import lake.task
 from common.errors import Damaged
+from layouts import table as table_reader
 from layouts.extent import Extent
 from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
 from layouts.layout import RangeReader, UnknownLayout, open_reader
-from layouts import table as table_reader
 from manifests.archive import Archive
 from objectstore.errors import InvalidKey, WrongSize
 from streamvault import handoff_archive
