@@ -54,7 +54,7 @@ class ChunksJob:
     def key(self, segment: int, start: int, end: int) -> str:
         """As in an archive."""
         prefix = archive_prefix(self.stream.scope, self.stream.stream)
-        return prefix + chunk_key(0, segment, start, end - start)
+        return prefix + chunk_key(SegmentId(0, segment), start, end - start)
 
 
 def read_and_put(job: ChunksJob) -> tuple[int, float]:

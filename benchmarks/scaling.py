@@ -161,8 +161,9 @@ def _undo(archive: Archive) -> float:
     while undone < generation.manifest.bytes * UNDONE:
         last = rows.pop()
         undone += last.end - last.start
-        place = (archive.store, archive.prefix, last.segment.epoch, last.segment.number)
-        delete_all(archive.store, (found.key for found in layout.between(*place, last.start, last.end)))
+        delete_all(
+            archive.store, (found.key for found in layout.between(archive.place, last.segment, last.start, last.end))
+        )
     for row in rows:
         leave_row(archive.store, archive.prefix, 1, row.segment, _finished(row))
     archive.store.delete([archive.prefix + manifest_key(1)])

@@ -32,6 +32,7 @@ from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Stretch, fill_segment
 from layouts.keys import archive_prefix
 from layouts.layout import open_layout
+from layouts.place import Place
 from layouts.windows import WINDOW
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange
@@ -192,14 +193,14 @@ class _EventsTask(_Task):
         yield "**the whole export task**", lambda: export_range(task)
         objects = task.root.open()
         layout = open_layout(LAYOUT)
-        check = partial(layout.check_range, objects, self._prefix, self._row().extent)
+        check = partial(layout.check_range, Place(objects, self._prefix), self._row().extent)
         yield "the proof: list, follow the chain", check
 
     def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
         end, root = self._workload.bytes, self._root(f"{repeat}/task")
         yield "limit: list and get by obstore alone", prepare_get(self._objects(f"{repeat}/task"))
         row = self._row()
-        blocks = partial(open_layout(LAYOUT).read_range, root.open(), self._prefix, row.extent, 0, end)
+        blocks = partial(open_layout(LAYOUT).read_range, Place(root.open(), self._prefix), row.extent, 0, end)
         yield "list, get in order, frame", lambda: deque(blocks(), maxlen=0)
         target = self._setting.stream(f"target-{repeat}")
         self._setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=1)))
@@ -280,7 +281,7 @@ class _ChunksTask(_Task):
 
         def blocks() -> Iterator[bytes | memoryview]:
             for row in rows:
-                yield from layout.read_range(root.open(), self._prefix, row.extent, row.start, row.end, WINDOW)
+                yield from layout.read_range(Place(root.open(), self._prefix), row.extent, row.start, row.end, WINDOW)
 
         def hashed() -> None:
             digest = hashlib.sha256()

@@ -58,7 +58,7 @@ class Workload:
         """A segment's events as an archive's objects: the same keys and the same bytes as an export writes."""
         prefix = archive_prefix(stream.scope, stream.stream)
         for index, payload in enumerate(self.payloads(segment)):
-            yield prefix + event_key(0, segment, index * self.length, self.length), payload
+            yield prefix + event_key(SegmentId(0, segment), index * self.length, self.length), payload
 
     def fill(self, store: StreamStore, stream: StreamName) -> None:
         """Make the stream and append all events, as whole blocks."""

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 
 from common.errors import Damaged
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.model import Layout
 from manifests.range_row import RangeRow
-from objectstore.store import ObjectStore
 from streamstore.splitting import EventBlock, EventSplitter
 
 __all__ = ["proved_blocks", "proved_data"]
 
 
 def proved_blocks(
-    store: ObjectStore,
-    prefix: str,
+    place: Place,
     layout: Layout,
     row: RangeRow,
     window: int,
@@ -27,8 +26,7 @@ def proved_blocks(
     """A range's events, proved before the last block is left.
 
     Args:
-        store: the archive's root.
-        prefix: the archive below it.
+        place: the archive.
         layout: in which the range is stored.
         row: the range.
         window: bytes to hold in memory at most.
@@ -42,7 +40,7 @@ def proved_blocks(
     bounds = [row.start, *sorted({start, end} - {row.start, row.end}), row.end]
     splitters = [EventSplitter(offset, str(row.segment)) for offset in bounds[:-1]]
     digest, count, at = hashlib.sha256(), 0, row.start
-    for block in open_layout(layout).read_range(store, prefix, row.extent, row.start, row.end, window):
+    for block in open_layout(layout).read_range(place, row.extent, row.start, row.end, window):
         digest.update(block)
         view = memoryview(block)
         for splitter, low, high in zip(splitters, bounds, bounds[1:], strict=False):
@@ -54,24 +52,22 @@ def proved_blocks(
     for splitter in splitters:
         splitter.finish()
     if digest.hexdigest() != row.digest or count != row.events:
-        raise _damaged(store, prefix, row)
+        raise _damaged(place, row)
 
 
-def proved_data(
-    store: ObjectStore, prefix: str, layout: Layout, row: RangeRow, window: int
-) -> Iterator[bytes | memoryview]:
+def proved_data(place: Place, layout: Layout, row: RangeRow, window: int) -> Iterator[bytes | memoryview]:
     """A range's bytes, for one that is a large event; arguments and errors as for `proved_blocks`."""
     digest = hashlib.sha256()
-    for block in open_layout(layout).read_range(store, prefix, row.extent, row.start, row.end, window):
+    for block in open_layout(layout).read_range(place, row.extent, row.start, row.end, window):
         digest.update(block)
         yield block
     if digest.hexdigest() != row.digest:
-        raise _damaged(store, prefix, row)
+        raise _damaged(place, row)
 
 
-def _damaged(store: ObjectStore, prefix: str, row: RangeRow) -> Damaged:
+def _damaged(place: Place, row: RangeRow) -> Damaged:
     return Damaged(
         "the archive's bytes are not what its manifest says",
-        where=f"{store.uri}/{prefix}{row.segment} bytes {row.start} to {row.end}",
+        where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
         todo="Run 'streamvault check --read-data' on it.",
     )

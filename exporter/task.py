@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from exporter.ranges import read_range
 from exporter.reading import LargeEventReader, PieceReader
 from exporter.spans import Span
+from layouts.extent import Extent
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.store import ObjectStore
@@ -84,9 +86,10 @@ def export_range(task: ExportTask) -> Exported:
 
 
 def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> Piece:
-    layout, place = open_layout(task.layout, task.compression), (task.segment.epoch, task.segment.number)
+    layout, place = open_layout(task.layout, task.compression), Place(objects, task.prefix)
     if isinstance(piece, LargeEventReader):
-        written = layout.write_large(objects, task.prefix, *place, piece.start, piece.length, piece.data(), task.window)
+        event = Extent(task.segment, piece.start, piece.end)
+        written = layout.write_large(place, event, piece.data(), task.window)
     else:
-        written = layout.write_run(objects, task.prefix, *place, piece.blocks(), task.window)
+        written = layout.write_run(place, task.segment, piece.blocks(), task.window)
     return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from common.errors import Conflict, Damaged
 from layouts.layout import open_reader
+from layouts.place import Place
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.errors import OffsetConflict, SegmentSealed
@@ -152,7 +153,7 @@ def _blocks(task: FillTask, stretch: Stretch, start: int) -> Iterator[bytes | me
         return
     shift = stretch.source - stretch.start
     blocks = open_reader(stretch.layout).read_range(
-        task.root.open(), task.prefix, stretch.origin.extent, start + shift, stretch.end + shift, task.window
+        Place(task.root.open(), task.prefix), stretch.origin.extent, start + shift, stretch.end + shift, task.window
     )
     for block in blocks:
         view = memoryview(block)

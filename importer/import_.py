@@ -124,7 +124,7 @@ def import_stream(
         begun = None if generation is not None else _begun(store, target_name, make_plan)
         history, plan = begun or make_plan(generation)
         history.check_fingerprints(fingerprints, source.uri)
-        check_boundaries(source.store, source.prefix, history.stream, (part for _, part in plan.parts))
+        check_boundaries(source.place, history.stream, (part for _, part in plan.parts))
         gaps = _gaps(history, plan)
         beginning = _expired(history) if from_cut is None else []
         warnings = [*_distance(history, moment), *beginning, *_warnings(history, plan, gaps)]
@@ -249,7 +249,7 @@ def _refuse_cold(address: RootAddress, source: Archive, plan: RestorePlan, *, wa
         await_warm(address, source.prefix, needed, progress)
         return
     try:
-        touch(source.store, source.prefix, needed)
+        touch(source.place, needed)
     except InArchiveClass as found:
         from manifests.warm import name_cold  # noqa: PLC0415
 

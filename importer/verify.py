@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from common.errors import Failed
 from importer.fill import damaged_range
 from layouts.layout import open_reader
+from layouts.place import Place
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
@@ -96,7 +97,7 @@ def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
     row = task.row
     # A large event is a range of its own, and never restored in part.
     splitter = None if task.whole else EventSplitter(row.start, task.segment.in_stream(task.stream))
-    blocks = open_reader(task.layout).read_range(task.root.open(), task.prefix, row.extent, row.start, row.end)
+    blocks = open_reader(task.layout).read_range(Place(task.root.open(), task.prefix), row.extent, row.start, row.end)
     at = row.start
     for block in blocks:
         whole.update(block)

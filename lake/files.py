@@ -50,4 +50,4 @@ def files_of(rows: Iterable[S], target_size: int) -> Iterator[tuple[S, ...]]:
 def file_key(generation: int, rows: Sequence[Stretch]) -> str:
     """The file's key in the table's folder: named after generation and first range alone."""
     first = rows[0]
-    return table_file_key(generation, first.segment.epoch, first.segment.number, first.start)
+    return table_file_key(generation, first.segment, first.start)

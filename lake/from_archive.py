@@ -135,10 +135,9 @@ class ArchiveOrigin:
         ranges = [found for segment in self.history.segments() for found in self.history.ranges(segment)]
         return sample(ranges, self._read)
 
-    def _read(self, place: tuple[str, RangeRow]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
-        layout, row = place
-        store, prefix = self.archive.store, self.archive.prefix
-        blocks = open_reader(layout).read_range(store, prefix, row.extent, row.start, row.end, SAMPLE_BYTES)
+    def _read(self, archived: tuple[str, RangeRow]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
+        layout, row = archived
+        blocks = open_reader(layout).read_range(self.archive.place, row.extent, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
 
 

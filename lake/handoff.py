@@ -275,5 +275,5 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
     if not found:
         todo = "Export or convert with --layout events."
         raise Usage("a table over raw events needs an archive of layout events", where=str(origin.stream), todo=todo)
-    names = [segment_name(segment.epoch, segment.number) for segment in sorted(found)]
+    names = [segment_name(segment) for segment in sorted(found)]
     return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)

@@ -9,9 +9,9 @@ import pyarrow as pa
 from common.errors import Usage
 from lake.batches import EVENT_SCHEMA, event_batches
 from layouts.layout import open_reader
+from layouts.place import Place
 from manifests.archive import Archive
 from manifests.selection import ArchivedPart, check_boundaries, select_parts
-from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from streamstore.model import StreamCut, StreamName
 
@@ -56,7 +56,7 @@ def read_archive(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in parts:
-            yield from read_part(source.store, source.prefix, source.stream, part, schema=schema, window=window)
+            yield from read_part(source.place, source.stream, part, schema=schema, window=window)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -71,13 +71,12 @@ def open_parts(
         None if cut is None else StreamCut.from_json(_plain(cut), source.stream) for cut in (from_cut, to_cut)
     )
     parts = select_parts(source.history(generation), start, end)
-    check_boundaries(source.store, source.prefix, source.stream, parts)
+    check_boundaries(source.place, source.stream, parts)
     return source, parts
 
 
 def read_part(
-    store: ObjectStore,
-    prefix: str,
+    place: Place,
     stream: StreamName,
     part: ArchivedPart,
     *,
@@ -89,7 +88,7 @@ def read_part(
     Raises:
         Damaged: an object is missing or changed. NotAnEvent: what is stored is not events.
     """
-    blocks = open_reader(part.layout).read_range(store, prefix, part.row.extent, part.start, part.end, window)
+    blocks = open_reader(part.layout).read_range(place, part.row.extent, part.start, part.end, window)
     return event_batches(stream, part.segment, part.start, blocks, schema)
 
 

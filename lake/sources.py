@@ -14,6 +14,7 @@ from common.errors import Damaged
 from exporter.reading import RangeReader
 from lake.batches import event_blocks
 from layouts.layout import open_reader
+from layouts.place import Place
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.framing import NotAnEvent
@@ -152,13 +153,11 @@ class _ArchivedRun:
     def _bytes(self) -> Iterator[bytes | memoryview]:
         """The range's bytes. Of an archived range that is taken in part all is read, to be held against its digest."""
         source, wanted = self._source, self._wanted
-        store = source.root.open()
+        place = Place(source.root.open(), source.prefix)
         for part in wanted.parts:
             row, at = part.row, part.row.start
             proof = None if wanted.known else hashlib.sha256()
-            for block in open_reader(part.layout).read_range(
-                store, source.prefix, row.extent, row.start, row.end, source.window
-            ):
+            for block in open_reader(part.layout).read_range(place, row.extent, row.start, row.end, source.window):
                 low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
                 if proof is not None:
                     proof.update(block)

@@ -5,24 +5,29 @@ read of a frame or two, and ``zstd -d`` makes the raw bytes of the whole. The fr
 ranges.
 """
 
-# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.errors import Damaged, Problem
 from layouts.chain import Finding, RangeCheck, Stored, check
-from layouts.extent import EventRun, Extent, Written
+from layouts.extent import Extent, Written
 from layouts.folders import SegmentFolders
 from layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
-from layouts.keys import CHUNKS, HEADER_BYTES, chunk_key, chunks_after, chunks_folder, parse_chunk
+from layouts.keys import CHUNKS, chunk_key, chunks_after, chunks_folder, parse_chunk
+from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from objectstore.large import create_large, parts_of, put_same_large
 from objectstore.store import ObjectStore
+from streamstore.model import HEADER_BYTES, SegmentId
+
+if TYPE_CHECKING:
+    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+
 
 __all__ = ["ChunksLayout", "part_bytes"]
 
@@ -57,11 +62,9 @@ class ChunksLayout(SegmentFolders):
 
     def write_run(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        blocks: Iterable[EventRun],
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, so it is held whole)
     ) -> Written:
         """See `Layout.write_run`."""
@@ -74,7 +77,8 @@ class ChunksLayout(SegmentFolders):
             held.extend(block.data)
         if not length:
             return Written(0)
-        key = prefix + chunk_key(epoch, number, start, length)
+        store = place.store
+        key = place.prefix + chunk_key(segment, start, length)
         if isinstance(held, FrameWriter):
             return Written(1, _put_frames(store, key, held))
         put_same(store, key, memoryview(held))
@@ -82,17 +86,14 @@ class ChunksLayout(SegmentFolders):
 
     def write_large(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        offset: int,
-        length: int,
+        place: Place,
+        event: Extent,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
         """See `Layout.write_large`."""
-        key = prefix + chunk_key(epoch, number, offset, length)
+        (store, prefix), length = place, event.end - event.start
+        key = _key(place, event)
         if not self._compress:
             put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
             return Written(1)
@@ -110,12 +111,12 @@ class ChunksLayout(SegmentFolders):
         return Written(1, found)
 
     def read_range(
-        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         if start >= end:
             return
-        key = _key(prefix, extent)
+        store, key = place.store, _key(place, extent)
         size = part_bytes(extent, window_bytes)
         parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
@@ -132,9 +133,9 @@ class ChunksLayout(SegmentFolders):
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
 
-    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
-        key, low = _key(prefix, extent), offset - extent.start
+        store, key, low = place.store, _key(place, extent), offset - extent.start
         begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
         try:
             data = store.get_range(key, begin, end)
@@ -147,10 +148,10 @@ class ChunksLayout(SegmentFolders):
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
         return bytes(data)
 
-    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Reads the range up to the event."""
         at, tail = extent.start, b""
-        blocks = self.read_range(store, prefix, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
+        blocks = self.read_range(place, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
         for block in blocks:
             data = memoryview(tail + block) if tail else memoryview(block)
             position = 0
@@ -165,18 +166,16 @@ class ChunksLayout(SegmentFolders):
                 position += length
             at += position
             tail = bytes(data[position:])
-        raise Damaged("no chain of events leads there", where=f"{store.uri}/{_key(prefix, extent)}, offset {offset}")
+        raise Damaged("no chain of events leads there", where=f"{place.at(_key(place, extent))}, offset {offset}")
 
-    def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._steps(store, prefix, extent, known), event_each=False)
+        return check(self._steps(place, extent, known), event_each=False)
 
     def off_chain(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
+        place: Place,
+        segment: SegmentId,
         start: int,
         end: int,
         ranges: Sequence[tuple[int, int]],
@@ -186,9 +185,10 @@ class ChunksLayout(SegmentFolders):
         Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
         chunk that begins at a range's start, and ends at a range's end or behind all of them, is never named here.
         """
-        wanted = {prefix + chunk_key(epoch, number, low, high - low) for low, high in ranges}
+        store, prefix = place
+        wanted = {prefix + chunk_key(segment, low, high - low) for low, high in ranges}
         starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
-        for entry in self.between(store, prefix, epoch, number, start, end):
+        for entry in self.between(place, segment, start, end):
             key = parse_chunk(entry.key.removeprefix(prefix))
             if entry.key in wanted:
                 wanted.discard(entry.key)
@@ -197,13 +197,11 @@ class ChunksLayout(SegmentFolders):
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
-    def _steps(
-        self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str]
-    ) -> Iterator[Stored | Finding]:
-        key, length, found = _key(prefix, extent), extent.end - extent.start, False
+    def _steps(self, place: Place, extent: Extent, known: Container[str]) -> Iterator[Stored | Finding]:
+        key, length, found = _key(place, extent), extent.end - extent.start, False
         size = sum(extent.frames) or length
-        for entry in self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end):
-            if entry.key != key and entry.key.removeprefix(prefix) in known:
+        for entry in self.between(place, extent.segment, extent.start, extent.end):
+            if entry.key != key and entry.key.removeprefix(place.prefix) in known:
                 continue
             if entry.key != key:
                 what = "an object that is no range of the archive"
@@ -225,8 +223,8 @@ def part_bytes(extent: Extent, window_bytes: int) -> int:
     return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
-def _key(prefix: str, extent: Extent) -> str:
-    return prefix + chunk_key(extent.epoch, extent.number, extent.start, extent.end - extent.start)
+def _key(place: Place, extent: Extent) -> str:
+    return place.prefix + chunk_key(extent.segment, extent.start, extent.end - extent.start)
 
 
 def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

@@ -1,21 +1,27 @@
 """The layout ``events``: one object per event, its payload and nothing else."""
 
-# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from common.errors import Damaged
 from layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
-from layouts.extent import EventRun, Extent, Written
+from layouts.extent import Extent, Written
 from layouts.folders import SegmentFolders
-from layouts.keys import EVENTS, HEADER_BYTES, RangeKey, event_key, events_after, events_folder, parse_event
+from layouts.keys import EVENTS, RangeKey, event_key, events_after, events_folder, parse_event
+from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.large import parts_of, put_same_large
 from objectstore.store import ObjectStore
+from streamstore.model import HEADER_BYTES, SegmentId
+
+if TYPE_CHECKING:
+    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+
 
 __all__ = ["EventsLayout"]
 
@@ -40,92 +46,83 @@ class EventsLayout(SegmentFolders):
 
     def write_run(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        blocks: Iterable[EventRun],
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
         """See `Layout.write_run`."""
         objects = (
-            (prefix + event_key(epoch, number, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            (place.prefix + event_key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
             for block in blocks
             for offset, payload in block.events()
         )
-        return Written(put_all(store, objects, window_bytes=window_bytes // HELD_TWICE))
+        return Written(put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE))
 
     def write_large(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        offset: int,
-        length: int,
+        place: Place,
+        event: Extent,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
         """See `Layout.write_large`."""
-        key = prefix + event_key(epoch, number, offset, length)
+        (store, prefix), length = place, event.end - event.start
+        key = prefix + event_key(event.segment, event.start, length)
         payload = _behind(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
         return Written(1)
 
     def read_range(
-        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         first = start
         if start > extent.start:
-            first = self.find_event(store, prefix, extent, start)[0] if start < end else start
-        entries = self.list_range(store, prefix, extent._replace(start=first, end=end))
-        yield from _behind(_framed(store, entries, window_bytes), start - first)
+            first = self.find_event(place, extent, start)[0] if start < end else start
+        entries = self.list_range(place, extent._replace(start=first, end=end))
+        yield from _behind(_framed(place.store, entries, window_bytes), start - first)
 
-    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
-        stored = next(found for found in self.list_range(store, prefix, extent) if found.offset + found.length > offset)
+        stored = next(found for found in self.list_range(place, extent) if found.offset + found.length > offset)
         if (stored.offset, stored.length) != (offset, length):
-            raise NoSuchObject(
-                f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{prefix}".rstrip("/")
-            )
-        payload = store.get(prefix + event_key(extent.epoch, extent.number, offset, length), length)
+            raise NoSuchObject(f"no event of {length} bytes begins at {offset}", where=place.uri)
+        key = place.prefix + event_key(extent.segment, offset, length)
+        payload = place.store.get(key, length)
         if len(payload) != length - HEADER_BYTES:
-            key = f"{store.uri}/{prefix}{event_key(extent.epoch, extent.number, offset, length)}"
-            raise Damaged(f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}", where=key)
+            what = f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}"
+            raise Damaged(what, where=place.at(key))
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
-    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Lists the range up to the event: an object at an offset does not prove an event."""
-        for stored in self.list_range(store, prefix, extent):
+        for stored in self.list_range(place, extent):
             if stored.offset <= offset < stored.offset + stored.length:
                 return stored.offset, stored.length
         raise ValueError(f"{offset} does not lie in {extent}")
 
-    def list_range(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored]:
+    def list_range(self, place: Place, extent: Extent) -> Iterator[Stored]:
         """The range's objects in order; nothing is read.
 
         Raises:
             Damaged: an object is missing or has another size.
         """
-        return strict(self._walk(store, prefix, extent), store.uri)
+        return strict(self._walk(place, extent), place.store.uri)
 
     def check_range(
         self,
-        store: ObjectStore,
-        prefix: str,
+        place: Place,
         extent: Extent,
         known: Container[str] = (),  # noqa: ARG002  (an event is never joined with another)
     ) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._walk(store, prefix, extent), event_each=True)
+        return check(self._walk(place, extent), event_each=True)
 
     def off_chain(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
+        place: Place,
+        segment: SegmentId,
         start: int,
         end: int,
         ranges: Sequence[tuple[int, int]],
@@ -133,32 +130,33 @@ class EventsLayout(SegmentFolders):
         """See `Layout.off_chain`."""
         at = start
         for low, high in _joined(ranges):
-            yield from self._in_gap(store, prefix, epoch, number, at, low)
+            yield from self._in_gap(place, segment, at, low)
             is_proved = True
-            for step in self._walk(store, prefix, Extent(epoch, number, low, high)):
+            for step in self._walk(place, Extent(segment, low, high)):
                 if not isinstance(step, Finding):
                     continue
                 if step.is_damage:
-                    raise step.problem(store.uri)
+                    raise step.problem(place.store.uri)
                 is_proved = is_proved and step.kind != "rival"  # the walk may have followed the wrong one
                 if is_proved and step.kind == "stray":
                     yield step.key
             at = high
-        yield from self._in_gap(store, prefix, epoch, number, at, end)
+        yield from self._in_gap(place, segment, at, end)
 
-    def _walk(self, store: ObjectStore, prefix: str, extent: Extent) -> Iterator[Stored | Finding]:
+    def _walk(self, place: Place, extent: Extent) -> Iterator[Stored | Finding]:
+        prefix = place.prefix
         skip = len(prefix)
 
         def parse(key: str) -> RangeKey | None:
             return parse_event(key[skip:])
 
         return walk(
-            self.between(store, prefix, extent.epoch, extent.number, extent.start, extent.end),
+            self.between(place, extent.segment, extent.start, extent.end),
             start=extent.start,
             end=extent.end,
             parse=parse,
             overhead=HEADER_BYTES,
-            bound=lambda offset: prefix + events_after(extent.epoch, extent.number, offset),
+            bound=lambda offset: prefix + events_after(extent.segment, offset),
         )
 
 

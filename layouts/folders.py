@@ -1,6 +1,5 @@
 """What all layouts have in common: one folder a segment, whose keys sort as offsets do."""
 
-# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -8,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from layouts.keys import MAX_INT63, RangeKey, parse_segment
+from layouts.place import Place
 from objectstore.store import ObjectInfo, ObjectStore
+from streamstore.model import SegmentId
 
 __all__ = ["SegmentFolders"]
 
@@ -21,12 +22,12 @@ class SegmentFolders(ABC):
 
     @staticmethod
     @abstractmethod
-    def folder(epoch: int, number: int) -> str:
+    def folder(segment: SegmentId) -> str:
         """A segment's folder, with its slash."""
 
     @staticmethod
     @abstractmethod
-    def after(epoch: int, number: int, offset: int) -> str:
+    def after(segment: SegmentId, offset: int) -> str:
         """What sorts behind every key of a lower offset and before each of this one."""
 
     @staticmethod
@@ -34,49 +35,48 @@ class SegmentFolders(ABC):
     def parse(key: str) -> RangeKey | None:
         """The numbers in a key below the archive; None for a foreign one."""
 
-    def between(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[ObjectInfo]:
+    def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
         """See `Layout.between`."""
         if start >= end:
             return iter(())
-        folder, after, stop = self.span(prefix, epoch, number, start, end)
-        return takewhile(lambda entry: entry.key < stop, store.list(folder, after))
+        folder, after, stop = self.span(place.prefix, segment, start, end)
+        return takewhile(lambda entry: entry.key < stop, place.store.list(folder, after))
 
-    def span(self, prefix: str, epoch: int, number: int, start: int, end: int) -> tuple[str, str, str]:
+    def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
         """See `Layout.span`."""
-        after, stop = self.after(epoch, number, start), self.after(epoch, number, end)
-        return prefix + self.folder(epoch, number), prefix + after, prefix + stop
+        after, stop = self.after(segment, start), self.after(segment, end)
+        return prefix + self.folder(segment), prefix + after, prefix + stop
 
-    def _in_gap(self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int) -> Iterator[str]:
+    def _in_gap(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[str]:
         """Keys of the layout that begin in a stretch of which nothing is archived."""
-        for entry in self.between(store, prefix, epoch, number, start, end):
-            if self.parse(entry.key.removeprefix(prefix)) is not None:
+        for entry in self.between(place, segment, start, end):
+            if self.parse(entry.key.removeprefix(place.prefix)) is not None:
                 yield entry.key
 
-    def strays(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Iterable[tuple[int, int]]
-    ) -> Iterator[str]:
+    def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
         """See `Layout.strays`."""
-        folder = prefix + self.folder(epoch, number)
+        store, prefix = place
+        folder = prefix + self.folder(segment)
         after, upto = "", -1
         for start, end in ranges:
             if start != upto:
-                yield from _keys(store, folder, after, prefix + self.after(epoch, number, start))
-            after, upto = prefix + self.after(epoch, number, end), end
+                yield from _keys(store, folder, after, prefix + self.after(segment, start))
+            after, upto = prefix + self.after(segment, end), end
         yield from _keys(store, folder, after)
 
-    def segments(self, store: ObjectStore, prefix: str) -> list[tuple[int, int]]:
+    def segments(self, place: Place) -> list[SegmentId]:
         """See `Layout.segments`."""
-        return [found for name in store.folders(prefix + self.root) if (found := parse_segment(name)) is not None]
+        names = place.store.folders(place.prefix + self.root)
+        return [found for name in names if (found := parse_segment(name)) is not None]
 
-    def foreign(self, store: ObjectStore, prefix: str, segments: Iterable[tuple[int, int]]) -> Iterator[str]:
+    def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
         """See `Layout.foreign`."""
+        store, prefix = place
         after, last = "", None
-        for epoch, number in segments:
-            folder = prefix + self.folder(epoch, number)
+        for segment in segments:
+            folder = prefix + self.folder(segment)
             yield from (key for key in _keys(store, prefix + self.root, after, folder) if not _is_in(key, last))
-            after, last = prefix + self.after(epoch, number, MAX_INT63), folder
+            after, last = prefix + self.after(segment, MAX_INT63), folder
         yield from (key for key in _keys(store, prefix + self.root, after) if not _is_in(key, last))
 
 

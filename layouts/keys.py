@@ -1,7 +1,7 @@
 """The names of an archive's objects: numbers to keys and back.
 
 The format is fixed, see `docs/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and are made of
-plain numbers: ``epoch`` and ``number`` of a segment's id, ``offset`` of an event's header in the segment, ``length`` in
+plain numbers: the epoch and number of a segment's id, ``offset`` of an event's header in the segment, ``length`` in
 bytes *including* the 8-byte header, ``generation`` of an export. Every field has a fixed width, so that the byte order
 of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
 
@@ -12,14 +12,15 @@ hold foreign objects.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from objectstore.errors import InvalidKey
+from streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = [
     "CHUNKS",
     "EVENTS",
-    "HEADER_BYTES",
     "MANIFESTS",
     "MAX_INT31",
     "MAX_INT63",
@@ -70,15 +71,12 @@ WORK = "_work/"
 TABLES = "_table/"
 """The records of tables; their files lie in a folder of their own beside it, see `table_data`."""
 
-HEADER_BYTES = 8
-"""Bytes of an event's header, counted in ``length`` but not part of an event's object."""
-
 MAX_ATTEMPTS = 9999
 MAX_INT31 = 0x7FFFFFFF
 MAX_INT63 = 0x7FFFFFFFFFFFFFFF
 
-_SEGMENT = r"([0-9]{10})\.([0-9]{10})"
-_SEGMENT_NAME = re.compile(_SEGMENT)
+_SEGMENT = r"([0-9]{10}\.[0-9]{10})"
+_SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
 _EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
 _CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
@@ -93,8 +91,7 @@ _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_
 class RangeKey(NamedTuple):
     """What the key of an event or of a chunk says: ``length`` bytes at ``offset`` of a segment."""
 
-    epoch: int
-    number: int
+    segment: SegmentId
     offset: int
     length: int
 
@@ -112,8 +109,7 @@ class RowKey(NamedTuple):
     """
 
     generation: int
-    epoch: int
-    number: int
+    segment: SegmentId
     offset: int
     first: int | None = None
     attempt: int = 1
@@ -134,8 +130,7 @@ class TableFileKey(NamedTuple):
     """What the name of a table's file says: its generation, and where its first range begins."""
 
     generation: int
-    epoch: int
-    number: int
+    segment: SegmentId
     offset: int
 
 
@@ -144,25 +139,19 @@ def archive_prefix(scope: str, stream: str) -> str:
     return f"{scope}/{stream}/"
 
 
-def segment_name(epoch: int, number: int) -> str:
-    """A segment's folder name ``EEEEEEEEEE.NNNNNNNNNN``.
-
-    Raises:
-        InvalidKey: a number is outside of 0 to 2^31 - 1.
-    """
-    if not (0 <= epoch <= MAX_INT31 and 0 <= number <= MAX_INT31):
-        raise InvalidKey("a segment's epoch and number are from 0 to 2^31 - 1", where=f"{number}.#epoch.{epoch}")
-    return f"{epoch:010d}.{number:010d}"
+def segment_name(segment: SegmentId) -> str:
+    """A segment's folder name ``EEEEEEEEEE.NNNNNNNNNN``."""
+    return f"{segment.epoch:010d}.{segment.number:010d}"
 
 
-def events_folder(epoch: int, number: int) -> str:
+def events_folder(segment: SegmentId) -> str:
     """The folder of a segment's events, with its trailing slash."""
-    return f"{EVENTS}{segment_name(epoch, number)}/"
+    return f"{EVENTS}{segment_name(segment)}/"
 
 
-def chunks_folder(epoch: int, number: int) -> str:
+def chunks_folder(segment: SegmentId) -> str:
     """The folder of a segment's chunks, with its trailing slash."""
-    return f"{CHUNKS}{segment_name(epoch, number)}/"
+    return f"{CHUNKS}{segment_name(segment)}/"
 
 
 def work_folder(generation: int, first: int | None = None, attempt: int = 1) -> str:
@@ -220,42 +209,42 @@ def table_files(generation: int) -> str:
     return f"generation={generation}/"
 
 
-def table_file_key(generation: int, epoch: int, number: int, offset: int) -> str:
+def table_file_key(generation: int, segment: SegmentId, offset: int) -> str:
     """The key, in a table's folder, of the file whose first range begins at ``offset`` of a segment."""
-    return f"{table_files(generation)}{segment_name(epoch, number)}-{_bound(offset)}.parquet"
+    return f"{table_files(generation)}{segment_name(segment)}-{_bound(offset)}.parquet"
 
 
-def event_key(epoch: int, number: int, offset: int, length: int) -> str:
+def event_key(segment: SegmentId, offset: int, length: int) -> str:
     """The key of the event whose header is at ``offset``; ``length`` (bytes) includes the 8-byte header.
 
     Raises:
         InvalidKey: no event can have these numbers.
     """
     _check_range(offset, length, HEADER_BYTES, MAX_INT31)
-    return f"{EVENTS}{segment_name(epoch, number)}/{offset:019d}-{length:010d}"
+    return f"{EVENTS}{segment_name(segment)}/{offset:019d}-{length:010d}"
 
 
-def chunk_key(epoch: int, number: int, offset: int, length: int) -> str:
+def chunk_key(segment: SegmentId, offset: int, length: int) -> str:
     """The key of the chunk that holds ``length`` raw bytes of the segment from ``offset`` on.
 
     Raises:
         InvalidKey: no chunk can have these numbers.
     """
     _check_range(offset, length, 1, MAX_INT63)
-    return f"{CHUNKS}{segment_name(epoch, number)}/{offset:019d}-{length:019d}"
+    return f"{CHUNKS}{segment_name(segment)}/{offset:019d}-{length:019d}"
 
 
-def events_after(epoch: int, number: int, offset: int) -> str:
+def events_after(segment: SegmentId, offset: int) -> str:
     """Where a listing has to start ``after`` to begin with the segment's event at ``offset``, or the next one.
 
     It sorts after every key of a lower offset and before each key of this one.
     """
-    return events_folder(epoch, number) + _bound(offset)
+    return events_folder(segment) + _bound(offset)
 
 
-def chunks_after(epoch: int, number: int, offset: int) -> str:
+def chunks_after(segment: SegmentId, offset: int) -> str:
     """As `events_after`, for chunks."""
-    return chunks_folder(epoch, number) + _bound(offset)
+    return chunks_folder(segment) + _bound(offset)
 
 
 def manifest_key(generation: int, first: int | None = None) -> str:
@@ -296,20 +285,19 @@ def ended_key(generation: int, attempt: int) -> str:
     return f"{work_folder(generation, attempt=attempt)}ended.json"
 
 
-def row_key(  # noqa: PLR0917  (the parts of a key, in their order but for the last two)
-    generation: int, epoch: int, number: int, offset: int, first: int | None = None, attempt: int = 1
-) -> str:
+def row_key(generation: int, segment: SegmentId, offset: int, first: int | None = None, attempt: int = 1) -> str:
     """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
-    return f"{work_folder(generation, first, attempt)}{segment_name(epoch, number)}/{_bound(offset)}.json"
+    return f"{work_folder(generation, first, attempt)}{segment_name(segment)}/{_bound(offset)}.json"
 
 
-def parse_segment(name: str) -> tuple[int, int] | None:
-    """(epoch, number) of a segment's folder name, or None."""
+@lru_cache(maxsize=1024)
+def parse_segment(name: str) -> SegmentId | None:
+    """The segment of a folder's name, or None."""
     match = _SEGMENT_NAME.fullmatch(name)
     if match is None:
         return None
     epoch, number = int(match[1]), int(match[2])
-    return (epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
+    return SegmentId(epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
 
 
 def parse_event(key: str) -> RangeKey | None:
@@ -355,10 +343,11 @@ def parse_row(key: str) -> RowKey | None:
         return None
     first = None if match[2] is None else int(match[2])
     attempt = 1 if match[3] is None else int(match[3])
-    row = RowKey(int(match[1]), int(match[4]), int(match[5]), int(match[6]), first, attempt)
-    if match[3] is not None and attempt < 2:
+    generation, segment, offset = int(match[1]), parse_segment(match[4]), int(match[5])
+    if segment is None or (match[3] is not None and attempt < 2):
         return None
-    return row if max(row[:3]) <= MAX_INT31 and row.offset <= MAX_INT63 else None
+    row = RowKey(generation, segment, offset, first, attempt)
+    return row if generation <= MAX_INT31 and offset <= MAX_INT63 else None
 
 
 def parse_table_file(key: str) -> TableFileKey | None:
@@ -366,16 +355,19 @@ def parse_table_file(key: str) -> TableFileKey | None:
     match = _TABLE_FILE.fullmatch(key)
     if match is None:
         return None
-    found = TableFileKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
-    return found if max(found[:3]) <= MAX_INT31 and found.offset <= MAX_INT63 else None
+    generation, segment, offset = int(match[1]), parse_segment(match[2]), int(match[3])
+    if segment is None or generation > MAX_INT31 or offset > MAX_INT63:
+        return None
+    return TableFileKey(generation, segment, offset)
 
 
 def _parse_range(match: re.Match[str] | None, shortest: int, longest: int) -> RangeKey | None:
     if match is None:
         return None
-    key = RangeKey(int(match[1]), int(match[2]), int(match[3]), int(match[4]))
-    if key.epoch > MAX_INT31 or key.number > MAX_INT31:
+    segment = parse_segment(match[1])
+    if segment is None:
         return None
+    key = RangeKey(segment, int(match[2]), int(match[3]))
     return key if shortest <= key.length <= longest and key.end <= MAX_INT63 else None
 
 

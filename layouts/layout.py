@@ -1,27 +1,29 @@
 """How a segment's events become objects: one module per layout, one protocol for all.
 
-Exporter, importer and check speak of ranges only: the bytes ``[start, end)`` of a segment (epoch, number), both ends at
-event boundaries. Which objects that makes is the layout's business. All methods take the store and the archive's prefix
-in it (``SCOPE/STREAM/``, or empty if the store's root is the archive).
+Exporter, importer and check speak of ranges only: the bytes ``[start, end)`` of a segment, both ends at event
+boundaries. Which objects that makes is the layout's business.
 """
 
-# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from layouts.chain import Finding, RangeCheck, Stored
 from layouts.chunks import ChunksLayout
 from layouts.events import EventsLayout
-from layouts.extent import EventRun, Extent, Written
+from layouts.extent import Extent, Written
+from layouts.place import Place
 from objectstore.bulk import WINDOW_BYTES
 from objectstore.errors import ObjectStoreError
-from objectstore.store import ObjectInfo, ObjectStore
+from objectstore.store import ObjectInfo
+from streamstore.model import SegmentId
+
+if TYPE_CHECKING:
+    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
 
 __all__ = [
     "Compression",
-    "EventRun",
     "Extent",
     "Finding",
     "Layout",
@@ -52,7 +54,7 @@ class RangeReader(Protocol):
         """As `open_reader` takes it; of a layout also as in a manifest and on the command line."""
 
     def read_range(
-        self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """The segment's bytes ``[start, end)`` of an archived range, as blocks cut anywhere.
 
@@ -62,7 +64,7 @@ class RangeReader(Protocol):
             Damaged: an object is missing or has another size; names it.
         """
 
-    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """The ``length`` bytes of one event with its header, by one request.
 
         Raises:
@@ -70,7 +72,7 @@ class RangeReader(Protocol):
             Damaged: the object that should hold it is missing, cut or changed.
         """
 
-    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
         """Offset and length of the event that holds the segment's byte ``offset``, which lies in the extent.
 
         Raises:
@@ -83,11 +85,9 @@ class Layout(RangeReader, Protocol):
 
     def write_run(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        blocks: Iterable[EventRun],
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
         """Write events that follow each other without a hole, so far as they are not there.
@@ -101,24 +101,16 @@ class Layout(RangeReader, Protocol):
 
     def write_large(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
-        offset: int,
-        length: int,
+        place: Place,
+        event: Extent,
         blocks: Iterable[Buffer],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
         """Write one event, which is a range of its own; what is there already, with the same content, is fine.
 
         Args:
-            store: where to.
-            prefix: the archive below it.
-            epoch: the segment's.
-            number: the segment's.
-            offset: of its header in the segment (bytes).
-            length: with its header (bytes).
+            place: where to.
+            event: the range, header included.
             blocks: its bytes, header included, used up whatever happens; each is valid until the next is asked for.
             window_bytes: what is held in memory at most.
 
@@ -127,7 +119,7 @@ class Layout(RangeReader, Protocol):
             Failed: it is larger than the window, and the store takes no such object in parts.
         """
 
-    def check_range(self, store: ObjectStore, prefix: str, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """Compare the listing of a range with what must be there; nothing is read and nothing is raised for it.
 
         ``known`` are keys (below the archive) of chunks that may lie there beside it.
@@ -135,10 +127,8 @@ class Layout(RangeReader, Protocol):
 
     def off_chain(
         self,
-        store: ObjectStore,
-        prefix: str,
-        epoch: int,
-        number: int,
+        place: Place,
+        segment: SegmentId,
         start: int,
         end: int,
         ranges: Sequence[tuple[int, int]],
@@ -152,23 +142,19 @@ class Layout(RangeReader, Protocol):
             Damaged: an object of a range is missing or has another size; what was named before holds all the same.
         """
 
-    def between(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, start: int, end: int
-    ) -> Iterator[ObjectInfo]:
+    def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
         """Every object that begins in ``[start, end)``, in order."""
 
-    def span(self, prefix: str, epoch: int, number: int, start: int, end: int) -> tuple[str, str, str]:
+    def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
         """Where in a listing the objects are that begin in ``[start, end)``: folder, and the keys around them."""
 
-    def strays(
-        self, store: ObjectStore, prefix: str, epoch: int, number: int, ranges: Iterable[tuple[int, int]]
-    ) -> Iterator[str]:
+    def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
         """Every key in the segment's folder that lies in none of its ranges (given in order, not overlapping)."""
 
-    def segments(self, store: ObjectStore, prefix: str) -> list[tuple[int, int]]:
-        """(epoch, number) of each segment that has objects, in the stream's order."""
+    def segments(self, place: Place) -> list[SegmentId]:
+        """Each segment that has objects, in the stream's order."""
 
-    def foreign(self, store: ObjectStore, prefix: str, segments: Iterable[tuple[int, int]]) -> Iterator[str]:
+    def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
         """Every key of the layout that lies in none of these segments' folders (given in the stream's order)."""
 
 

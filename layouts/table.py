@@ -6,7 +6,6 @@ else lies there is passed over. All that is taken from a file is checked: rows h
 offsets and lengths say.
 """
 
-# ruff: noqa: PLR0917  (a stretch of a segment is six plain values: store, prefix, epoch, number, start, end)
 from __future__ import annotations
 
 import io
@@ -22,10 +21,12 @@ import pyarrow.parquet as pq
 
 from common.errors import Damaged
 from layouts.extent import Extent
-from layouts.keys import HEADER_BYTES, TableFileKey, parse_table_file, table_data, table_file_key, table_files
+from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_files
+from layouts.place import Place
 from objectstore.bulk import WINDOW_BYTES
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.store import ObjectStore
+from streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = ["COLUMNS", "RANGES", "ObjectFile", "TableReader"]
 
@@ -68,8 +69,7 @@ class TableReader:
 
     def read_range(
         self,
-        store: ObjectStore,
-        prefix: str,
+        place: Place,
         extent: Extent,
         start: int,
         end: int,
@@ -77,8 +77,8 @@ class TableReader:
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         at, skip = start, 0
-        where = f"{store.uri}/{table_data(prefix)}{table_files(self._generation)}"
-        for rows in self._rows(store, prefix, extent, start, end):
+        where = place.at(table_data(place.prefix) + table_files(self._generation))
+        for rows in self._rows(place, extent, start, end):
             offsets, lengths = _numbers(rows["offset"]), _numbers(rows["length"])
             if at == start and offsets[0] < start:
                 at, skip = int(offsets[0]), start - int(offsets[0])
@@ -91,25 +91,24 @@ class TableReader:
         if at != end and start < end:
             raise Damaged(f"the table's rows end at offset {at}, not at {end}", where=where, todo=_TODO)
 
-    def read_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. Reads the row group that holds it."""
-        for rows in self._rows(store, prefix, extent, offset, offset + 1):
+        for rows in self._rows(place, extent, offset, offset + 1):
             if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
                 return bytes(_framed(rows["payload"][:1], np.array([length])))
-        raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{table_data(prefix)}")
+        raise WrongSize(f"no event of {length} bytes begins at {offset}", where=place.at(table_data(place.prefix)))
 
-    def find_event(self, store: ObjectStore, prefix: str, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`."""
-        for rows in self._rows(store, prefix, extent, offset, offset + 1):
+        for rows in self._rows(place, extent, offset, offset + 1):
             return rows["offset"][0].as_py(), rows["length"][0].as_py()
-        raise Damaged(f"the table has no event at {offset}", where=f"{store.uri}/{table_data(prefix)}", todo=_TODO)
+        raise Damaged(f"the table has no event at {offset}", where=place.at(table_data(place.prefix)), todo=_TODO)
 
-    def _rows(self, store: ObjectStore, prefix: str, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _rows(self, place: Place, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
-        folder = table_data(prefix)
-        segment = extent.epoch, extent.number
+        store, folder, segment = place.store, table_data(place.prefix), extent.segment
         trouble = ""
         for file in _candidates(store, folder, self._generation, extent):
             key = folder + table_file_key(*file)
@@ -132,7 +131,7 @@ class TableReader:
                 raise Damaged(error.what, where=error.where, todo=_TODO) from None
             except (pa.ArrowException, OSError, KeyError) as error:
                 trouble = trouble or f"not a readable table file: {key}: {' '.join(str(error).split())[:200]}"
-        where = f"{store.uri}/{folder}{table_file_key(self._generation, *extent[:3])}"
+        where = place.at(folder + table_file_key(self._generation, segment, extent.start))
         raise Damaged(trouble or "no file of the table holds the range", where=where, todo=_TODO)
 
 
@@ -142,7 +141,7 @@ def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent
     Whatever else lies there is passed over, as a file says itself which ranges it holds.
     """
     files = _listed(store, folder, generation)
-    wanted = TableFileKey(generation, extent.epoch, extent.number, extent.start)
+    wanted = TableFileKey(generation, extent.segment, extent.start)
     yield from reversed(files[: bisect_right(files, wanted)])
 
 
@@ -161,7 +160,7 @@ def _open(store: ObjectStore, key: str) -> pq.ParquetFile:
 
 def _holds(metadata: pq.FileMetaData, extent: Extent) -> bool:
     """Whether a file says that it holds a range."""
-    wanted = f"{extent.number}.#epoch.{extent.epoch}", extent.start, extent.end
+    wanted = str(extent.segment), extent.start, extent.end
     return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
 
 
@@ -197,7 +196,7 @@ def _listed(store: ObjectStore, folder: str, generation: int) -> tuple[TableFile
     return tuple(sorted(key for key in keys if key is not None))
 
 
-def _may_hold(group: pq.RowGroupMetaData, segment: tuple[int, int], start: int, end: int) -> bool:
+def _may_hold(group: pq.RowGroupMetaData, segment: SegmentId, start: int, end: int) -> bool:
     """Whether rows of a segment's stretch can be in a row group, by its statistics.
 
     Rows are sorted by (epoch, segment, offset); the statistics of offsets say something only where all rows are of one
@@ -211,7 +210,7 @@ def _may_hold(group: pq.RowGroupMetaData, segment: tuple[int, int], start: int, 
     if not {"epoch", "segment", "offset", "length"} <= held.keys():
         return True
     (low, high), (first, last) = held["epoch"], held["segment"]
-    if not low <= segment[0] <= high or (low == high and not first <= segment[1] <= last):
+    if not low <= segment.epoch <= high or (low == high and not first <= segment.number <= last):
         return False
     if (low, first) != (high, last):
         return True
@@ -219,9 +218,9 @@ def _may_hold(group: pq.RowGroupMetaData, segment: tuple[int, int], start: int, 
     return bool(lowest < end and start < highest + longest)
 
 
-def _wanted(batch: pa.RecordBatch, segment: tuple[int, int], start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _wanted(batch: pa.RecordBatch, segment: SegmentId, start: int, end: int) -> Iterator[pa.RecordBatch]:
     offset, length = _numbers(batch["offset"]), _numbers(batch["length"])
-    mask = (_numbers(batch["epoch"]) == segment[0]) & (_numbers(batch["segment"]) == segment[1])
+    mask = (_numbers(batch["epoch"]) == segment.epoch) & (_numbers(batch["segment"]) == segment.number)
     mask &= (offset < end) & (offset + length > start)
     found = np.flatnonzero(mask)
     if len(found):

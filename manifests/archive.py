@@ -11,6 +11,7 @@ from typing import TypeVar
 from common.errors import Conflict, Damaged, Failed, Overtaken
 from layouts.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
 from layouts.layout import table_layout
+from layouts.place import Place
 from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
@@ -54,9 +55,14 @@ class Archive:
         self.prefix = archive_prefix(stream.scope, stream.stream) + (table_folder(table) if table else "")
 
     @property
+    def place(self) -> Place:
+        """Its folder in the store; of a table, where its records are."""
+        return Place(self.store, self.prefix)
+
+    @property
     def uri(self) -> str:
         """``ROOT/SCOPE/STREAM``, of a table, where its records are: ``ROOT/SCOPE/STREAM/_table/NAME``."""
-        return f"{self.store.uri}/{self.prefix}".rstrip("/")
+        return self.place.uri
 
     def listing(self) -> Listing:
         """What is in force, and the marks beside it."""

@@ -212,7 +212,7 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
     progress.begin("reading" if reads else "checking", look.bytes)
     results = run_checks(runner, check_ranges, look.ranges, progress)
     extra = run_checks(runner, find_strays, look.strays, progress)
-    extra += [foreign_keys(source.store, source.prefix, layout, look.strays) for layout in look.layouts]
+    extra += [foreign_keys(source.place, layout, look.strays) for layout in look.layouts]
     notes = look.notes
     if look.newest and _went_on(source, look.newest):
         notes += ("an export went on beside the check: objects outside of every range are not told. Check again",)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from common.errors import Damaged
 from layouts.keys import chunk_key
 from layouts.layout import RangeCheck, open_layout
+from layouts.place import Place
 from manifests.archive import Generation, History
 from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
-from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
 
@@ -205,7 +205,7 @@ def _ranges_tasks(
 
 def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:
     """The keys of chunks (below the archive)."""
-    return frozenset(chunk_key(r.segment.epoch, r.segment.number, r.start, r.end - r.start) for r in rows)
+    return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
 
 
 def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:
@@ -221,14 +221,14 @@ def check_ranges(task: RangesTask) -> CheckResult:
     findings: list[str] = []
     strays: list[str] = []
     found = read = stray = 0
-    store = task.root.open()
+    place = Place(task.root.open(), task.prefix)
     for row, wanted in zip(task.rows, task.read, strict=True):
-        listed = open_layout(task.layout).check_range(store, task.prefix, row.extent, task.known)
+        listed = open_layout(task.layout).check_range(place, row.extent, task.known)
         strays += listed.strays
         stray += listed.stray
         told, count = _damage(listed, row)
         if wanted and not count:
-            told, count = _compared(store, task, row)
+            told, count = _compared(place, task, row)
             read += 1
         found += count
         findings += [f"{row.segment.in_stream(task.stream)} bytes {row.start} to {row.end}: {one}" for one in told]
@@ -249,10 +249,10 @@ def _damage(listed: RangeCheck, row: RangeRow) -> tuple[list[str], int]:
     return [f"{finding.what} ({finding.key})" for finding in listed.damage], listed.damaged
 
 
-def _compared(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
+def _compared(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
     digest = hashlib.sha256()
     try:
-        for block in open_layout(task.layout).read_range(store, task.prefix, row.extent, row.start, row.end):
+        for block in open_layout(task.layout).read_range(place, row.extent, row.start, row.end):
             digest.update(block)
     except Damaged as damaged:
         return [str(damaged)], 1
@@ -263,17 +263,15 @@ def _compared(store: ObjectStore, task: RangesTask, row: RangeRow) -> tuple[list
 
 def find_strays(task: StraysTask) -> CheckResult:
     """Find the segment's keys that belong to no range."""
-    segment = task.segment
-    strays = open_layout(task.layout).strays(
-        task.root.open(), task.prefix, segment.epoch, segment.number, _joined(task.ranges)
-    )
+    place = Place(task.root.open(), task.prefix)
+    strays = open_layout(task.layout).strays(place, task.segment, _joined(task.ranges))
     return _told(key for key in strays if key.removeprefix(task.prefix) not in task.known)
 
 
-def foreign_keys(store: ObjectStore, prefix: str, layout: str, tasks: list[StraysTask]) -> CheckResult:
+def foreign_keys(place: Place, layout: str, tasks: list[StraysTask]) -> CheckResult:
     """Find keys of a layout that lie in no segment's folder that the tasks look through."""
-    known = sorted((t.segment.epoch, t.segment.number) for t in tasks if t.layout == layout)
-    keys = open_layout(layout).foreign(store, prefix, known)
+    known = sorted(task.segment for task in tasks if task.layout == layout)
+    keys = open_layout(layout).foreign(place, known)
     return _told(keys)
 
 

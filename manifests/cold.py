@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.history import History
 from objectstore.errors import NoSuchObject
-from objectstore.store import ObjectStore
 from streamstore.model import SegmentId
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ def glanced(stretches: Sequence[Stored]) -> Sequence[Stored]:
     return stretches[::step]
 
 
-def touch(store: ObjectStore, prefix: str, stretches: Sequence[Stored]) -> None:
+def touch(place: Place, stretches: Sequence[Stored]) -> None:
     """Read a byte of the first object of some stretches: whether they can be read at all.
 
     Args:
-        store: of the archive's root.
-        prefix: the archive below the root.
+        place: the archive.
         stretches: what is needed.
 
     Raises:
@@ -76,13 +75,11 @@ def touch(store: ObjectStore, prefix: str, stretches: Sequence[Stored]) -> None:
     """
 
     def look(one: Stored) -> None:
-        found = open_layout(one.layout).between(
-            store, prefix, one.segment.epoch, one.segment.number, one.start, one.end
-        )
+        found = open_layout(one.layout).between(place, one.segment, one.start, one.end)
         first = next(found, None)
         if first is not None and first.size:  # what is missing is told by who reads it all
             with suppress(NoSuchObject):
-                store.get_range(first.key, 0, 1)
+                place.store.get_range(first.key, 0, 1)
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="touch") as threads:
         for _ in threads.map(look, glanced(stretches)):
@@ -102,7 +99,7 @@ def cold_objects(
     """
     for one in stretches:
         layout = open_layout(one.layout)
-        folder, after, stop = layout.span(prefix, one.segment.epoch, one.segment.number, one.start, one.end)
+        folder, after, stop = layout.span(prefix, one.segment, one.start, one.end)
         for found in storage.objects(folder, after, stop, first_page=glance):
             if found.warmth != "readable":
                 yield found

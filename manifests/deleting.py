@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from common.errors import Damaged
 from layouts.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.archive import Archive
 from manifests.history import Generation, History
 from manifests.listing import Listing
@@ -123,9 +124,9 @@ def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int
     for name, folder in LAYOUTS:
         layout = open_layout(name)
         segments = (parse_segment(segment) for segment in store.folders(prefix + folder))
-        for place in segments:
-            if place is not None and (stretch := below.get(SegmentId(*place))) is not None:
-                yield from (entry.key for entry in layout.between(store, prefix, *place, *stretch))
+        for segment in segments:
+            if segment is not None and (stretch := below.get(segment)) is not None:
+                yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *stretch))
 
 
 class _Locks:

@@ -42,7 +42,7 @@ def get_event(archive: str, pointer: str) -> bytes:
         raise NoSuchEvent("no archived range holds this event", where=f"{wanted}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
     try:
-        event = layout.read_event(source.store, source.prefix, row.extent, wanted.offset, wanted.length)
+        event = layout.read_event(source.place, row.extent, wanted.offset, wanted.length)
     except (NoSuchObject, WrongSize):
         todo = "A pointer names an event's offset and length. 'streamvault check' tells if the archive is damaged."
         raise NoSuchEvent("no event of this pointer is in the archive", where=str(wanted), todo=todo) from None

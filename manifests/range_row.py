@@ -39,7 +39,7 @@ class RangeRow:
     @property
     def extent(self) -> Extent:
         """The range as layouts want it."""
-        return Extent(self.segment.epoch, self.segment.number, self.start, self.end, self.frames)
+        return Extent(self.segment, self.start, self.end, self.frames)
 
 
 def segment_digest(digests: Iterable[str]) -> str:

@@ -210,4 +210,4 @@ def _rows(archive: Archive, name: Name) -> Iterator[RangeRow]:
 
 
 def _chunk(row: RangeRow) -> str:
-    return chunk_key(row.segment.epoch, row.segment.number, row.start, row.end - row.start)
+    return chunk_key(row.segment, row.start, row.end - row.start)

@@ -110,7 +110,7 @@ def leave_row(
     Raises:
         Damaged: the other row cannot be read.
     """
-    key = prefix + row_key(generation, segment.epoch, segment.number, row.start, first, attempt)
+    key = prefix + row_key(generation, segment, row.start, first, attempt)
     data, created = decide(store, key, row.encode())
     return row if created else _decode(data, row.start, f"{store.uri}/{key}")
 
@@ -134,7 +134,7 @@ def find_rows(
         for name, data in get_all(store, listed):
             key = parse_row(name.removeprefix(prefix))
             if key is not None:
-                yield SegmentId(key.epoch, key.number), _decode(data, key.offset, f"{store.uri}/{name}")
+                yield key.segment, _decode(data, key.offset, f"{store.uri}/{name}")
     except NoSuchObject:
         return
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layouts.layout import open_reader
+from layouts.place import Place
 from manifests.history import History
 from manifests.range_row import RangeRow
-from objectstore.store import ObjectStore
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut
 from streamstore.model import SegmentId, StreamCut, StreamName
@@ -58,14 +58,14 @@ def select_parts(
     return parts
 
 
-def check_boundaries(objects: ObjectStore, prefix: str, stream: StreamName, parts: Iterable[ArchivedPart]) -> None:
+def check_boundaries(place: Place, stream: StreamName, parts: Iterable[ArchivedPart]) -> None:
     """Raise `InvalidCut` if a part that is not the whole range begins or ends inside an event.
 
     Costs a listing, or the reading of a range, for each such part.
     """
     for part in parts:
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_reader(part.layout).find_event(objects, prefix, part.row.extent, cut)
+            offset, length = open_reader(part.layout).find_event(place, part.row.extent, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

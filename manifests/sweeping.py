@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.history import Generation
 from manifests.model import Layout, segment_key
 from objectstore.bulk import delete_all
@@ -102,7 +103,7 @@ def remove_strays(task: SweepTask) -> int:
 
 
 def _strays(store: ObjectStore, task: SweepTask) -> Iterator[str]:
-    place = (store, task.prefix, task.segment.epoch, task.segment.number)
-    for key in open_layout(task.layout).off_chain(*place, task.start, task.end, task.ranges):
+    place = Place(store, task.prefix)
+    for key in open_layout(task.layout).off_chain(place, task.segment, task.start, task.end, task.ranges):
         if key.removeprefix(task.prefix) not in task.known:
             yield key

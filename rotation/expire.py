@@ -192,6 +192,5 @@ def _data(archive: Archive, manifest: Manifest) -> Iterator[str]:
     layout = open_layout(manifest.layout)
     for entry in manifest.segments:
         segment = segment_key(entry.name)
-        place = (archive.store, archive.prefix, segment.epoch, segment.number)
-        for found in layout.between(*place, entry.start, entry.end):
+        for found in layout.between(archive.place, segment, entry.start, entry.end):
             yield found.key

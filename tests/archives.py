@@ -118,7 +118,7 @@ def runs(events: Iterable[tuple[int, bytes]]) -> Iterator[EventBlock]:
 def write_data(archive: Archive, made: Made) -> None:
     """Write a generation's objects."""
     for segment, events in made.events.items():
-        open_layout("events").write_run(archive.store, archive.prefix, segment.epoch, segment.number, runs(events))
+        open_layout("events").write_run(archive.place, segment, runs(events))
 
 
 def publish(archive: Archive, *generations: Made) -> None:

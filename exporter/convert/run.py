@@ -17,6 +17,7 @@ from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
 from layouts.keys import WORK, parse_work
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.archive import Archive, Generation
 from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
@@ -179,11 +180,10 @@ def convert_range(task: ConvertTask) -> Piece:
         Damaged: its bytes are not what the manifest says.
     """
     row, target = task.row, task.target.open()
-    layout, place = open_layout(task.layout, task.compression), (row.segment.epoch, row.segment.number)
+    layout, place = open_layout(task.layout, task.compression), Place(target, task.prefix)
     if row.is_large:
-        data = proved_data(task.source.open(), task.prefix, task.stored, row, task.window)
-        length = row.end - row.start
-        written = layout.write_large(target, task.prefix, *place, row.start, length, data, task.window)
+        data = proved_data(Place(task.source.open(), task.prefix), task.stored, row, task.window)
+        written = layout.write_large(place, row.extent, data, task.window)
         piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     else:
         if task.layout == "events":
@@ -198,7 +198,7 @@ def convert_range(task: ConvertTask) -> Piece:
                 count += block.count
                 yield block
 
-        written = layout.write_run(target, task.prefix, *place, counted(), task.window)
+        written = layout.write_run(place, row.segment, counted(), task.window)
         piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
     finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
     return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
@@ -206,7 +206,7 @@ def convert_range(task: ConvertTask) -> Piece:
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
     part = (task.start, task.end)
-    return proved_blocks(task.source.open(), task.prefix, task.stored, task.row, task.window, part=part)
+    return proved_blocks(Place(task.source.open(), task.prefix), task.stored, task.row, task.window, part=part)
 
 
 def _check_same_end(archive: Archive, wanted: Manifest) -> None:

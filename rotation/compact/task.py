@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from exporter.archived_range import proved_blocks
 from layouts.layout import open_layout
+from layouts.place import Place
 from manifests.merging import Join
 from manifests.model import Compression
 from manifests.rows import FinishedRange, Piece, leave_row
@@ -49,13 +50,13 @@ def join_ranges(task: JoinTask) -> Piece:
 
     def blocks() -> Iterator[EventBlock]:
         for row in join.rows:
-            for block in proved_blocks(store, task.prefix, "chunks", row, task.window):
+            for block in proved_blocks(Place(store, task.prefix), "chunks", row, task.window):
                 digest.update(block.data)
                 yield block
 
     data = replace(task.root, storage_class=task.storage_class).open()
-    place = (join.segment.epoch, join.segment.number)
-    written = open_layout("chunks", task.compression).write_run(data, task.prefix, *place, blocks(), task.window)
+    place = Place(data, task.prefix)
+    written = open_layout("chunks", task.compression).write_run(place, join.segment, blocks(), task.window)
     piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
     row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
     left = leave_row(store, task.prefix, task.generation, join.segment, row, first=task.first)

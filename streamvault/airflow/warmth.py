@@ -13,18 +13,18 @@ from manifests.archive import Archive
 from manifests.cold import joined, stored_ranges
 from objectstore.s3.cold import ColdStorage, Tier
 from objectstore.uri import RootAddress
-from streamstore.model import StreamName
+from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 
-__all__ = ["START", "NextCold", "Place", "Stretch", "ask_back", "needed_stretches", "next_cold"]
+__all__ = ["START", "NextCold", "Position", "Stretch", "ask_back", "needed_stretches", "next_cold"]
 
 _LAST = "\x7f"
 """Sorts behind every key: keys are plain ASCII."""
 
 
 class Stretch(NamedTuple):
-    """Bytes `start` to `end` of a segment (its creation epoch and number), in a layout."""
+    """Bytes `start` to `end` of a segment (its creation epoch and number), in a layout. Plain, as it is serialized."""
 
     layout: str
     epoch: int
@@ -33,21 +33,21 @@ class Stretch(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """How far a look has come: the stretch it is in, and the last key that was seen there."""
 
     stretch: int
     key: str
 
 
-START = Place(0, "")
+START = Position(0, "")
 
 
 class NextCold(NamedTuple):
     """An object that cannot be read now (its key below the root), and where to look on from."""
 
     key: str
-    before: Place
+    before: Position
 
 
 def needed_stretches(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[Stretch]:
@@ -71,7 +71,7 @@ def needed_stretches(archive: str, aws_conn_id: str, *, generation: int | None =
     return [Stretch(one.layout, one.segment.epoch, one.segment.number, one.start, one.end) for one in joined(ranges)]
 
 
-def next_cold(client: Any, archive: str, stretches: list[Stretch] | None, since: Place = START) -> NextCold | None:
+def next_cold(client: Any, archive: str, stretches: list[Stretch] | None, since: Position = START) -> NextCold | None:
     """The first object that cannot be read now; None if all can.
 
     Args:
@@ -87,11 +87,11 @@ def next_cold(client: Any, archive: str, stretches: list[Stretch] | None, since:
     for number, (folder, after, stop) in enumerate(spans):
         if number < since.stretch:
             continue
-        before = Place(number, since.key if number == since.stretch else "")
+        before = Position(number, since.key if number == since.stretch else "")
         for one in storage.objects(folder, before.key or after, stop):
             if one.warmth != "readable":
                 return NextCold(one.key, before)
-            before = Place(number, one.key)
+            before = Position(number, one.key)
     return None
 
 
@@ -122,4 +122,6 @@ def _spans(
     if stretches is None:
         folder = prefix + MANIFESTS
         return storage, iter([(folder, folder, folder + _LAST)])
-    return storage, (open_layout(layout).span(prefix, *where) for layout, *where in stretches)
+    return storage, (
+        open_layout(one.layout).span(prefix, SegmentId(one.epoch, one.number), one.start, one.end) for one in stretches
+    )

@@ -117,7 +117,7 @@ class _Tour:
         with self._step("list it with boto3") as show:
             keys = list(self._listed())
             self._first_keys = tuple(keys[:FIRST_KEYS])
-            names = [event_key(p.segment.epoch, p.segment.number, p.offset, p.length) for p in pointers]
+            names = [event_key(p.segment, p.offset, p.length) for p in pointers]
             _require(keys == names, "S3's own order is the stream's order")
             show(f"{len(keys):,} keys in S3's own order are the {len(names):,} event pointers in the stream's order")
         with self._step("export again") as show:

@@ -108,7 +108,7 @@ class ArchiveReader(DataSourceReader):
             for part in select_parts(archive.history(asked.generation), asked.from_cut, asked.to_cut)
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
-        check_boundaries(archive.store, archive.prefix, asked.stream, parts)
+        check_boundaries(archive.place, asked.stream, parts)
         # Spark takes an empty list for one partition without a value
         return [PartPartition(part) for part in parts] or [InputPartition(None)]
 
@@ -118,8 +118,7 @@ class ArchiveReader(DataSourceReader):
             return
         archive = Archive(self._root.open(), self._asked.stream)
         yield from read_part(
-            archive.store,
-            archive.prefix,
+            archive.place,
             archive.stream,
             partition.part,
             schema=self._schema,

@@ -17,19 +17,21 @@ from obstore.store import MemoryStore
 from common.errors import Conflict, Damaged, Failed
 from layouts.keys import parse_chunk, parse_event
 from layouts.layout import Extent, Layout, Written, open_layout
+from layouts.place import Place
 from objectstore.errors import NoSuchObject, WrongSize
 from objectstore.folder.store import FolderStore
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import ObjectStore
+from streamstore.model import SegmentId
 from streamstore.splitting import EventBlock
 from tests.archives import runs
 from tests.streams import frame
 
 MIB = 1024 * 1024
 PREFIX = "scope/stream/"
-SEGMENT = (3, 7)
-AT = (PREFIX, *SEGMENT)
+SEGMENT = SegmentId(3, 7)
+OTHER = SegmentId(3, 8)
 START = 1000
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, bytes(8)]
 NEXT = [b"after", b"", b"last"]
@@ -42,6 +44,10 @@ NEXT = [b"after", b"", b"last"]
 )
 def layout(request: pytest.FixtureRequest) -> Layout:
     return open_layout(*request.param)
+
+
+def at(store: ObjectStore) -> Place:
+    return Place(store, PREFIX)
 
 
 def memory() -> ObjectStore:
@@ -76,12 +82,12 @@ def write(
     start: int,
     payloads: Sequence[bytes],
     *,
-    segment: tuple[int, int] = SEGMENT,
+    segment: SegmentId = SEGMENT,
     prefix: str = PREFIX,
 ) -> Range:
     events, raw = events_at(start, payloads), b"".join(map(frame, payloads))
-    written = layout.write_run(store, prefix, *segment, runs(events))
-    return Range(Extent(*segment, start, start + len(raw), written.frames), events, raw, written)
+    written = layout.write_run(Place(store, prefix), segment, runs(events))
+    return Range(Extent(segment, start, start + len(raw), written.frames), events, raw, written)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Case:
     def read(self, held: Range, start: int | None = None, end: int | None = None) -> bytes:
         low = held.extent.start if start is None else start
         high = held.extent.end if end is None else end
-        return b"".join(self.layout.read_range(self.store, PREFIX, held.extent, low, high))
+        return b"".join(self.layout.read_range(at(self.store), held.extent, low, high))
 
     def keys(self, held: Range) -> list[str]:
         """A range's objects, as they are listed."""
@@ -109,12 +115,12 @@ class Case:
         return f"{PREFIX}{self.layout.name}/0000000003.0000000007/"
 
     def findings(self, held: Range) -> list[tuple[str, str]]:
-        report = self.layout.check_range(self.store, PREFIX, held.extent)
+        report = self.layout.check_range(at(self.store), held.extent)
         assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
         return [*((finding.kind, finding.key) for finding in report.damage), *(("stray", key) for key in report.strays)]
 
     def off_chain(self, start: int, end: int, *ranges: tuple[int, int]) -> list[str]:
-        return list(self.layout.off_chain(self.store, *AT, start, end, ranges))
+        return list(self.layout.off_chain(at(self.store), SEGMENT, start, end, ranges))
 
     def key(self, offset: int, length: int) -> str:
         """A well-formed key of the segment, whether it is right or not."""
@@ -127,7 +133,7 @@ def case(layout: Layout) -> Case:
     store = memory()
     first = write(layout, store, START, PAYLOADS)
     second = write(layout, store, first.extent.end, NEXT)
-    write(layout, store, START, [b"another segment"], segment=(3, 8))
+    write(layout, store, START, [b"another segment"], segment=OTHER)
     return Case(layout, store, first, second)
 
 
@@ -150,10 +156,10 @@ def test_any_part_between_events_comes_back(
     assert held.written.objects == (len(payloads) if layout.name == "events" else bool(payloads))
     cuts = [offset for offset, _ in held.events] + [held.extent.end]
     low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
-    blocks = list(layout.read_range(store, PREFIX, held.extent, low, high))
+    blocks = list(layout.read_range(at(store), held.extent, low, high))
     assert b"".join(blocks) == held.raw[low - start : high - start]
     if payloads:
-        report = layout.check_range(store, PREFIX, held.extent)
+        report = layout.check_range(at(store), held.extent)
         assert (report.damage, report.strays, report.bytes) == ((), (), len(held.raw))
         assert report.objects == held.written.objects
         assert report.events in {None, len(payloads)}
@@ -163,7 +169,7 @@ def test_every_event_is_got_by_its_pointer_with_one_get(case: Case) -> None:
     for held in (case.first, case.second):
         for offset, payload in held.events:
             store = MeteredStore(case.store)
-            found = case.layout.read_event(store, PREFIX, held.extent, offset, len(payload) + 8)
+            found = case.layout.read_event(at(store), held.extent, offset, len(payload) + 8)
             assert bytes(found) == frame(payload)
             assert (store.meter.gets, store.meter.requests) == (1, 2 if case.layout.name == "events" else 1)
 
@@ -173,7 +179,7 @@ def test_what_is_no_event_is_not_got(case: Case) -> None:
     offset, payload = case.first.events[2]
     for at, length in ((offset, len(payload) + 9), (offset, len(payload) + 7), (offset + 1, 20), (offset - 8, 40)):
         with pytest.raises((NoSuchObject, WrongSize)):
-            case.layout.read_event(case.store, PREFIX, held, at, length)
+            case.layout.read_event(at(case.store), held, at, length)
 
 
 def test_an_object_that_is_no_event_is_not_got(case: Case) -> None:
@@ -181,15 +187,15 @@ def test_an_object_that_is_no_event_is_not_got(case: Case) -> None:
         at, payload = case.first.events[2]
         case.store.put(case.key(at + 8, 13), payload[:5])
         with pytest.raises(NoSuchObject, match="no event of 13 bytes begins at"):
-            case.layout.read_event(case.store, PREFIX, case.first.extent, at + 8, 13)
-        assert case.layout.find_event(case.store, PREFIX, case.first.extent, at + 8) == (at, len(payload) + 8)
+            case.layout.read_event(at(case.store), case.first.extent, at + 8, 13)
+        assert case.layout.find_event(at(case.store), case.first.extent, at + 8) == (at, len(payload) + 8)
 
 
 def test_the_event_that_holds_a_byte_is_found(case: Case) -> None:
     for offset, payload in case.first.events:
         length = len(payload) + 8
         for byte in {offset, offset + 1, offset + length // 2, offset + length - 1}:
-            assert case.layout.find_event(case.store, PREFIX, case.first.extent, byte) == (offset, length)
+            assert case.layout.find_event(at(case.store), case.first.extent, byte) == (offset, length)
 
 
 def test_writing_again_changes_nothing_and_says_the_same(case: Case) -> None:
@@ -215,15 +221,15 @@ def test_a_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
             yield EventBlock(number * 12, memoryview(buffer), 1)
             buffer[:] = b"overwritten!"
 
-    written = layout.write_run(store, *AT, blocks())
+    written = layout.write_run(at(store), SEGMENT, blocks())
     raw = b"".join(frame(number.to_bytes(4, "big")) for number in range(200))
-    held = Extent(*SEGMENT, 0, 2400, written.frames)
-    assert b"".join(layout.read_range(store, PREFIX, held, 0, 2400)) == raw
+    held = Extent(SEGMENT, 0, 2400, written.frames)
+    assert b"".join(layout.read_range(at(store), held, 0, 2400)) == raw
 
 
 def test_nothing_is_written_of_nothing(layout: Layout) -> None:
     store = memory()
-    assert layout.write_run(store, *AT, iter(())) == Written(0)
+    assert layout.write_run(at(store), SEGMENT, iter(())) == Written(0)
     assert list(store.list("")) == []
 
 
@@ -231,7 +237,7 @@ def test_missing_objects_are_found_and_reading_says_so(case: Case) -> None:
     keys = case.keys(case.first)
     case.store.delete(keys[-1:])
     assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
-    is_damage(case.layout.read_range(case.store, PREFIX, case.first.extent, *case.first.bounds))
+    is_damage(case.layout.read_range(at(case.store), case.first.extent, *case.first.bounds))
     case.store.delete(keys)
     assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
     assert case.findings(case.second) == []
@@ -245,10 +251,10 @@ def test_objects_of_another_size_are_found_and_reading_says_so(case: Case) -> No
         case.store.delete([key])
         case.store.put(key, other)
         assert case.findings(case.first) == [("changed", key)]
-        assert key in is_damage(case.layout.read_range(case.store, PREFIX, case.first.extent, *case.first.bounds))
+        assert key in is_damage(case.layout.read_range(at(case.store), case.first.extent, *case.first.bounds))
         offset, payload = case.first.events[-1]
         with pytest.raises(Damaged):
-            case.layout.read_event(case.store, PREFIX, case.first.extent, offset, len(payload) + 8)
+            case.layout.read_event(at(case.store), case.first.extent, offset, len(payload) + 8)
     case.store.delete([key])
     case.store.put(key, whole + b"x")
     assert case.findings(case.first) == [("changed", key)]
@@ -280,13 +286,13 @@ def test_framed_records_in_payloads_do_not_mislead_a_reader(layout: Layout) -> N
     held = write(layout, store, 0, [payload] * 5)
     write(layout, store, 8, [b"record %d" % number for number in range(20)])
     write(layout, store, held.events[3][0] + 8 + 16, [b"record %d" % number for number in range(1, 20)])
-    assert b"".join(layout.read_range(store, PREFIX, held.extent, *held.bounds)) == held.raw
-    assert layout.check_range(store, PREFIX, held.extent).damage == ()
-    strays = list(layout.off_chain(store, *AT, 0, held.extent.end, [held.bounds]))
+    assert b"".join(layout.read_range(at(store), held.extent, *held.bounds)) == held.raw
+    assert layout.check_range(at(store), held.extent).damage == ()
+    strays = list(layout.off_chain(at(store), SEGMENT, 0, held.extent.end, [held.bounds]))
     assert strays
     store.delete(strays)
-    assert layout.check_range(store, PREFIX, held.extent).strays == ()
-    assert b"".join(layout.read_range(store, PREFIX, held.extent, *held.bounds)) == held.raw
+    assert layout.check_range(at(store), held.extent).strays == ()
+    assert b"".join(layout.read_range(at(store), held.extent, *held.bounds)) == held.raw
 
 
 def test_nothing_is_named_behind_what_is_missing(case: Case) -> None:
@@ -323,7 +329,7 @@ def test_strays_are_what_lies_in_no_range(case: Case) -> None:
     first, second = case.keys(case.first), case.keys(case.second)
 
     def strays(*ranges: tuple[int, int]) -> list[str]:
-        return list(case.layout.strays(case.store, *AT, ranges))
+        return list(case.layout.strays(at(case.store), SEGMENT, ranges))
 
     assert strays(case.first.bounds, case.second.bounds) == ends
     assert strays(case.first.bounds) == [ends[0], *second, ends[1]]
@@ -334,9 +340,9 @@ def test_strays_are_what_lies_in_no_range(case: Case) -> None:
 def test_segments_and_what_is_foreign(case: Case) -> None:
     root = f"{PREFIX}{case.layout.name}/"
     [other] = [entry.key for entry in case.store.list(f"{root}0000000003.0000000008/")]
-    assert case.layout.segments(case.store, PREFIX) == [(3, 7), (3, 8)]
-    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7), (3, 8)])) == []
-    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7)])) == [other]
+    assert case.layout.segments(at(case.store)) == [SEGMENT, OTHER]
+    assert list(case.layout.foreign(at(case.store), [SEGMENT, OTHER])) == []
+    assert list(case.layout.foreign(at(case.store), [SEGMENT])) == [other]
     foreign = [
         f"{root}0000000003.0000000007-x",
         f"{root}0000000003.00000000070",
@@ -347,26 +353,26 @@ def test_segments_and_what_is_foreign(case: Case) -> None:
     for key in foreign:
         case.store.put(key, b"")
     case.store.put(f"{case.folder}zlast", b"")  # a stray of its segment
-    assert list(case.layout.foreign(case.store, PREFIX, [(3, 7), (3, 8)])) == foreign
-    assert case.layout.segments(case.store, PREFIX) == [(3, 7), (3, 8)]
-    assert case.layout.segments(case.store, "nobody/") == []
+    assert list(case.layout.foreign(at(case.store), [SEGMENT, OTHER])) == foreign
+    assert case.layout.segments(at(case.store)) == [SEGMENT, OTHER]
+    assert case.layout.segments(Place(case.store, "nobody/")) == []
 
 
 def test_an_archive_at_the_stores_root(layout: Layout) -> None:
     store = memory()
     held = write(layout, store, START, PAYLOADS, prefix="")
-    assert b"".join(layout.read_range(store, "", held.extent, *held.bounds)) == held.raw
-    assert layout.segments(store, "") == [SEGMENT]
-    assert list(layout.foreign(store, "", [SEGMENT])) == []
-    assert layout.check_range(store, "", held.extent).damage == ()
+    assert b"".join(layout.read_range(Place(store, ""), held.extent, *held.bounds)) == held.raw
+    assert layout.segments(Place(store, "")) == [SEGMENT]
+    assert list(layout.foreign(Place(store, ""), [SEGMENT])) == []
+    assert layout.check_range(Place(store, ""), held.extent).damage == ()
 
 
 def test_what_reads_like_headers_in_a_payload_is_no_event(layout: Layout) -> None:
     store = memory()
     payload = struct.pack(">q", 0) * 4
     held = write(layout, store, 0, [payload, payload])
-    assert layout.find_event(store, PREFIX, held.extent, 16) == (0, 40)
-    assert layout.find_event(store, PREFIX, held.extent, 40) == (40, 40)
+    assert layout.find_event(at(store), held.extent, 16) == (0, 40)
+    assert layout.find_event(at(store), held.extent, 40) == (40, 40)
 
 
 LARGE = random.Random(5).randbytes(3 * MIB) * 3 + bytes(2 * MIB) + b"end"
@@ -385,39 +391,39 @@ def in_blocks(raw: bytes, size: int = 300_000) -> Iterator[memoryview]:
 @pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
 def test_a_large_event_is_an_object_of_its_own(layout: Layout, window: int) -> None:
     store, length = memory(), len(LARGE_EVENT)
-    place = (*AT, START, length)
-    written = layout.write_large(store, *place, in_blocks(LARGE_EVENT), window)
+    event = Extent(SEGMENT, START, START + length)
+    written = layout.write_large(at(store), event, in_blocks(LARGE_EVENT), window)
     assert written.objects == 1
-    held = Extent(*SEGMENT, START, START + length, written.frames)
-    check = layout.check_range(store, PREFIX, held)
+    held = Extent(SEGMENT, START, START + length, written.frames)
+    check = layout.check_range(at(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
     assert len(list(store.list(PREFIX))) == 1
     for low in (0, 1, 8, 9, 5 * MIB, length - 1):  # as an import does that is resumed in its middle
-        found = b"".join(layout.read_range(store, PREFIX, held, START + low, START + length, MIB))
+        found = b"".join(layout.read_range(at(store), held, START + low, START + length, MIB))
         assert found == LARGE_EVENT[low:]
-    assert layout.read_event(store, PREFIX, held, START, length) == LARGE_EVENT
-    assert layout.find_event(store, PREFIX, held, START + 7 * MIB) == (START, length)
+    assert layout.read_event(at(store), held, START, length) == LARGE_EVENT
+    assert layout.find_event(at(store), held, START + 7 * MIB) == (START, length)
     # whoever comes second compares, whether or not it holds the event
     for again in (MIB, 64 * MIB):
-        assert layout.write_large(store, *place, in_blocks(LARGE_EVENT), again) == written
+        assert layout.write_large(at(store), event, in_blocks(LARGE_EVENT), again) == written
         other = bytearray(LARGE_EVENT)
         other[-1] ^= 1
         with pytest.raises(Conflict, match="another object is already there"):
-            layout.write_large(store, *place, in_blocks(bytes(other)), again)
+            layout.write_large(at(store), event, in_blocks(bytes(other)), again)
 
 
 def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Layout) -> None:
     """The key is taken after the first look, when all parts are on their way."""
-    store, place = memory(), (*AT, START, len(LARGE_EVENT))
+    store, event = memory(), Extent(SEGMENT, START, START + len(LARGE_EVENT))
 
     def blocks() -> Iterator[memoryview]:
         yield from in_blocks(LARGE_EVENT[:MIB])
-        first = layout.write_large(store, *place, in_blocks(LARGE_EVENT), MIB)
+        first = layout.write_large(at(store), event, in_blocks(LARGE_EVENT), MIB)
         written.append(first)
         yield from in_blocks(LARGE_EVENT[MIB:])
 
     written: list[Written] = []
-    assert [layout.write_large(store, *place, blocks(), MIB)] == written
+    assert [layout.write_large(at(store), event, blocks(), MIB)] == written
 
 
 def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout: Layout) -> None:
@@ -425,11 +431,12 @@ def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout:
         def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
             self._backend.put(self._base + key, b"".join(blocks), mode="overwrite")
 
-    store, place = Overwriting(MemoryStore(), bucket="memory://archive"), (*AT, START, len(LARGE_EVENT))
+    store = Overwriting(MemoryStore(), bucket="memory://archive")
+    event = Extent(SEGMENT, START, START + len(LARGE_EVENT))
     with pytest.raises(Failed, match=r"does not fit the window.*Use --window 12MiB"):
-        layout.write_large(store, *place, in_blocks(LARGE_EVENT), MIB)
+        layout.write_large(at(store), event, in_blocks(LARGE_EVENT), MIB)
     assert list(store.list(PREFIX)) == []
-    layout.write_large(store, *place, in_blocks(LARGE_EVENT), 12 * MIB)
+    layout.write_large(at(store), event, in_blocks(LARGE_EVENT), 12 * MIB)
     assert len(list(store.list(PREFIX))) == 1
 
 
@@ -442,9 +449,9 @@ def test_a_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path
             yield bytes([number]) * MIB
 
     tracemalloc.start()
-    written = layout.write_large(store, *AT, START, size + 8, blocks(), 16 * MIB)
-    held = Extent(*SEGMENT, START, START + size + 8, written.frames)
-    read = sum(map(len, layout.read_range(store, PREFIX, held, held.start, held.end, 16 * MIB)))
+    written = layout.write_large(at(store), Extent(SEGMENT, START, START + size + 8), blocks(), 16 * MIB)
+    held = Extent(SEGMENT, START, START + size + 8, written.frames)
+    read = sum(map(len, layout.read_range(at(store), held, held.start, held.end, 16 * MIB)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert read == size + 8

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Place, ask_back, needed_stretches, next_cold
+from streamvault.airflow.warmth import Position, ask_back, needed_stretches, next_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -80,7 +80,7 @@ def test_what_is_cold(frozen: Frozen) -> None:
     found = next_cold(client, frozen.uri, needed)
     assert found is not None
     assert (found.key, found.before.key) == (below + there[1], below + there[0])
-    further = next_cold(client, frozen.uri, needed, Place(found.before.stretch, found.key))
+    further = next_cold(client, frozen.uri, needed, Position(found.before.stretch, found.key))
     assert further is not None
     assert (further.key, further.before.key) == (below + there[3], below + there[2])
     assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 2

@@ -148,7 +148,7 @@ def test_a_sweep_that_others_overtake_finds_no_damage(
     with place.store as store:
         append_events(store, NAME, SEGMENT, [b"\x08" * 40] * 4)
     archive = archive_of(place)
-    stray = {"events": event_key(0, 0, 201, 20), "chunks": chunk_key(0, 0, 201, 20)}[layout]
+    stray = {"events": event_key(SegmentId(0, 0), 201, 20), "chunks": chunk_key(SegmentId(0, 0), 201, 20)}[layout]
     archive.store.put(archive.prefix + stray, b"x" * 12)
     method, woken = getattr(ObstoreStore, stop), False
     listed: Any = ObstoreStore.list
@@ -181,7 +181,7 @@ def test_a_repair_that_others_overtake_finds_no_damage(
     place.fill([b"\x07" * 40] * 4)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
     archive = archive_of(place)
-    stray = {"events": event_key(0, 0, 1, 20), "chunks": chunk_key(0, 0, 1, 20)}[layout]
+    stray = {"events": event_key(SegmentId(0, 0), 1, 20), "chunks": chunk_key(SegmentId(0, 0), 1, 20)}[layout]
     archive.store.put(archive.prefix + stray, b"x" * 12)
 
     def overtaken(task: SweepTask) -> int:

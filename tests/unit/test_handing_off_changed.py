@@ -178,7 +178,7 @@ def test_a_range_is_proved_also_before_the_cut(tmp_path: Path) -> None:
         for row in rows
         if row.start < cut.get(segment, 0) < row.end
     )
-    key = f"{NAME}/{chunk_key(row.segment.epoch, row.segment.number, row.start, row.end - row.start)}"
+    key = f"{NAME}/{chunk_key(row.segment, row.start, row.end - row.start)}"
     data = bytearray(objects_of(vault.root).get(key))
     data[9] ^= 1  # in the payload of an event that the table has already
     replace_object(vault.root, key, bytes(data))

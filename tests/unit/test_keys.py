@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from layouts import keys
 from objectstore.errors import InvalidKey
+from streamstore.model import SegmentId
 
 INT31 = 2**31 - 1
 INT63 = 2**63 - 1
@@ -22,23 +23,27 @@ def int31(low: int = 0) -> st.SearchStrategy[int]:
 offsets = st.one_of(
     st.sampled_from([0, 9, 10, INT63 - INT31]), *[st.integers(0, min(10**w, INT63 - INT31)) for w in range(1, 20)]
 )
-events = st.tuples(int31(), int31(), offsets, int31(8))
+segments = st.builds(SegmentId, int31(), int31())
+events = st.tuples(segments, offsets, int31(8))
 
 
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
         (keys.archive_prefix("scope", "stream"), "scope/stream/"),
-        (keys.events_folder(1, 2), "events/0000000001.0000000002/"),
-        (keys.event_key(1, 2, 3, 12), "events/0000000001.0000000002/0000000000000000003-0000000012"),
-        (keys.event_key(INT31, INT31, INT63 - 8, 8), "events/2147483647.2147483647/9223372036854775799-0000000008"),
-        (keys.chunk_key(1, 2, 3, 4), "chunks/0000000001.0000000002/0000000000000000003-0000000000000000004"),
+        (keys.events_folder(SegmentId(1, 2)), "events/0000000001.0000000002/"),
+        (keys.event_key(SegmentId(1, 2), 3, 12), "events/0000000001.0000000002/0000000000000000003-0000000012"),
+        (
+            keys.event_key(SegmentId(INT31, INT31), INT63 - 8, 8),
+            "events/2147483647.2147483647/9223372036854775799-0000000008",
+        ),
+        (keys.chunk_key(SegmentId(1, 2), 3, 4), "chunks/0000000001.0000000002/0000000000000000003-0000000000000000004"),
         (keys.manifest_key(7), "_manifest/0000000007.json"),
         (keys.ranges_key(7), "_manifest/0000000007.ranges.parquet"),
         (keys.checked_key(7), "_manifest/0000000007.checked.json"),
         (keys.decision_key(7), "_manifest/decisions/0000000007.json"),
         (keys.plan_key(7), "_work/0000000007/plan.json"),
-        (keys.row_key(7, 1, 2, 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
+        (keys.row_key(7, SegmentId(1, 2), 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
     ],
 )
 def test_names_are_exactly_those_of_the_format(made: str, expected: str) -> None:
@@ -47,40 +52,39 @@ def test_names_are_exactly_those_of_the_format(made: str, expected: str) -> None
 
 @given(events, events)
 def test_byte_order_of_event_keys_is_the_streams_order(
-    a: tuple[int, int, int, int], b: tuple[int, int, int, int]
+    a: tuple[SegmentId, int, int], b: tuple[SegmentId, int, int]
 ) -> None:
     key_a, key_b = keys.event_key(*a).encode(), keys.event_key(*b).encode()
-    if a[:3] != b[:3]:
-        assert (key_a < key_b) == (a[:3] < b[:3])
+    if a[:2] != b[:2]:
+        assert (key_a < key_b) == (a[:2] < b[:2])
     assert (key_a == key_b) == (a == b)
 
 
 @given(events)
-def test_event_keys_round_trip(event: tuple[int, int, int, int]) -> None:
+def test_event_keys_round_trip(event: tuple[SegmentId, int, int]) -> None:
     key = keys.event_key(*event)
     parsed = keys.parse_event(key)
     assert parsed == event
-    assert parsed.end == event[2] + event[3]
-    assert key.startswith(keys.events_folder(event[0], event[1]))
+    assert parsed.end == event[1] + event[2]
+    assert key.startswith(keys.events_folder(event[0]))
 
 
-@given(int31(), int31(), offsets, st.integers(1, INT31 + 10))
-def test_chunk_keys_round_trip(epoch: int, number: int, offset: int, length: int) -> None:
-    assert keys.parse_chunk(keys.chunk_key(epoch, number, offset, length)) == (epoch, number, offset, length)
+@given(segments, offsets, st.integers(1, INT31 + 10))
+def test_chunk_keys_round_trip(segment: SegmentId, offset: int, length: int) -> None:
+    assert keys.parse_chunk(keys.chunk_key(segment, offset, length)) == (segment, offset, length)
 
 
-@given(int31(), int31(), int31(), offsets)
-def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: int, offset: int) -> None:
-    assert keys.parse_row(keys.row_key(generation, epoch, number, offset)) == (
+@given(int31(), segments, offsets)
+def test_work_and_manifest_keys_round_trip(generation: int, segment: SegmentId, offset: int) -> None:
+    assert keys.parse_row(keys.row_key(generation, segment, offset)) == (
         generation,
-        epoch,
-        number,
+        segment,
         offset,
         None,
         1,
     )
-    again = keys.row_key(generation, epoch, number, offset, attempt=2)
-    assert keys.parse_row(again) == (generation, epoch, number, offset, None, 2)
+    again = keys.row_key(generation, segment, offset, attempt=2)
+    assert keys.parse_row(again) == (generation, segment, offset, None, 2)
     assert again.startswith(keys.work_folder(generation))
     assert keys.parse_row(again.replace("/0002/", "/0001/")) is None
     assert keys.parse_row(keys.plan_key(generation, attempt=2)) is keys.parse_row(keys.ended_key(generation, 2)) is None
@@ -90,8 +94,8 @@ def test_work_and_manifest_keys_round_trip(generation: int, epoch: int, number: 
     assert keys.parse_manifest(keys.ranges_key(generation)) is None
 
 
-@given(st.integers(1, keys.MAX_INT31 - 1), int31(), int31(), offsets)
-def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: int, offset: int) -> None:
+@given(st.integers(1, keys.MAX_INT31 - 1), segments, offsets)
+def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, offset: int) -> None:
     for generation in {first + 1, (first + keys.MAX_INT31 + 1) // 2, keys.MAX_INT31}:
         name = (generation, first)
         made = {"manifest": keys.manifest_key, "ranges": keys.ranges_key, "checked": keys.checked_key}
@@ -99,8 +103,8 @@ def test_keys_of_merged_generations_round_trip(first: int, epoch: int, number: i
             assert keys.parse_record(key(*name)) == (*name, kind)
             assert keys.parse_record(key(generation)) == (generation, generation, kind)
             assert keys.parse_manifest(key(*name)) is None
-        row = keys.row_key(generation, epoch, number, offset, first)
-        assert keys.parse_row(row) == (generation, epoch, number, offset, first, 1)
+        row = keys.row_key(generation, segment, offset, first)
+        assert keys.parse_row(row) == (generation, segment, offset, first, 1)
         assert keys.parse_work(keys.work_folder(*name).split("/")[1]) == name
         assert keys.parse_work(keys.work_folder(generation).split("/")[1]) == (generation, generation)
         assert keys.parse_row(keys.plan_key(*name)) is None
@@ -140,19 +144,19 @@ def parse_nothing_else(key: str) -> bool:
     return not any(parse(key) for parse in (keys.parse_event, keys.parse_chunk, keys.parse_row))
 
 
-@given(int31(), int31(), offsets, int31(8))
-def test_the_bound_sorts_between_the_neighbours(epoch: int, number: int, offset: int, length: int) -> None:
-    bound = keys.events_after(epoch, number, offset)
-    assert bound < keys.event_key(epoch, number, offset, 8)
-    assert bound < keys.event_key(epoch, number, offset, length)
+@given(segments, offsets, int31(8))
+def test_the_bound_sorts_between_the_neighbours(segment: SegmentId, offset: int, length: int) -> None:
+    bound = keys.events_after(segment, offset)
+    assert bound < keys.event_key(segment, offset, 8)
+    assert bound < keys.event_key(segment, offset, length)
     if offset:
-        assert bound > keys.event_key(epoch, number, offset - 1, INT31)
-    assert keys.chunks_after(epoch, number, offset) < keys.chunk_key(epoch, number, offset, 1)
+        assert bound > keys.event_key(segment, offset - 1, INT31)
+    assert keys.chunks_after(segment, offset) < keys.chunk_key(segment, offset, 1)
 
 
 @given(events)
-def test_segment_names_round_trip(event: tuple[int, int, int, int]) -> None:
-    assert keys.parse_segment(keys.segment_name(event[0], event[1])) == event[:2]
+def test_segment_names_round_trip(event: tuple[SegmentId, int, int]) -> None:
+    assert keys.parse_segment(keys.segment_name(event[0])) == event[0]
 
 
 @pytest.mark.parametrize(
@@ -208,19 +212,15 @@ def test_foreign_segment_folders(name: str) -> None:
 @pytest.mark.parametrize(
     "numbers",
     [
-        (-1, 0, 0, 8),
-        (0, -1, 0, 8),
-        (INT31 + 1, 0, 0, 8),
-        (0, INT31 + 1, 0, 8),
-        (0, 0, -1, 8),
-        (0, 0, 0, 7),
-        (0, 0, 0, INT31 + 1),
-        (0, 0, INT63 - 7, 8),
+        (-1, 8),
+        (0, 7),
+        (0, INT31 + 1),
+        (INT63 - 7, 8),
     ],
 )
-def test_impossible_numbers_make_no_key(numbers: tuple[int, int, int, int]) -> None:
+def test_impossible_numbers_make_no_key(numbers: tuple[int, int]) -> None:
     with pytest.raises(InvalidKey):
-        keys.event_key(*numbers)
+        keys.event_key(SegmentId(0, 0), *numbers)
 
 
 def test_impossible_generations_and_bounds_make_no_key() -> None:
@@ -229,6 +229,6 @@ def test_impossible_generations_and_bounds_make_no_key() -> None:
             with pytest.raises(InvalidKey):
                 call(generation)
     with pytest.raises(InvalidKey):
-        keys.events_after(0, 0, -1)
+        keys.events_after(SegmentId(0, 0), -1)
     with pytest.raises(InvalidKey):
-        keys.chunk_key(0, 0, 0, 0)
+        keys.chunk_key(SegmentId(0, 0), 0, 0)

@@ -19,16 +19,21 @@ from common.errors import Conflict, Damaged
 from layouts import keys
 from layouts.events import EventsLayout
 from layouts.layout import Extent, Finding, UnknownLayout, open_layout
+from layouts.place import Place
 from objectstore.folder.store import FolderStore
 from objectstore.metered import MeteredStore
 from objectstore.obstore_store import ObstoreStore
 from objectstore.store import SMALL, ObjectStore
+from streamstore.model import SegmentId
 from tests.archives import runs
 
 LAYOUT = EventsLayout()
 PREFIX = "scope/stream/"
-SEGMENT = (3, 7)
-AT = (PREFIX, *SEGMENT)
+SEGMENT = SegmentId(3, 7)
+
+
+def at(store: ObjectStore) -> Place:
+    return Place(store, PREFIX)
 
 
 def memory() -> ObjectStore:
@@ -45,15 +50,15 @@ def framed(payloads: list[bytes], start: int = 0) -> tuple[list[tuple[int, bytes
 
 
 def key_of(offset: int, payload_length: int) -> str:
-    return PREFIX + keys.event_key(*SEGMENT, offset, payload_length + 8)
+    return PREFIX + keys.event_key(SEGMENT, offset, payload_length + 8)
 
 
 def extent(start: int, end: int) -> Extent:
-    return Extent(*SEGMENT, start, end)
+    return Extent(SEGMENT, start, end)
 
 
 def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> int:
-    return LAYOUT.write_run(store, *AT, runs(events)).objects
+    return LAYOUT.write_run(at(store), SEGMENT, runs(events)).objects
 
 
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
@@ -69,22 +74,22 @@ def store() -> ObjectStore:
     assert put(store, EVENTS) == len(EVENTS)
     put(store, framed([b"before"], START - 14)[0])
     put(store, framed([b"after"], END)[0])
-    LAYOUT.write_run(store, PREFIX, 3, 8, runs(framed([b"another segment"], START)[0]))
+    LAYOUT.write_run(at(store), SegmentId(3, 8), runs(framed([b"another segment"], START)[0]))
     return store
 
 
 def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
-    return b"".join(LAYOUT.read_range(store, PREFIX, extent(start, end), start, end))
+    return b"".join(LAYOUT.read_range(at(store), extent(start, end), start, end))
 
 
 def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
     """What the check says; the strict ways must agree with it."""
-    report = LAYOUT.check_range(store, PREFIX, extent(start, end))
+    report = LAYOUT.check_range(at(store), extent(start, end))
     assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
     if report.damage:
         first = report.damage[0]
         for strict in (
-            lambda: list(LAYOUT.list_range(store, PREFIX, extent(start, end))),
+            lambda: list(LAYOUT.list_range(at(store), extent(start, end))),
             lambda: read(store, start, end),
         ):
             with pytest.raises(Damaged) as caught:
@@ -111,10 +116,10 @@ def test_any_part_between_events_comes_back(payloads: list[bytes], start: int, d
     cuts = [offset for offset, _ in events] + [start + len(raw)]
     low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
     assert read(store, low, high) == raw[low - start : high - start]
-    listed = list(LAYOUT.list_range(store, PREFIX, extent(low, high)))
+    listed = list(LAYOUT.list_range(at(store), extent(low, high)))
     expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
     assert [entry[1:] for entry in listed] == expected
-    report = LAYOUT.check_range(store, PREFIX, extent(low, high))
+    report = LAYOUT.check_range(at(store), extent(low, high))
     assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
     assert (report.damage, report.strays) == ((), ())
 
@@ -126,7 +131,7 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     payloads[100] = random.randbytes(8 * 1024 * 1024)
     events, raw = framed(payloads)
     put(store, events)
-    blocks = list(LAYOUT.read_range(store, PREFIX, extent(0, len(raw)), 0, len(raw)))
+    blocks = list(LAYOUT.read_range(at(store), extent(0, len(raw)), 0, len(raw)))
     assert b"".join(blocks) == raw
     ends = {offset for offset, _ in events} | {len(raw)}
     assert set(itertools.accumulate(map(len, blocks))) <= ends
@@ -146,11 +151,11 @@ def test_a_range_is_a_listing_between_two_keys() -> None:
     inner = memory()
     put(inner, framed([b"x"] * 5000)[0])
     store = MeteredStore(inner)
-    assert len(list(LAYOUT.list_range(store, PREFIX, extent(9 * 2000, 9 * 2500)))) == 500
+    assert len(list(LAYOUT.list_range(at(store), extent(9 * 2000, 9 * 2500)))) == 500
     assert (store.meter.lists, store.meter.requests) == (1, 1)
     assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
     assert store.meter.gets == 500
-    assert list(LAYOUT.list_range(store, PREFIX, extent(90, 90))) == []
+    assert list(LAYOUT.list_range(at(store), extent(90, 90))) == []
     assert read(store, 90, 90) == b""
 
 
@@ -172,7 +177,7 @@ def test_objects_of_another_size(store: ObjectStore) -> None:
         store.delete([key])
         store.put(key, b"ab")
     assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
-    report = LAYOUT.check_range(store, PREFIX, extent(START, END))
+    report = LAYOUT.check_range(at(store), extent(START, END))
     assert report.damage[0].what == "the object has 2 bytes instead of 3"
     assert report.objects == len(EVENTS) - 3
 
@@ -189,23 +194,23 @@ def test_objects_that_are_too_much(store: ObjectStore) -> None:
     for key in (*inside_events, *unknown):
         store.put(key, b"")
     assert sorted(findings(store)) == sorted(("stray", key) for key in (*inside_events, *unknown))
-    assert LAYOUT.check_range(store, PREFIX, extent(START, END)).objects == len(EVENTS)
+    assert LAYOUT.check_range(at(store), extent(START, END)).objects == len(EVENTS)
     assert read(store) == RAW
-    assert list(LAYOUT.off_chain(store, *AT, START, END, [(START, END)])) == inside_events
+    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == inside_events
 
 
 def test_nothing_behind_two_objects_of_one_offset_is_off_the_chain(store: ObjectStore) -> None:
     """The listing does not tell which of them is right, nor what follows from it."""
     for offset, length in ((EVENTS[2][0] + 1, 5), (EVENTS[3][0], 3), (EVENTS[6][0] + 1, 5)):
         store.put(key_of(offset, length), b"")
-    assert list(LAYOUT.off_chain(store, *AT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
+    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
 
 
 def test_findings_are_counted_beyond_those_that_are_kept() -> None:
     store = memory()
     events, raw = framed([b"x"] * 300)
     put(store, events[::2])
-    report = LAYOUT.check_range(store, PREFIX, extent(0, len(raw)))
+    report = LAYOUT.check_range(at(store), extent(0, len(raw)))
     assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
 
 
@@ -215,15 +220,26 @@ def test_strays_are_what_lies_in_no_range(store: ObjectStore) -> None:
     store.put(folder + "zlast", b"")
     middle = EVENTS[4][0]
     before, after = key_of(START - 14, 6), key_of(END, 5)
-    assert list(LAYOUT.strays(store, *AT, [(START, END)])) == [folder + ".first", before, after, folder + "zlast"]
-    assert list(LAYOUT.strays(store, *AT, [(START - 14, START), (START, middle), (middle, END + 13)])) == [
+    assert list(LAYOUT.strays(at(store), SEGMENT, [(START, END)])) == [
+        folder + ".first",
+        before,
+        after,
+        folder + "zlast",
+    ]
+    assert list(LAYOUT.strays(at(store), SEGMENT, [(START - 14, START), (START, middle), (middle, END + 13)])) == [
         folder + ".first",
         folder + "zlast",
     ]
     gap = [key_of(offset, len(payload)) for offset, payload in EVENTS[2:4]]
     ranges = [(START, EVENTS[2][0]), (middle, END)]
-    assert list(LAYOUT.strays(store, *AT, ranges)) == [folder + ".first", before, *gap, after, folder + "zlast"]
-    assert len(list(LAYOUT.strays(store, *AT, []))) == len(EVENTS) + 4
+    assert list(LAYOUT.strays(at(store), SEGMENT, ranges)) == [
+        folder + ".first",
+        before,
+        *gap,
+        after,
+        folder + "zlast",
+    ]
+    assert len(list(LAYOUT.strays(at(store), SEGMENT, []))) == len(EVENTS) + 4
 
 
 class Vanishing(ObstoreStore):
@@ -274,7 +290,7 @@ def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     put(store, events())  # type: ignore[arg-type]
     digest = hashlib.sha256()
-    for block in LAYOUT.read_range(store, PREFIX, extent(0, count * (size + 8)), 0, count * (size + 8)):
+    for block in LAYOUT.read_range(at(store), extent(0, count * (size + 8)), 0, count * (size + 8)):
         digest.update(block)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -18,6 +18,7 @@ from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_
 from layouts.layout import RangeReader, UnknownLayout, open_reader
 from manifests.archive import Archive
 from objectstore.errors import InvalidKey, WrongSize
+from streamstore.model import SegmentId
 from streamvault import handoff_archive
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
@@ -45,7 +46,7 @@ def reader() -> RangeReader:
 
 def read(vault: Vault, extent: Extent, start: int, end: int) -> bytes:
     table = table_of(vault)
-    return b"".join(bytes(block) for block in reader().read_range(table.store, table.prefix, extent, start, end))
+    return b"".join(bytes(block) for block in reader().read_range(table.place, extent, start, end))
 
 
 def test_every_range_is_the_segments_own_bytes(vault: Vault) -> None:
@@ -74,13 +75,13 @@ def test_a_part_of_a_range_and_single_events(vault: Vault) -> None:
         assert read(vault, row.extent, pointer.offset, row.end) == whole[at:]
         assert read(vault, row.extent, row.start, pointer.offset) == whole[:at]
         assert read(vault, row.extent, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
-        event = reader().read_event(table.store, table.prefix, row.extent, pointer.offset, pointer.length)
+        event = reader().read_event(table.place, row.extent, pointer.offset, pointer.length)
         assert event == whole[at : at + pointer.length]
         inside = pointer.offset + pointer.length - 1
-        found = reader().find_event(table.store, table.prefix, row.extent, inside)
+        found = reader().find_event(table.place, row.extent, inside)
         assert found == (pointer.offset, pointer.length)
     with pytest.raises(WrongSize):
-        reader().read_event(table.store, table.prefix, row.extent, mine[1].offset, mine[1].length + 1)
+        reader().read_event(table.place, row.extent, mine[1].offset, mine[1].length + 1)
 
 
 def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +115,7 @@ def test_damage_is_told(vault: Vault, damage: str) -> None:
     history = table_of(vault).history()
     segment = history.segments()[0]
     _, row = next(history.ranges(segment))
-    key = table_data(table_of(vault).prefix) + table_file_key(1, segment.epoch, segment.number, row.start)
+    key = table_data(table_of(vault).prefix) + table_file_key(1, segment, row.start)
     rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
     longest = max(range(3), key=lambda index: len(rows["payload"][index].as_py()))
     changed = {
@@ -146,7 +147,7 @@ def test_what_else_lies_in_the_folder_is_passed_over(vault: Vault) -> None:
     whole = [read(vault, row.extent, row.start, row.end) for row in ranges]
     put = 0
     for row in ranges:
-        key = folder + table_file_key(1, row.segment.epoch, row.segment.number, row.start)
+        key = folder + table_file_key(1, row.segment, row.start)
         if key not in there:
             objects_of(vault.root).put(key, strays[put % 3])
             put += 1
@@ -159,7 +160,7 @@ def test_a_file_that_unpacks_to_more_than_it_may(vault: Vault) -> None:
     table = table_of(vault)
     segment = table.history().segments()[0]
     _, row = next(table.history().ranges(segment))
-    key = table_data(table.prefix) + table_file_key(1, segment.epoch, segment.number, row.start)
+    key = table_data(table.prefix) + table_file_key(1, segment, row.start)
     rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
     count = 100_000
     huge = pa.table(
@@ -178,10 +179,11 @@ def test_a_file_that_unpacks_to_more_than_it_may(vault: Vault) -> None:
 
 
 def test_names_of_files_are_the_streams_order() -> None:
-    numbers = [(1, 0, 0, 0), (1, 0, 0, 9), (1, 0, 0, 10), (1, 0, 2, 0), (1, 10, 1, 0), (1, 10, 1, 2**62)]
-    keys = [table_file_key(*one) for one in numbers]
+    places = [(0, 0, 0), (0, 0, 9), (0, 0, 10), (0, 2, 0), (10, 1, 0), (10, 1, 2**62)]
+    files = [TableFileKey(1, SegmentId(epoch, number), offset) for epoch, number, offset in places]
+    keys = [table_file_key(*one) for one in files]
     assert keys == sorted(keys)
-    assert [parse_table_file(key) for key in keys] == [TableFileKey(*one) for one in numbers]
+    assert [parse_table_file(key) for key in keys] == files
 
 
 @pytest.mark.parametrize("key", ["generation=01/x", "generation=0/0000000000.0000000000-0000000000000000000.parquet",

@@ -14,7 +14,7 @@ from manifests.archive import Archive
 from manifests.check_ranges import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
 from manifests.plan import Plan, PlannedSegment, create_plan, find_plan
 from objectstore.uri import RootAddress
-from streamstore.model import StreamCut
+from streamstore.model import SegmentId, StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, generation, publish, two_generations
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
     results = [
         *(sent(check_ranges(sent(task))) for task in ranges),
         *(sent(find_strays(sent(task))) for task in strays),
-        foreign_keys(archive.store, archive.prefix, "events", strays),
+        foreign_keys(archive.place, "events", strays),
     ]
     return CheckResult(
         tuple(line for result in results for line in result.findings),
@@ -71,14 +71,15 @@ def put(segment: str, name: str, data: bytes = b"12345") -> Damage:
     return lambda archive: archive.store.put(f"{archive.prefix}events/{segment}/{name}", data)
 
 
-def remove(*arguments: int) -> Damage:
-    return lambda archive: archive.store.delete([archive.prefix + event_key(*arguments)])
+def remove(epoch: int, number: int, offset: int, length: int) -> Damage:
+    key = event_key(SegmentId(epoch, number), offset, length)
+    return lambda archive: archive.store.delete([archive.prefix + key])
 
 
-def change(data: bytes, *arguments: int) -> Damage:
+def change(data: bytes, epoch: int, number: int, offset: int, length: int) -> Damage:
     def damage(archive: Archive) -> None:
-        remove(*arguments)(archive)
-        archive.store.put(archive.prefix + event_key(*arguments), data)
+        remove(epoch, number, offset, length)(archive)
+        archive.store.put(archive.prefix + event_key(SegmentId(epoch, number), offset, length), data)
 
     return damage
 
@@ -87,13 +88,13 @@ FIRST = "0000000000.0000000000"
 DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "missing": (
         remove(0, 0, 0, 11),
-        ("scope/stream/0.#epoch.0 bytes 0 to 19: no object holds the bytes 0 to 11", events_after(0, 0, 0)),
+        ("scope/stream/0.#epoch.0 bytes 0 to 19: no object holds the bytes 0 to 11", events_after(SegmentId(0, 0), 0)),
     ),
     "missing, an empty event": (remove(0, 0, 11, 8), ("no object holds the bytes 11 to 19",)),
     "missing, in the second generation": (remove(0, 1, 125, 12), ("bytes 125 to 161: no object holds", "125 to 137")),
     "changed in size": (
         change(b"longer", 0, 0, 0, 11),
-        ("the object has 6 bytes instead of 3", event_key(0, 0, 0, 11)),
+        ("the object has 6 bytes instead of 3", event_key(SegmentId(0, 0), 0, 11)),
     ),
 }  # fmt: skip
 STRAYS = {

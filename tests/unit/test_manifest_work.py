@@ -141,7 +141,7 @@ def test_removing_the_work_of_a_generation_leaves_the_others(store: ObjectStore)
             leave_row(store, PREFIX, generation, LEFT, row(number * 10))
     remove_work(store, PREFIX, 1)
     assert [found.key for found in store.list(PREFIX)] == [
-        PREFIX + row_key(2, 0, 0, 0),
+        PREFIX + row_key(2, SegmentId(0, 0), 0),
         PREFIX + plan_key(2),
     ]
     remove_work(store, PREFIX, 1)
@@ -210,7 +210,7 @@ def test_a_row_that_cannot_be_is_damage(
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", row(7).encode(), row(0).encode()[:-9]])
 def test_a_row_of_something_else_is_damage(store: ObjectStore, data: bytes) -> None:
-    store.put(PREFIX + row_key(1, 0, 0, 0), data)
+    store.put(PREFIX + row_key(1, SegmentId(0, 0), 0), data)
     for attempt in (lambda: list(find_rows(store, PREFIX, 1)), lambda: leave_row(store, PREFIX, 1, LEFT, row(0))):
         with pytest.raises(Damaged, match=r"/0000000000000000000\.json") as caught:
             attempt()

@@ -24,7 +24,7 @@ from objectstore.obstore_store import ObstoreStore
 from objectstore.s3.locks import Lock, ObjectLocks
 from objectstore.uri import RootAddress
 from rotation.reports import RotateReport
-from streamstore.model import KeyRange, StreamCut
+from streamstore.model import KeyRange, SegmentId, StreamCut
 from streamvault import (
     check_archive,
     convert_archive,
@@ -703,7 +703,7 @@ def test_what_late_runs_leave_below_the_head_harms_nobody_and_goes(vault: Vault)
     after = set(contents(vault.root))
     late = {key: data for key, data in before.items() if key not in after}
     late |= {
-        PREFIX + row_key(2, 0, 0, 5, 1): b"{}",
+        PREFIX + row_key(2, SegmentId(0, 0), 5, 1): b"{}",
         PREFIX + manifest_key(4, 2): b"{}",
         PREFIX + manifest_key(2, 1): b"{}",
     }

@@ -532,7 +532,7 @@ def test_objects_off_the_chain_are_no_rows(tmp_path: Path, kind: Any, inside: bo
         for low, high in [(start + 9, end - 2)] if inside else [(start, end + 3), (start, end - 3)]:
             if high - low > 8:
                 key_of = event_key if kind[0] == "events" else chunk_key
-                key = key_of(segment.epoch, segment.number, low, high - low)
+                key = key_of(segment, low, high - low)
                 objects.put(archive.prefix + key, b"x" * (high - low - (8 if kind[0] == "events" else 0)))
     partitions, found = read(ArchiveSource({"path": vault.archive}))
     assert found == vault.events()

@@ -176,7 +176,7 @@ def _strayed(scene: Scene) -> None:
             at = 0
             while at < len(data):
                 length = 8 + int.from_bytes(data[at + 4 : at + 8], "big")
-                root.put(f"{NAME}/{key_of(segment.epoch, segment.number, at + 1, 9)}", b"?")
+                root.put(f"{NAME}/{key_of(segment, at + 1, 9)}", b"?")
                 at += length
 
 

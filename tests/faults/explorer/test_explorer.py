@@ -39,11 +39,11 @@ def test_a_schedule_does_the_same_each_time() -> None:
 
 def _sweep_by_its_own_view(run: Any) -> None:
     """Delete whatever this export does not know of, as exports did before they published."""
-    store, prefix, layout = run._archive.store, run._archive.prefix, open_layout(run._plan.layout)
+    archive, layout = run._archive, open_layout(run._plan.layout)
     for segment, planned in run._segments.items():
         if not list(run._chains[segment].pieces()):
-            place = (store, prefix, segment.epoch, segment.number, planned.start, planned.end)
-            store.delete([found.key for found in layout.between(*place)])
+            objects = layout.between(archive.place, segment, planned.start, planned.end)
+            archive.store.delete([found.key for found in objects])
 
 
 @pytest.mark.parametrize("scene", ["chunks/new", "events/grown"])
