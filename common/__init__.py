@@ -1,1 +1,1 @@
-"""What every room uses: errors, progress, and how sizes and times are written."""
+"""Shared by every package: errors, progress, reports, and the text forms of sizes and times."""

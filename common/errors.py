@@ -1,7 +1,7 @@
-"""Errors that a user can act on, and the exit code each one ends the command with.
+"""Errors a user can act on, each with an exit code.
 
-Every error that this project raises on purpose is a `Problem`: what happened, where, and what to do about it, in one
-line. Each package names its own kinds below one of the four here. Anything else that is raised is a bug.
+Every error raised on purpose is a `Problem`: one line saying what happened, where, and what to do about it. Packages
+derive their own errors from the four kinds here. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ _LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
 
 
 def without_logins(text: str) -> str:
-    """A text whose URIs show no login: ``http://user:password@host`` becomes ``http://…@host``."""
+    """Mask the login in every URI of a text: ``http://user:password@host`` becomes ``http://…@host``."""
     return _LOGIN.sub("…@", text)
 
 
 class Problem(Exception):
-    """What went wrong, where, and what to do: three short texts, shown as one line.
+    """An error in three short texts, shown as one line: what went wrong, where, and what to do.
+
+    Logins in URIs are masked. Problems are pickled between Spark's processes, so a subclass must take the same
+    arguments or define ``__reduce__``.
 
     Args:
         what: the fact, e.g. ``"no such stream"``.
-        where: the URI, key, segment or file it is about; empty if ``what`` says it.
+        where: the URI, key, segment or file concerned; empty if ``what`` names it.
         todo: the next step for the user; empty if there is none.
 
-    Whatever the texts hold, a login in a URI is left out.
-
-    Problems are sent between Spark's processes, so a subclass takes the same arguments or defines ``__reduce__``.
-
     Attributes:
-        exit_code: what the command ends with.
-        retriable: whether the same command may succeed later without the user changing anything.
+        exit_code: the command's exit code.
+        retriable: whether the same command may succeed later without any change by the user.
     """
 
     exit_code: ClassVar[int] = 1
@@ -52,7 +51,7 @@ class Problem(Exception):
 
     @classmethod
     def rebuild(cls, what: str, where: str, todo: str) -> Self:
-        """Make the problem again from its three texts (used by pickle)."""
+        """Rebuild the problem from its three texts (used by pickle)."""
         return cls(what, where=where, todo=todo)
 
 
@@ -61,32 +60,32 @@ def _rebuild(kind: type[Problem], what: str, where: str, todo: str) -> Problem:
 
 
 class Failed(Problem):
-    """The work could not be done (a server is down, a disk is full, access is denied). Exit code 1."""
+    """The operation failed (a server is down, a disk is full, access is denied). Exit code 1."""
 
     exit_code = 1
     retriable = True
 
 
 class Usage(Problem):
-    """What the user asked for cannot be meant (a bad URI, a cut from another stream). Exit code 2."""
+    """The request is invalid (a malformed URI, a cut from another stream). Exit code 2."""
 
     exit_code = 2
 
 
 class Damaged(Problem):
-    """The archive is incomplete or its bytes are not what the manifest says. Exit code 3."""
+    """The archive is incomplete, or its bytes do not match the manifest. Exit code 3."""
 
     exit_code = 3
 
 
 class Conflict(Problem):
-    """Something else is already where the result should go. Exit code 4."""
+    """The target is already in use or has changed. Exit code 4."""
 
     exit_code = 4
 
 
 class Overtaken(Conflict):
-    """Another run changed what this one worked on. The same command, run again, starts from what is there now."""
+    """A concurrent run changed the data this run worked on; a rerun starts from the current state."""
 
     retriable = True
 

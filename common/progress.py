@@ -1,6 +1,6 @@
-"""How a run tells whoever watches it what it is doing.
+"""Progress callbacks of a run.
 
-The base class says nothing; the command line draws bars with it, a DAG writes log lines.
+The base class ignores them; the command line draws progress bars, DAGs write log lines.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Told by a run, on the driver only, from one thread. Every method may do nothing."""
+    """Receives a run's progress, on the driver, from one thread. All methods default to no-ops."""
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
-        """A phase starts (``"exporting"``, ``"verifying"``); ends the one before it.
+        """Begin a phase, ending the previous one.
 
         Args:
-            what: the phase, for a person.
-            total_bytes: of segment bytes that the phase moves.
-            done_bytes: how much of it an earlier run had done already.
+            what: the phase, for display, e.g. ``"exporting"`` or ``"verifying"``.
+            total_bytes: segment bytes the phase processes.
+            done_bytes: how many of them an earlier run already processed.
         """
 
     def advance(self, events: int, size: int) -> None:
-        """Some more was done: events, and segment bytes."""
+        """Add processed events and segment bytes."""
 
     def say(self, text: str) -> None:
-        """Something worth a line: what was resumed, what is waited for."""
+        """Report a detail worth a line, e.g. what was resumed or is being waited for."""
 
     def note(self, text: str) -> None:
-        """A line that whoever watches a long run waits for."""
+        """Report a result, such as a finished generation of a long run."""
 
     def warn(self, text: str) -> None:
-        """Something the user should know although the run goes on."""
+        """Warn the user; the run continues."""
 
     def end(self) -> None:
-        """The last phase is over."""
+        """End the last phase."""

@@ -1,4 +1,4 @@
-"""What verbs return: small frozen values, the same for the command line's ``--json``, the DAGs and users."""
+"""Results of the verbs: frozen dataclasses, shared by ``--json``, the DAGs and the Python API."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ __all__ = ["Cost", "GapReport", "Report"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Base of the reports."""
+    """Base class of the reports."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, keys as the attributes are called."""
+        """Return the attributes as a dict of plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a run asks of S3, from its plan.
+    """S3 requests of a run, computed from its plan. Bulk deletes are free and not counted.
 
     Attributes:
-        objects: how many objects are written or read.
-        objects_estimated: whether `objects` is an estimate from a sample of the stream.
-        puts: PUT and LIST requests; gets: GET requests; deletes: bulk deletes are free.
-        usd: list price of those requests, US dollars (S3 Standard, us-east-1: 0.005 per 1,000 PUT or LIST, 0.0004 per
-            1,000 GET).
+        objects: objects written or read.
+        objects_estimated: whether `objects` is estimated from a sample of the stream.
+        puts: PUT and LIST requests.
+        gets: GET requests.
+        usd: list price of these requests in US dollars (S3 Standard, us-east-1: 0.005 per 1,000 PUT or LIST, 0.0004
+            per 1,000 GET).
     """
 
     objects: int
@@ -38,7 +39,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapReport:
-    """Bytes that were truncated away before they could be archived."""
+    """A range of bytes that was truncated before it could be archived."""
 
     segment: str
     start: int

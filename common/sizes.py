@@ -1,4 +1,4 @@
-"""Sizes, shares and counts as people write and read them."""
+"""Parsing and formatting of sizes, percentages, counts and durations."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%\Z")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a text such as ``64MiB``, ``1.5 GB`` or ``4096``.
+    """Parse a size such as ``64MiB``, ``1.5 GB`` or ``4096`` into bytes.
 
     Raises:
-        ValueError: the text is no size; the message says what is.
+        ValueError: the text is not a size; the message gives examples.
     """
     match = _SIZE.match(text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise ValueError(f"{text!r} is not a size. Write for example 64MiB, 1GiB, 500MB or a number of bytes.")
+        raise ValueError(f"{text!r} is not a size. Use for example 64MiB, 1GiB, 500MB or a number of bytes.")
     return math.floor(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
 def parse_percent(text: str) -> float:
-    """The share (above 0, at most 1) of a text such as ``10%``.
+    """Parse a percentage such as ``10%`` into a fraction (above 0, at most 1).
 
     Raises:
-        ValueError: the text is no such share; the message says what is.
+        ValueError: the text is not such a percentage; the message gives an example.
     """
     match = _PERCENT.match(text.strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0.0 < share <= 1.0:
-        raise ValueError(f"{text!r} is not a share of the data. Write for example 10%, above 0% and at most 100%.")
+        raise ValueError(f"{text!r} is not a percentage. Use for example 10%, above 0% and at most 100%.")
     return share
 
 
 def bytes_text(size: int) -> str:
-    """A size with three figures and a binary unit: ``12.3 MiB``."""
+    """Format a size with three significant digits and a binary unit: ``12.3 MiB``."""
     value, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:
@@ -61,12 +61,12 @@ def bytes_text(size: int) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """A count with its noun: ``1 event``, ``10,000 events``."""
+    """Format a count with its noun: ``1 event``, ``10,000 events``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def generations_text(numbers: Sequence[int]) -> str:
-    """Generations by their numbers: ``generation 3``, ``generations 1 to 4``, ``generations 1, 3``; empty if none."""
+    """Format generation numbers: ``generation 3``, ``generations 1 to 4``, ``generations 1, 3``; empty if none."""
     if len(numbers) < 2:
         return f"generation {numbers[0]}" if numbers else ""
     if numbers[-1] - numbers[0] == len(numbers) - 1:
@@ -75,7 +75,7 @@ def generations_text(numbers: Sequence[int]) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A time: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
+    """Format a duration: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
     if seconds < 59.95:
         return f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Moments and durations as people write and read them."""
+"""Parsing and formatting of timestamps and durations."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a text such as ``90d``, ``36h``, ``15m`` or ``2w``.
+    """Parse a duration such as ``90d``, ``36h``, ``15m`` or ``2w`` into seconds.
 
     Raises:
-        ValueError: the text is no duration; the message says what is.
+        ValueError: the text is not a duration; the message gives examples.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a duration. Write for example 90d, 2w, 36h, 15m or 30s.")
+        raise ValueError(f"{text!r} is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
 def parse_moment(value: str | datetime, what: str) -> datetime:
-    """A moment in UTC.
+    """Convert a timestamp to UTC.
 
     Args:
-        value: RFC 3339 text, or a datetime that knows its time zone.
+        value: RFC 3339 text, or a timezone-aware datetime.
         what: the option it comes from, for the message.
 
     Raises:
-        Usage: it is neither.
+        Usage: the value is neither.
     """
-    todo = "Write for example 2026-01-31T18:00:00Z or 2026-01-31T19:00:00+01:00."
+    todo = "Use for example 2026-01-31T18:00:00Z or 2026-01-31T19:00:00+01:00."
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     except ValueError:
         raise Usage(f"{what} is not a time", where=repr(value), todo=todo) from None
     if moment.tzinfo is None:
-        raise Usage(f"{what} names no time zone", where=str(value), todo=todo)
+        raise Usage(f"{what} has no time zone", where=str(value), todo=todo)
     try:
         return moment.astimezone(UTC)
     except OverflowError:
@@ -49,12 +49,12 @@ def parse_moment(value: str | datetime, what: str) -> datetime:
 
 
 def moment_text(moment: datetime) -> str:
-    """RFC 3339, UTC, as manifests have it."""
+    """Format a timestamp as RFC 3339 in UTC, as used in manifests."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def age_text(seconds: float) -> str:
-    """A time span in its two largest units: ``3 d 04 h``, ``2 h 05 min``, ``1 min 03 s``, ``0.25 s``."""
+    """Format a time span in its two largest units: ``3 d 04 h``, ``2 h 05 min``, ``1 min 03 s``, ``0.25 s``."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Which version this is."""
+"""The installed version."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where archives go: keys, the object store (S3, a folder, memory), and layouts."""
+"""Object stores that hold archives: S3, a folder, memory."""

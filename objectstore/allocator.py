@@ -1,7 +1,7 @@
-"""How this process gives memory back: large buffers at once, whoever allocates them.
+"""Tunes glibc's malloc so that freed large buffers return to the system at once.
 
-The parts of large objects are allocated by obstore. By its defaults glibc keeps freed buffers of up to 32 MiB for the
-next ones, in up to eight heaps a core: the process of a task that had moved 4 GB held 284 MiB, a third of it used.
+obstore allocates the parts of large objects. By default glibc keeps freed buffers of up to 32 MiB for reuse, in up to
+eight heaps per core: a task process that had moved 4 GB held 284 MiB, a third of it in use.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 LARGE_BYTES = 4 * 1024 * 1024
-"""A buffer of this size or more goes back to the system when it is freed."""
+"""A buffer of at least this size returns to the system when it is freed."""
 
 HEAPS = 2
-"""What is freed in one of them is of no use to a thread that has another."""
+"""Memory freed in one heap cannot be reused by threads assigned to another."""
 
 
 @cache
 def give_back_large_buffers() -> None:
-    """Have it so from now on, in this process and those that it forks. Does nothing where there is no glibc."""
+    """Apply the settings to this process and its future forks. Does nothing without glibc."""
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)

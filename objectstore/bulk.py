@@ -1,7 +1,7 @@
-"""Many objects at once: threads over the blocking interface, bounded in number and in bytes.
+"""Concurrent transfers: threads over the blocking interface, bounded in number and in bytes.
 
-Each thread takes the next item when it has finished the last one, so nothing waits in a queue; the source of the items
-is used by one thread at a time.
+Each thread takes the next item when it has finished the previous one, so nothing is queued; one thread at a time reads
+from the source of items.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ __all__ = [
 ]
 
 WINDOW = 32
-"""Objects in flight. More threads are not faster: obstore's own work is the limit."""
+"""Maximum objects in flight. More threads are not faster: obstore's own work is the limit."""
 
 WINDOW_BYTES = 32 * 1024 * 1024
-"""Bytes in flight; a single larger object still goes, alone. obstore may hold each of them two or three times."""
+"""Maximum bytes in flight; a larger object is transferred alone. obstore may hold each byte two or three times."""
 
 HELD_TWICE = 2
-"""What is on its way is held here and by the client library: of a task's window, half is for each."""
+"""Data in flight is buffered both here and in the client library, so each gets half of a task's window."""
 
 PART_BYTES = 4 * 1024 * 1024
-"""A large object is compared with what should be there in parts of this size."""
+"""Large objects are compared in parts of this size (bytes)."""
 
 DELETE_AT_ONCE = 1000
-"""Keys of one bulk request; S3 takes no more."""
+"""Keys per bulk request, S3's maximum."""
 
 DELETES = 4
-"""Bulk requests in flight; listing the keys for one takes about a quarter of its time."""
+"""Bulk requests in flight; listing the keys for one takes about a quarter of the time it takes."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
-    """Create an object; one that is there already, byte for byte, is fine.
+    """Create an object; an existing identical object is accepted.
 
     Raises:
-        Conflict: an object with other bytes has the key. Nothing was changed.
+        Conflict: the key holds different bytes. Nothing was changed.
     """
     try:
         store.put(key, data)
@@ -65,19 +65,19 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
 
 
 def taken(store: ObjectStore, key: str) -> Conflict:
-    """That an object with other bytes has the key."""
+    """Build the error for a key that holds different bytes."""
     return Conflict(
-        "another object is already there",
+        "a different object already exists",
         where=f"{store.uri}/{key}",
         todo="It was not written by this stream's export; archive to another root or remove it.",
     )
 
 
 def holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
-    """Whether an object is these bytes; a large one is compared a part at a time.
+    """Return whether an object holds exactly these bytes; large ones are compared part by part.
 
     Raises:
-        NoSuchObject: there is no such object.
+        NoSuchObject: the object does not exist.
     """
     if len(data) <= PART_BYTES:
         try:
@@ -98,16 +98,16 @@ def put_all(
     window: int = WINDOW,
     window_bytes: int = WINDOW_BYTES,
 ) -> int:
-    """Put every item as `put_same` does; returns how many there were.
+    """Put every item with `put_same`; return their number.
 
     Args:
-        store: where to.
-        items: (key, data). Each thread in turn takes the next; data must stay valid until they are put.
-        window: objects in flight at most.
-        window_bytes: bytes in flight at most, a single larger object excepted.
+        store: the target.
+        items: (key, data), consumed as threads become free; data must stay valid until it is stored.
+        window: maximum objects in flight.
+        window_bytes: maximum bytes in flight, except for a single larger object.
 
     Raises:
-        Problem: the first one met, after what was in flight has ended; no further item is taken.
+        Problem: the first one raised, once the transfers in flight have ended; no further item is taken.
     """
     flow = _Flow(iter(items), lambda item: len(item[1]), window_bytes)
 
@@ -116,7 +116,7 @@ def put_all(
             (key, data), size = taken
             threads.be_enough_for(size)
             put_same(store, key, data)
-            del taken, data  # or every thread that waits would keep its last object
+            del taken, data  # otherwise every waiting thread would keep its last object
             flow.give_back(size)
 
     threads = _Threads(flow, work, window, window_bytes)
@@ -124,25 +124,25 @@ def put_all(
     try:
         threads.join()
     finally:
-        flow.stop()  # an interrupt does not wait for what is in flight
+        flow.stop()  # an interrupt does not wait for transfers in flight
     flow.raise_error()
     return flow.taken
 
 
 def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES) -> int:
-    """Delete keys while they are listed, by bulk requests; returns how many there were.
+    """Delete keys in bulk requests while they are being listed; return their number.
 
     Args:
-        store: where from.
-        keys: full keys; taken as requests have room for them, so memory does not grow with their number.
-        window: requests in flight at most.
+        store: the store.
+        keys: full keys, consumed lazily, so memory use is constant.
+        window: maximum requests in flight.
 
     Raises:
-        Problem: the first one met, after what was in flight has ended; no further key is taken.
+        Problem: the first one raised, once the requests in flight have ended; no further key is taken.
     """
     batches = _batches(keys)
     first = next(batches, [])
-    if len(first) < DELETE_AT_ONCE:  # nothing comes after it
+    if len(first) < DELETE_AT_ONCE:  # it is the only batch
         if first:
             store.delete(first)
         return len(first)
@@ -167,19 +167,20 @@ def get_all(
     window: int = WINDOW,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[str, bytes]]:
-    """Get every item, in the order given.
+    """Get every item, in the given order.
 
     Closing the iterator early ends its threads.
 
     Args:
-        store: where from.
-        items: (key, size in bytes), as listed. Each thread in turn takes the next.
-        window: objects in flight at most. As many again, three times, may wait for their turn.
-        window_bytes: bytes in flight and waiting at most, a single larger object excepted.
+        store: the source.
+        items: (key, size in bytes) as listed, consumed as threads become free.
+        window: maximum objects in flight; three times as many may be waiting to be yielded.
+        window_bytes: maximum bytes in flight and waiting, except for a single larger object.
 
     Raises:
-        WrongSize, TooLarge: an object has another size now.
-        Problem: the first one met; what comes before it in order may be missing.
+        WrongSize: an object is smaller than listed.
+        TooLarge: an object is larger than listed.
+        Problem: the first one raised; items before it in order may be missing.
     """
 
     def get(item: tuple[str, int]) -> tuple[str, bytes]:
@@ -200,18 +201,18 @@ def get_parts(
     window: int = WINDOW,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[memoryview]:
-    """Get parts of one object, in the order given; else as `get_all`.
+    """Get parts of one object, in the given order, like `get_all`.
 
     Args:
-        store: where from.
-        key: the object.
-        parts: (first byte, the one after the last). Each thread in turn takes the next.
-        window: requests in flight at most, as for `get_all`.
-        window_bytes: bytes in flight and waiting at most, as for `get_all`.
+        store: the source.
+        key: the object's key.
+        parts: (start, end) byte ranges, consumed as threads become free.
+        window: maximum requests in flight, as for `get_all`.
+        window_bytes: maximum bytes in flight and waiting, as for `get_all`.
 
     Raises:
-        WrongSize: the object does not reach so far.
-        Problem: the first one met; what comes before it in order may be missing.
+        WrongSize: a part reaches beyond the object's end.
+        Problem: the first one raised; parts before it in order may be missing.
     """
 
     def get(part: tuple[int, int]) -> memoryview:
@@ -223,17 +224,17 @@ def get_parts(
 def in_order(
     items: Iterable[T], get: Callable[[T], R], size_of: Callable[[T], int], window: int, window_bytes: int
 ) -> Iterator[R]:
-    """What `get` makes of every item, in the order of the items, got by many threads.
+    """Call ``get`` for every item in concurrent threads; yield the results in the items' order.
 
     Args:
-        items: one thread at a time takes the next.
-        get: what is done with each, by its thread.
-        size_of: what an item counts (bytes), from when it is taken until what came of it is used up.
+        items: read by one thread at a time.
+        get: called in a thread for each item.
+        size_of: an item's size (bytes), counted from when it is taken until its result is consumed.
         window: as for `get_all`.
         window_bytes: as for `get_all`.
 
     Raises:
-        BaseException: the first one that `get` or the items raised.
+        BaseException: the first exception raised by ``get`` or ``items``.
     """
     flow = _Flow(enumerate(items), lambda item: size_of(item[1]), window_bytes, limit=4 * window)
     arrived: dict[int, tuple[R, int]] = {}
@@ -255,7 +256,7 @@ def in_order(
     try:
         while True:
             awaited += 1
-            # A thread puts its object down first and looks at `awaited` then.
+            # A thread stores its result before it checks `awaited`.
             if not (here() or flow.wait_until(here)) or awaited == flow.count:
                 break
             got, size = arrived.pop(awaited)
@@ -269,11 +270,11 @@ def in_order(
 
 
 class _Flow(Generic[T]):
-    """Hands out the items of one source to many threads, as long as they fit the window.
+    """Hands out the items of one source to many threads while they fit the window.
 
     Attributes:
-        taken: how many items were handed out.
-        count: how many there are, once the source has said so; else -1.
+        taken: number of items handed out.
+        count: total number of items once the source is exhausted; -1 before.
     """
 
     def __init__(
@@ -296,7 +297,7 @@ class _Flow(Generic[T]):
         self.count = -1
 
     def take(self) -> tuple[T, int] | None:
-        """The next item and its size, when there is room for it; None if there is none, or the flow was stopped."""
+        """Return the next item and its size once it fits; None at the end or if the flow was stopped."""
         with self._turn:
             if self._ended:
                 return None
@@ -323,7 +324,7 @@ class _Flow(Generic[T]):
         return self._bytes + size <= self._window_bytes and self._held < self._limit
 
     def give_back(self, size: int) -> None:
-        """An item is done with."""
+        """Release an item's share of the window."""
         with self._lock:
             self._bytes -= size
             self._held -= 1
@@ -331,7 +332,7 @@ class _Flow(Generic[T]):
                 self._room.notify()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Hand out nothing more."""
+        """Hand out no more items."""
         with self._lock:
             self._ended = True
             if self._error is None:
@@ -340,12 +341,12 @@ class _Flow(Generic[T]):
             self._progress.notify_all()
 
     def tell(self) -> None:
-        """Wake who waits in `wait_until`."""
+        """Wake the thread in `wait_until`."""
         with self._lock:
             self._progress.notify_all()
 
     def wait_until(self, ready: Callable[[], bool]) -> bool:
-        """Wait; False if an error stopped the flow first."""
+        """Wait until ready; return False if an error stopped the flow first."""
         with self._lock:
             while not ready():
                 if self._error is not None:
@@ -354,16 +355,16 @@ class _Flow(Generic[T]):
         return True
 
     def raise_error(self) -> None:
-        """Raise what stopped the flow, if something did."""
+        """Raise the error that stopped the flow, if any."""
         if self._error is not None:
             raise self._error
 
 
 class _Threads:
-    """Up to ``most`` threads doing the same work until the flow ends.
+    """Up to ``most`` threads that run the same work until the flow ends.
 
-    Not more than can be busy with objects of the sizes met so far: each keeps memory of its own for what it moves, and
-    32 of them taking turns at 8 MiB objects would keep far more than the window.
+    Never more than can be busy with objects of the sizes seen so far: each thread keeps its own buffers, and 32 threads
+    taking turns at 8 MiB objects would hold far more than the window.
     """
 
     def __init__(self, flow: _Flow[T], work: Callable[[], None], most: int, window_bytes: int) -> None:
@@ -375,11 +376,11 @@ class _Threads:
         self._threads: list[Thread] = []
 
     def start(self) -> None:
-        """Start the first ones."""
+        """Start the first threads."""
         self.be_enough_for(self._window_bytes)
 
     def be_enough_for(self, size: int) -> None:
-        """Start as many as can be busy with objects of this size, and one that waits for room."""
+        """Start as many threads as can be busy with objects of this size, plus one that waits for room."""
         if len(self._threads) >= self._most:
             return
         wanted = min(self._most, self._window_bytes // max(size, 1) + 1)
@@ -392,10 +393,10 @@ class _Threads:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001  (whatever it is, it is raised where the items were wanted)
+        except BaseException as error:  # noqa: BLE001  (raised again in the consumer)
             self._flow.stop(error)
 
     def join(self) -> None:
-        """Wait until all have ended."""
+        """Wait for all threads to end."""
         for thread in self._threads:
             thread.join()

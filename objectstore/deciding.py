@@ -1,4 +1,4 @@
-"""What several runs may decide, each for itself: whoever comes first decides for all."""
+"""First-writer-wins decisions among concurrent runs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ WAITS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
-    """Create an object, or get the one that is there; returns the bytes that hold, and whether it was created now.
+    """Create an object or read the existing one; return the deciding bytes and whether this call created it.
 
-    If the object is deleted between the two, both are tried again, a few times.
+    If the object is deleted between the two requests, both are retried a few times.
 
     Args:
-        store: where.
-        key: the decision's name.
-        data: what it is if nobody has decided yet.
+        store: the store.
+        key: the decision's key.
+        data: the decision if none exists yet.
 
     Raises:
-        ObjectStoreUnavailable: the key is taken each time, but nothing is there.
-        TooLarge: what is there is no decision.
+        ObjectStoreUnavailable: the server reported the key as taken, then as missing, on every attempt.
+        TooLarge: the existing object is too large to be a decision.
     """
     for wait in WAITS:
         time.sleep(wait)
@@ -38,7 +38,7 @@ def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
         else:
             return data, True
     raise ObjectStoreUnavailable(
-        "the server says that the object exists, and then that it does not",
+        "the server reports the object as existing, then as missing",
         where=f"{store.uri}/{key}",
         todo="Try again later.",
     )

@@ -1,4 +1,4 @@
-"""What an object store can refuse, by name."""
+"""Errors of the object stores."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = [
 
 
 class ObjectStoreError(Failed):
-    """Base of what goes wrong at an object store."""
+    """Base class of object store errors."""
 
 
 class ObjectStoreUnavailable(ObjectStoreError):
-    """The store does not answer, throttles or fails for longer than the retries last. Trying again may help."""
+    """The store did not answer, throttled or failed until the retries were exhausted. A later retry may succeed."""
 
 
 class ServerBusy(ObjectStoreUnavailable):
-    """The server is there, but throttles or fails."""
+    """The server answers, but throttles or fails."""
 
 
 class AccessDenied(ObjectStoreError):
-    """The credentials are wrong or do not allow this (a read-only bucket)."""
+    """The credentials are invalid or lack permission (a read-only bucket)."""
 
 
 class NoSuchBucket(ObjectStoreError):
@@ -49,45 +49,45 @@ class NoSuchObject(ObjectStoreError):
 
 
 class InArchiveClass(ObjectStoreError):
-    """An object is in an archive class (S3 Glacier) and cannot be read before it is brought back."""
+    """An object is in an archive class (S3 Glacier) and cannot be read until it is restored."""
 
     retriable = False
 
     @classmethod
     def of(cls, storage_class: str, where: str) -> InArchiveClass:
-        """One that S3 was not asked for."""
-        todo = "Ask S3 for it with 'streamvault warm', which may take hours; then run this again."
+        """Build the error for an object that no restore was requested for."""
+        todo = "Restore it with 'streamvault warm', which may take hours; then run this again."
         return cls(f"an object is in the archive class {storage_class}".rstrip(), where=where, todo=todo)
 
 
 class OutOfSpace(ObjectStoreError):
-    """The store has no room left."""
+    """The store is full."""
 
 
 class UnorderedListing(ObjectStoreError):
-    """The server lists keys in another order than that of their bytes; it cannot hold an archive."""
+    """The server does not list keys in byte order, so it cannot hold an archive."""
 
 
 class WrongSize(ObjectStoreError):
-    """An object is shorter than what was asked for, or has another size than its listing said."""
+    """An object is shorter than the requested range, or its size differs from the listing."""
 
 
 class TooLarge(Damaged):
-    """An object is larger than anything that an archive has under its key."""
+    """An object is larger than anything an archive stores under its key."""
 
     @classmethod
     def of(cls, size: int, at_most: int, where: str) -> TooLarge:
-        """One of `size` bytes where `at_most` were expected."""
-        return cls(f"the object has {size} bytes instead of {at_most} at most", where=where)
+        """Build the error for an object of ``size`` bytes where ``at_most`` were expected."""
+        return cls(f"the object has {size} bytes instead of at most {at_most}", where=where)
 
 
 class AlreadyExists(Conflict):
-    """An object has this key already."""
+    """An object with this key already exists."""
 
 
 class InvalidRoot(Usage):
-    """A ROOT that is neither ``s3://BUCKET/PREFIX`` nor ``file:///FOLDER``."""
+    """The root is neither ``s3://BUCKET/PREFIX`` nor ``file:///FOLDER``."""
 
 
 class InvalidKey(Usage):
-    """A key that is not below the root (absolute, ``..``, control characters, an empty part)."""
+    """The key is not allowed (absolute, ``..``, control characters, an empty part)."""

@@ -1,4 +1,4 @@
-"""Objects that are larger than a task's window: created from a sequence of blocks, and never held whole."""
+"""Objects larger than a task's window: created from blocks, never held in memory whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from objectstore.store import ObjectStore
 __all__ = ["create_large", "parts_of", "put_same_large"]
 
 PART_BYTES = 4 * 1024 * 1024
-"""A large object is read in parts of this size."""
+"""Large objects are read in parts of this size (bytes)."""
 
 MIB = 1024 * 1024
 
@@ -26,19 +26,19 @@ Buffer = bytes | bytearray | memoryview
 def put_same_large(
     store: ObjectStore, prefix: str, key: str, size: int, blocks: Iterable[Buffer], *, window_bytes: int
 ) -> None:
-    """Create an object from blocks, as `objectstore.bulk.put_same` does; it is held only if the window has room for it.
+    """Create an object from blocks like `objectstore.bulk.put_same`, buffering it whole only if it fits the window.
 
     Args:
-        store: where to.
-        prefix: the archive below it.
-        key: the object, in full.
-        size: of the object (bytes).
-        blocks: its bytes, used up whatever happens to the object; each is valid until the next one is asked for.
-        window_bytes: what may be held at once.
+        store: the target.
+        prefix: the archive's folder in it.
+        key: the object's full key.
+        size: the object's size (bytes).
+        blocks: its bytes, always consumed; each block is valid until the next is requested.
+        window_bytes: maximum bytes buffered at once.
 
     Raises:
-        Conflict: an object with other bytes has the key.
-        Failed: the object is larger than the window, and the store takes none in parts without replacing what is there.
+        Conflict: the key holds different bytes.
+        Failed: the object exceeds the window, and the store's multipart uploads are not create-only.
     """
     if size <= window_bytes:
         put_same(store, key, memoryview(_whole(blocks, size)))
@@ -55,13 +55,13 @@ def put_same_large(
 
 
 def create_large(store: ObjectStore, prefix: str, key: str, size: int, blocks: Iterable[Buffer]) -> bool:
-    """Create an object that is larger than the window; False if the key is taken.
+    """Create an object larger than the window; return False if the key is taken.
 
-    Arguments and errors as for `put_same_large`; ``size`` is only told to the user.
+    Arguments and errors as for `put_same_large`; ``size`` is used only in messages.
     """
     if not _creates_only(store, prefix):
         raise Failed(
-            "a large event does not fit the window, and the server has no multipart uploads with If-None-Match",
+            "a large event exceeds the window, and the server does not support If-None-Match for multipart uploads",
             where=f"{store.uri}/{key}",
             todo=f"Use --window {-(-size // MIB)}MiB.",
         )
@@ -69,7 +69,7 @@ def create_large(store: ObjectStore, prefix: str, key: str, size: int, blocks: I
         store.size(key)
     except NoSuchObject:
         pass
-    else:  # an earlier run has put it, so nothing is sent
+    else:  # stored by an earlier run: send nothing
         for _ in blocks:
             pass
         return False
@@ -81,7 +81,7 @@ def create_large(store: ObjectStore, prefix: str, key: str, size: int, blocks: I
 
 
 def parts_of(size: int) -> Iterator[tuple[int, int]]:
-    """An object's bytes as parts to read."""
+    """Split an object's bytes into (start, end) parts to read."""
     return ((low, min(low + PART_BYTES, size)) for low in range(0, size, PART_BYTES))
 
 

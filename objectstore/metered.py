@@ -1,4 +1,4 @@
-"""An object store that counts what it is asked for."""
+"""Object store wrapper that counts requests and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ D = TypeVar("D", bytes, memoryview)
 
 @dataclass(slots=True)
 class Meter:
-    """Requests by kind, and bytes of objects. Each thousand keys of a listing or a deletion are one request."""
+    """Requests by kind, and object bytes. Listings and deletions count one request per 1,000 keys."""
 
     puts: int = 0
     gets: int = 0
@@ -29,12 +29,12 @@ class Meter:
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """Total number of requests."""
         return self.puts + self.gets + self.sizes + self.lists + self.deletes
 
 
 class MeteredStore(ObjectStore):
-    """Counts, in any number of threads, what goes to the store below it; refused requests count too."""
+    """Counts the requests to the wrapped store, including failed ones. Thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class MeteredStore(ObjectStore):
 
     @property
     def meter(self) -> Meter:
-        """The counts up to now (a copy)."""
+        """A copy of the current counts."""
         with self._lock:
             return replace(self._meter)
 
@@ -61,7 +61,7 @@ class MeteredStore(ObjectStore):
             self._meter.bytes_put += len(data)
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See `ObjectStore.put_blocks`; counted as one request, however many parts it has."""
+        """See `ObjectStore.put_blocks`; counted as one request regardless of the number of parts."""
         sizes: list[int] = []
         with self._lock:
             self._meter.puts += 1

@@ -1,4 +1,4 @@
-"""The object store over obstore: an S3 bucket, or memory for tests."""
+"""Object store over obstore: an S3 bucket, or memory for tests."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["ObstoreStore"]
 
 LARGE = 1024 * 1024
-"""Objects of more bytes than this are given more time: sending them over a slow line is no sign of a dead server."""
+"""Larger objects (bytes) get a longer timeout: a slow upload does not mean a dead server."""
 
 PAGE = 1000
-"""Entries of a listing that are held at once; also the size of S3's pages, and the keys of one bulk deletion."""
+"""Listing entries held at once; also S3's page size and its maximum of keys per bulk delete."""
 
 
 class ObstoreStore(ObjectStore):
-    """Objects below a prefix of an obstore store. It does not retry, and obstore must be told not to.
+    """Objects below a prefix of an obstore store. Does not retry; obstore's retries must be disabled.
 
     Args:
         backend: the bucket, or memory.
         bucket: its URI, ``s3://bucket``.
-        prefix: where the root is in the bucket: a path without slashes at its ends, or empty.
+        prefix: the root's path in the bucket, without leading or trailing slash; may be empty.
         endpoint: the server's URL, for messages.
-        patient: opens the same bucket with more time for a request; used to put large objects.
-        storage_class: S3 storage class of what is put; empty for the bucket's own.
-        upload: sends blocks in parts to a full key, as `put_blocks` says; None to hold them instead.
+        patient: opens the same bucket with longer timeouts, for putting large objects.
+        storage_class: S3 storage class of new objects; empty for the bucket's default.
+        upload: uploads blocks to a full key as described in `put_blocks`; None to buffer them instead.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ObstoreStore(ObjectStore):
         check_key(key)
         backend = self._patient if len(data) > LARGE else self._backend
         try:
-            # One request per object whatever its size: a multipart upload cannot be create-only.
+            # One request per object regardless of size: obstore's multipart uploads cannot be create-only.
             backend.put(self._base + key, data, mode="create", use_multipart=False, attributes=self._attributes)
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
@@ -97,7 +97,7 @@ class ObstoreStore(ObjectStore):
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
         check_key(key)
-        if end <= start:  # an empty range is an error to the server
+        if end <= start:  # servers reject empty ranges
             if start > self.size(key):
                 raise _wrong_size(self.uri, key, start, start)
             return memoryview(b"")
@@ -120,7 +120,7 @@ class ObstoreStore(ObjectStore):
             problem = translate(error, **self._place("get", key))
         if isinstance(problem, ObjectStoreUnavailable):
             raise problem
-        # The answer to HEAD has no body: a missing object, a missing bucket, wrong credentials. A GET says which.
+        # A HEAD response has no body to tell a missing object from a missing bucket or bad credentials; a GET does.
         try:
             return int(self._backend.get(self._base + key).meta["size"])
         except BACKEND_ERRORS as error:
@@ -138,9 +138,9 @@ class ObstoreStore(ObjectStore):
                     key, size = entry["path"][skip:], entry["size"]
                     if key <= last:
                         if key <= after or (size == 0 and key + "/" > last):
-                            continue  # a server that ignores the start, or a "folder" object, listed without its slash
+                            continue  # the server ignores the start key, or a "folder" object lost its slash
                         raise UnorderedListing(
-                            "the server does not list keys in the order of their bytes",
+                            "the server does not list keys in byte order",
                             where=self.uri,
                             todo="It cannot hold an archive; use another server.",
                         )
@@ -174,13 +174,13 @@ class ObstoreStore(ObjectStore):
             problem = translate(error, **self._place("delete", keys[0]))
             if not isinstance(problem, NoSuchObject):
                 raise problem from None
-            if len(keys) > 1:  # one of them; what became of the others was not told
+            if len(keys) > 1:  # the error concerns one key; the outcome of the others is unknown
                 for key in keys:
                     self._delete([key])
 
     @property
     def _patient(self) -> S3Store | MemoryStore:
-        """Opened when the first large object is put: many runs have none."""
+        """The backend with longer timeouts, opened with the first large object: many runs have none."""
         with self._lock:
             if self._open_patient is not None:
                 self._large_backend, self._open_patient = self._open_patient(), None
@@ -195,4 +195,4 @@ class ObstoreStore(ObjectStore):
 
 
 def _wrong_size(uri: str, key: str, start: int, end: int) -> WrongSize:
-    return WrongSize(f"the object does not reach from byte {start} to {end}", where=f"{uri}/{key}")
+    return WrongSize(f"the object is too short for bytes {start} to {end}", where=f"{uri}/{key}")

@@ -1,4 +1,4 @@
-"""Whether a server can hold an archive: some that speak S3 ignore what an archive relies on."""
+"""Checks whether a server can hold an archive: some S3-compatible servers lack features an archive relies on."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from objectstore.store import ObjectStore
 __all__ = ["ServerCheck", "check_server", "creates_only_in_parts", "fit_server"]
 
 _NAMES = ("0", "0-0", "0.0", "00", "A", "_", "a")
-"""In byte order; most other orders disagree somewhere."""
+"""Test names in byte order; most other orders sort at least one differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
-    """What a probe found.
+    """Results of a probe.
 
     Attributes:
-        create_only: a second put of a key is refused. Without it, two runs at once could overwrite each other.
-        ordered: keys are listed in the order of their bytes. Without it, there is no archive.
-        deletes: objects can be deleted. Else unfinished work, and this probe, stay behind.
+        create_only: a second put of a key is rejected. Without it, concurrent runs could overwrite each other.
+        ordered: keys are listed in byte order. Required for an archive.
+        deletes: objects can be deleted. Otherwise unfinished work, and this probe's objects, remain.
     """
 
     create_only: bool
@@ -36,24 +36,24 @@ class ServerCheck:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each thing that the server does not do; empty if all is well."""
+        """One line per missing feature; empty if there are none."""
         alone = "do not run two exports of a stream at once, or two handoffs"
         said = {
-            f"the server overwrites objects in spite of If-None-Match: {alone}": self.create_only,
-            "the server does not list keys in the order of their bytes: it cannot hold an archive": self.ordered,
+            f"the server ignores If-None-Match and overwrites objects: {alone}": self.create_only,
+            "the server does not list keys in byte order: it cannot hold an archive": self.ordered,
         }
         return tuple(text for text, fine in said.items() if not fine)
 
 
 def check_server(store: ObjectStore, prefix: str = "") -> ServerCheck:
-    """Put a few empty objects below ``prefix`` + ``_work/``, look at them, and delete them again.
+    """Probe a server by writing, listing and deleting a few empty objects below ``prefix`` + ``_work/``.
 
     Args:
         store: the root's store.
-        prefix: empty, or the archive's folder.
+        prefix: the archive's folder, or empty.
 
     Raises:
-        ObjectStoreError: the store cannot be reached, or cannot be written or read.
+        ObjectStoreError: the store cannot be reached, written or read.
     """
     folder = f"{prefix}_work/probe-{secrets.token_hex(8)}/"
     keys = [folder + name for name in _NAMES]
@@ -67,15 +67,16 @@ def check_server(store: ObjectStore, prefix: str = "") -> ServerCheck:
 
 
 def fit_server(store: ObjectStore, prefix: str) -> tuple[str, ...]:
-    """Probe a server before anything is kept there; returns what it does not do, a line each.
+    """Probe a server before storing anything on it; return a warning for each missing feature.
 
     Raises:
-        UnorderedListing: nothing can be kept there. ObjectStoreError: as `check_server`.
+        UnorderedListing: the server cannot hold an archive.
+        ObjectStoreError: as `check_server`.
     """
     found = check_server(store, prefix)
     if not found.ordered:
         raise UnorderedListing(
-            "the server does not list keys in the order of their bytes",
+            "the server does not list keys in byte order",
             where=store.uri,
             todo="It cannot hold an archive; use another server.",
         )
@@ -83,10 +84,11 @@ def fit_server(store: ObjectStore, prefix: str) -> tuple[str, ...]:
 
 
 def creates_only_in_parts(store: ObjectStore, prefix: str) -> bool:
-    """Whether `ObjectStore.put_blocks` leaves an object alone that is there; tried below ``prefix`` + ``_work/``.
+    """Return whether `ObjectStore.put_blocks` is create-only, by a test below ``prefix`` + ``_work/``.
 
     Raises:
-        ObjectStoreUnavailable, AccessDenied: the store cannot be asked.
+        ObjectStoreUnavailable: the store cannot be reached.
+        AccessDenied: access is denied.
     """
     key = f"{prefix}_work/probe-{secrets.token_hex(8)}/parts"
     store.put(key, b"")
@@ -97,7 +99,7 @@ def creates_only_in_parts(store: ObjectStore, prefix: str) -> bool:
     except (AccessDenied, ObjectStoreUnavailable):
         raise
     except ObjectStoreError:
-        return False  # it knows no such uploads, or no conditions on them
+        return False  # no multipart uploads, or none with conditions
     finally:
         _deletes(store, [key])
     return False

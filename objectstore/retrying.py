@@ -1,4 +1,4 @@
-"""An object store that tries again: the one place for that policy."""
+"""Object store wrapper that retries: the only place for the retry policy."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T")
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
 FIRST_CONTACT = 10.0
-"""Seconds after which a server that has never answered is taken to be the wrong one."""
+"""Seconds of retries for a server that has never answered; it is probably the wrong address."""
 
 
 class RetryingStore(ObjectStore):
-    """Tries again what failed with `ObjectStoreUnavailable` (throttling, 5xx, lost connections), with full jitter.
+    """Retries requests that fail with `ObjectStoreUnavailable` (throttling, 5xx, lost connections), with full jitter.
 
     Args:
-        store: the store itself.
-        total_seconds: after how long it gives up; the last attempt may take as long as the store lets it. A server
-            that has never answered this store is given 10 seconds at most.
+        store: the wrapped store.
+        total_seconds: total retry time; the last attempt may run past it. A server that has never answered gets at most
+            10 seconds.
     """
 
     def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0) -> None:
@@ -45,11 +45,14 @@ class RetryingStore(ObjectStore):
         return self._store.uri
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded: an equal object is a success."""
+        """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded, so an identical object counts."""
         self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See `ObjectStore.put_blocks`. Tried once here, as blocks come once; the store below tries each part again."""
+        """See `ObjectStore.put_blocks`.
+
+        Not retried, as blocks can be read only once; the wrapped store retries its parts.
+        """
         self._store.put_blocks(key, blocks)
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
@@ -65,7 +68,7 @@ class RetryingStore(ObjectStore):
         return self._call(partial(self._store.size, key))
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`. A listing that breaks goes on after the last key that arrived."""
+        """See `ObjectStore.list`. A broken listing is resumed after the last received key."""
         entries = self._store.list(prefix, after)
         last = after
         while True:
@@ -88,7 +91,7 @@ class RetryingStore(ObjectStore):
         self._call(partial(self._store.delete, keys))
 
     def _call(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """The first attempt, without the machinery that nearly no request needs."""
+        """Make the first attempt without the retry machinery, which few requests need."""
         try:
             result = attempt()
         except ObjectStoreUnavailable as error:
@@ -103,13 +106,13 @@ class RetryingStore(ObjectStore):
         try:
             self._put_if_absent(key, data)
         except AlreadyExists:
-            with suppress(NoSuchObject):  # it was deleted since
+            with suppress(NoSuchObject):  # deleted in the meantime
                 if holds(self._store, key, data):
                     return
             raise
 
     def _put_if_absent(self, key: str, data: bytes | memoryview) -> None:
-        """Look first: some servers refuse a taken key by cutting the connection while a large object is being sent."""
+        """Check first: some servers reject a taken key by closing the connection during a large upload."""
         try:
             self._store.size(key)
         except NoSuchObject:
@@ -122,7 +125,7 @@ class RetryingStore(ObjectStore):
         return entries, next(entries, None)
 
     def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
-        """Wait and try, until it works or the time is up. The first failure has happened: it counts as an attempt."""
+        """Retry until success or timeout. The failure that led here counts as the first attempt."""
         began = time.monotonic()
         known = self._answered or isinstance(first, ServerBusy)
         failed: list[ObjectStoreUnavailable] = [first]
@@ -142,4 +145,4 @@ class RetryingStore(ObjectStore):
             return retrying(tried)
         except ObjectStoreUnavailable as error:
             took = time.monotonic() - began
-            raise type(error)(f"{error.what}, tried for {took:.0f} s", where=error.where, todo=error.todo) from None
+            raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None

@@ -1,7 +1,7 @@
-"""The narrow interface to a place that holds objects, and its contract.
+"""The object store interface and its contract.
 
-One implementation over obstore serves S3, a folder and memory; retry, metrics and the like are wrappers with this same
-interface. `tests/contract/object_store.py` is the contract as tests.
+`ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `MeteredStore`
+wrap any of them. `tests/contract/object_store.py` tests the contract.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 __all__ = ["SMALL", "ObjectInfo", "ObjectStore"]
 
 SMALL = 64 * 1024 * 1024
-"""Bytes that `get` takes if it is not told otherwise; an archive's plans, manifests, rows and marks are smaller."""
+"""Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One entry of a listing: the key below the root, and the object's size in bytes."""
+    """A listing entry: the key below the root and the object's size in bytes."""
 
     key: str
     size: int
@@ -27,9 +27,9 @@ class ObjectInfo:
 class ObjectStore(ABC):
     """A flat space of keys below one root. Keys are ``/``-separated, relative, plain ASCII.
 
-    Every method raises `ObjectStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if it
-    refuses, `NoSuchBucket` if the root is not there, `InvalidKey` for a key that could leave the root, and otherwise
-    what its docstring says. Methods may be called from several threads at once.
+    Every method raises `ObjectStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if
+    access is denied, `NoSuchBucket` if the root does not exist, `InvalidKey` for a key that is not allowed, and the
+    errors its docstring lists. Methods are thread-safe.
     """
 
     @property
@@ -39,22 +39,22 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """Create an object; it becomes visible whole or not at all.
+        """Create an object atomically.
 
         Raises:
             AlreadyExists: the key is taken; nothing was changed.
         """
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Create an object from blocks that follow each other; it becomes visible whole or not at all.
+        """Create an object atomically from consecutive blocks.
 
-        A store that can do so holds a few mebibytes of them; this default holds all. Not every server is create-only
-        here that is so in `put`: ask `objectstore.probe.creates_only_in_parts` first.
+        Implementations may buffer only a few MiB; this default buffers all blocks. A server that is create-only in
+        `put` may not be here: check with `objectstore.probe.creates_only_in_parts` first.
 
         Args:
-            key: the object.
-            blocks: its bytes, used up before the object appears; each is valid until the next one is asked for. What
-                they raise is raised, and no object appears.
+            key: the object's key.
+            blocks: its bytes, consumed before the object appears; each block is valid until the next is requested. An
+                exception raised by the iterable propagates, and no object is created.
 
         Raises:
             AlreadyExists: the key is taken; nothing was changed.
@@ -63,29 +63,29 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def get(self, key: str, at_most: int = SMALL) -> bytes:
-        """All of an object.
+        """Read a whole object.
 
         Args:
-            key: the object's.
-            at_most: bytes that it may have.
+            key: the object's key.
+            at_most: maximum size (bytes).
 
         Raises:
             NoSuchObject: no object has the key.
-            TooLarge: it has more bytes; they were not read.
+            TooLarge: the object is larger than ``at_most``; it was not read.
         """
 
     @abstractmethod
     def get_range(self, key: str, start: int, end: int) -> memoryview:
-        """An object's bytes ``[start, end)``, read-only, and not copied on their way.
+        """Read the bytes ``[start, end)`` of an object as a read-only view, without copying.
 
         Raises:
-            WrongSize: the object does not reach so far; a short answer is an error, never a short result.
+            WrongSize: the object ends before ``end``; a short result is never returned.
             NoSuchObject: no object has the key.
         """
 
     @abstractmethod
     def size(self, key: str) -> int:
-        """An object's size in bytes.
+        """Return an object's size in bytes.
 
         Raises:
             NoSuchObject: no object has the key.
@@ -93,22 +93,22 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose key starts with ``prefix`` (empty, or ending in ``/``), in byte order of the keys.
+        """Iterate over the objects whose key starts with ``prefix``, in byte order of the keys.
 
-        Pages are fetched as the caller goes on; memory does not grow with their number.
+        Pages are fetched lazily; memory use is constant.
 
         Args:
-            prefix: a whole folder.
-            after: only keys that sort after this full key.
+            prefix: a folder ending in ``/``, or empty.
+            after: return only keys that sort after this full key.
 
         Raises:
-            UnorderedListing: the server's order is another.
+            UnorderedListing: the server does not list in byte order.
         """
 
     @abstractmethod
     def folders(self, prefix: str) -> Sequence[str]:
-        """The names directly below ``prefix`` that have objects below them, sorted, without slashes."""
+        """Return the names of the non-empty folders directly below ``prefix``, sorted, without slashes."""
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects, in bulk requests where the store has them; keys that do not exist are fine."""
+        """Delete objects, in bulk requests where supported; missing keys are ignored."""

@@ -1,4 +1,4 @@
-"""Where a root is: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``, and what a process needs to open it."""
+"""Addresses of roots: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``, and how to open them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from objectstore.store import ObjectStore
 __all__ = ["RETRY_SECONDS", "RootAddress", "forget_memory"]
 
 RETRY_SECONDS = 60.0
-"""How long a request is tried again while the server is busy or away."""
+"""How long a request is retried while the server is busy or unreachable."""
 
 TIMEOUT_SECONDS = 30.0
-"""How long a server may be silent in the middle of a request."""
+"""How long a server may be silent during a request."""
 
 _FORMS = "A root is s3://BUCKET/PREFIX or file:///FOLDER."
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
@@ -37,14 +37,14 @@ _MEMORY: dict[str, MemoryStore] = {}
 
 @dataclass(frozen=True, slots=True)
 class RootAddress:
-    """The address of a root. Small, hashable and picklable: it travels to the tasks. Shows no secret.
+    """The address of a root. Small, hashable and picklable, for sending to tasks. Its repr shows no secrets.
 
     Attributes:
-        scheme: ``s3``, ``file`` or ``memory`` (tests only: gone with the process).
-        place: the bucket, the absolute folder, or memory's name.
-        prefix: where in the bucket; a path without slashes at its ends, or empty.
-        access: how the bucket is reached, once `resolve` found out.
-        storage_class: S3 storage class of what is put through this address; empty for the bucket's own.
+        scheme: ``s3``, ``file`` or ``memory`` (tests only: lost with the process).
+        place: the bucket, the absolute folder, or the name of a memory store.
+        prefix: path in the bucket, without leading or trailing slash; may be empty.
+        access: how to reach the bucket; set by `resolve`.
+        storage_class: S3 storage class of objects put through this address; empty for the bucket's default.
     """
 
     scheme: Literal["s3", "file", "memory"]
@@ -55,10 +55,10 @@ class RootAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a root's URI. Nothing is looked up.
+        """Parse a root URI. Nothing is looked up.
 
         Raises:
-            InvalidRoot: it is neither of the two forms.
+            InvalidRoot: the text has neither of the two forms.
         """
         scheme, separator, rest = text.partition("://")
         if separator and scheme == "s3":
@@ -69,53 +69,53 @@ class RootAddress:
         if separator and scheme == "memory":
             name, _, prefix = rest.partition("/")
             return cls("memory", name, _prefix(prefix, text))
-        raise InvalidRoot("not a root's URI", where=repr(text), todo=_FORMS)
+        raise InvalidRoot("not a root URI", where=repr(text), todo=_FORMS)
 
     def __str__(self) -> str:
         return self.uri
 
     @property
     def uri(self) -> str:
-        """The URI, without a slash at its end."""
+        """The URI, without trailing slash."""
         if self.scheme == "file":
             return f"file://{quote(self.place)}"
         return f"{self.scheme}://{self.place}/{self.prefix}".rstrip("/")
 
     def split(self) -> tuple[Self, str, str]:
-        """Take an archive's address apart: its root, scope and stream (``ROOT/SCOPE/STREAM``).
+        """Split an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream.
 
         Raises:
-            InvalidRoot: it has not two folders to give.
+            InvalidRoot: the path has fewer than two folders.
         """
         path = self.place if self.scheme == "file" else f"/{self.prefix}"
         rest, _, stream = path.rpartition("/")
         root, slash, scope = rest.rpartition("/")
         if not (slash and scope and stream):
-            raise InvalidRoot("not an archive's URI", where=self.uri, todo="An archive is ROOT/SCOPE/STREAM.")
+            raise InvalidRoot("not an archive URI", where=self.uri, todo="An archive is ROOT/SCOPE/STREAM.")
         if self.scheme == "file":
             return replace(self, place=root or "/"), scope, stream
         return replace(self, prefix=root.strip("/")), scope, stream
 
     def resolve(self) -> Self:
-        """On the driver: find out how the bucket is reached, so that every task does it alike.
+        """Determine on the driver how to reach the bucket, so that all tasks do the same.
 
-        Static credentials become part of the address; renewable ones are left to each process, by the profile's name.
+        Static credentials become part of the address; renewable ones are resolved by each process from the profile.
 
         Raises:
             AccessDenied: there are no credentials.
         """
         if self.scheme != "s3" or self.access is not None:
             return self
-        from objectstore.s3.aws import resolve_access  # noqa: PLC0415  (it imports botocore; tasks do without)
+        from objectstore.s3.aws import resolve_access  # noqa: PLC0415  (imports botocore, which tasks avoid)
 
         return replace(self, access=resolve_access(self.place))
 
     def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
-        """Open the store; nothing is asked of the server yet. The same address gives a process the same store.
+        """Open the store without contacting the server. A process gets the same store for the same address.
 
         Args:
-            retry_seconds: how long a request is tried again while the server is busy or away.
-            timeout_seconds: how long a server may be silent in the middle of a request.
+            retry_seconds: how long to retry a request while the server is busy or unreachable.
+            timeout_seconds: how long a server may be silent during a request.
 
         Raises:
             AccessDenied: there are no credentials.
@@ -124,14 +124,14 @@ class RootAddress:
 
 
 def forget_memory() -> None:
-    """Drop all that was put below ``memory`` roots, for tests: a table's file there keeps a descriptor each."""
+    """Drop everything stored below ``memory`` roots, for tests: each table file there keeps a descriptor open."""
     _open.cache_clear()
     _MEMORY.clear()
 
 
 @lru_cache(maxsize=16)
 def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _process: int) -> ObjectStore:
-    # By process: connections do not survive a fork.
+    # Keyed by process: connections do not survive a fork.
     if address.scheme == "file":
         return FolderStore(Path(address.place))
     if address.scheme == "memory":
@@ -153,7 +153,7 @@ def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _p
 
 
 def _upload(address: RootAddress, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-    from objectstore.s3.multipart import upload  # noqa: PLC0415  (it imports botocore; few objects need it)
+    from objectstore.s3.multipart import upload  # noqa: PLC0415  (imports botocore; few objects need it)
 
     if address.access is None:
         raise ValueError("an address is resolved before it is opened")
@@ -162,20 +162,20 @@ def _upload(address: RootAddress, key: str, blocks: Iterable[bytes | bytearray |
 
 def _bucket(bucket: str, text: str) -> str:
     if not bucket:
-        raise InvalidRoot("no bucket in the URI", where=repr(text), todo=_FORMS)
+        raise InvalidRoot("the URI has no bucket", where=repr(text), todo=_FORMS)
     if {":", "@"} & set(bucket):
         todo = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
-        raise InvalidRoot("a login does not belong into a bucket's URI", where="s3://…", todo=todo)
+        raise InvalidRoot("a bucket URI must not contain credentials", where="s3://…", todo=todo)
     if not _BUCKET.fullmatch(bucket):
-        raise InvalidRoot("not a bucket's name", where=repr(bucket), todo=_FORMS)
+        raise InvalidRoot("invalid bucket name", where=repr(bucket), todo=_FORMS)
     return bucket
 
 
 def _prefix(prefix: str, text: str) -> str:
     prefix = prefix.rstrip("/")
     if prefix and not is_path(prefix):
-        todo = "Use letters, digits and _ . = + @ : , ~ - in it, and no empty part, '.' or '..'."
-        raise InvalidRoot("not a prefix for a bucket", where=repr(text), todo=todo)
+        todo = "Use letters, digits and _ . = + @ : , ~ -, and no empty part, '.' or '..'."
+        raise InvalidRoot("invalid prefix", where=repr(text), todo=todo)
     return prefix
 
 
@@ -184,5 +184,5 @@ def _folder(rest: str, text: str) -> str:
     if not folder.startswith("/"):
         raise InvalidRoot("not an absolute folder", where=repr(text), todo="Use file:///FOLDER, with three slashes.")
     if "\0" in folder or ".." in folder.split("/"):
-        raise InvalidRoot("not a plain folder", where=repr(text), todo="Leave out '..' and control characters.")
+        raise InvalidRoot("invalid folder", where=repr(text), todo="Remove '..' and control characters.")
     return os.path.normpath("/" + folder.lstrip("/"))

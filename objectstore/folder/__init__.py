@@ -1,1 +1,1 @@
-"""The object store in a local folder."""
+"""Object store in a local folder."""

@@ -1,8 +1,8 @@
-"""Listing a folder tree in the byte order of its paths, in bounded memory.
+"""Lists a folder tree in byte order of its paths, in bounded memory.
 
-A folder gives its names in no order, and a segment's folder may have millions. So a folder is read as often as its
-names fill a window: each time the lowest names above the last one are kept, sorted and yielded. A window of 400,000
-names takes about 40 MB; one million events are three passes, ten million twenty-five.
+The system returns names unordered, and a segment's folder may hold millions. So a folder is read in several passes:
+each keeps, sorts and yields the lowest names above the last one, up to a window. A window of 400,000 names takes about
+40 MB; one million events take three passes, ten million twenty-five.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 __all__ = ["has_files", "walk"]
 
 WINDOW = 400_000
-"""Names kept at once, and up to twice as many for a moment."""
+"""Names kept in memory; briefly up to twice as many."""
 
 
 def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, int]]:
-    """(path below the root, size) of every file below ``prefix`` that sorts after ``after``, in byte order.
+    """Yield (path below the root, size) of every file below ``prefix`` that sorts after ``after``, in byte order.
 
-    Staging files are left out. Files that vanish meanwhile are too. A folder that does not exist has no files.
+    Staging files and files deleted during the walk are skipped. A missing folder yields nothing.
     """
     yield from _walk(f"{root}/{prefix}".rstrip("/"), prefix, after)
 
 
 def has_files(folder: str) -> bool:
-    """Whether there is a file that is not a staging file somewhere below."""
+    """Return whether a folder tree holds any file other than staging files."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if has_files(entry.path) if entry.is_dir() else "#" not in entry.name:
@@ -54,8 +54,8 @@ def _walk(folder: str, prefix: str, after: str) -> Iterator[tuple[str, int]]:
 
 
 def _names(folder: str, low: bytes) -> Iterator[bytes]:
-    """A folder's names above ``low`` in byte order. A folder's name ends in a slash: so its files are sorted."""
-    # The folder that holds the path to start after is needed as well; it sorts before that path.
+    """Yield a folder's names above ``low`` in byte order; folders get a trailing slash, to sort as their files do."""
+    # The folder that contains the start path is needed too, although it sorts before that path.
     first = low[: low.find(b"/") + 1]
     while True:
         names, more = _lowest(folder, low, first)
@@ -66,7 +66,7 @@ def _names(folder: str, low: bytes) -> Iterator[bytes]:
 
 
 def _lowest(folder: str, low: bytes, first: bytes) -> tuple[list[bytes], bool]:
-    """The lowest names above ``low`` (and ``first``), sorted, and whether there are more."""
+    """Return the lowest names above ``low`` (and ``first``), sorted, and whether there are more."""
     names: list[bytes] = []
     cut: bytes | None = None
     try:

@@ -1,9 +1,8 @@
-"""The object store in a local folder: a key is a path below it.
+"""Object store in a local folder: a key is a path below it.
 
-Written here and not taken from obstore's local store, which lists in no order, does not flush what it acknowledges, and
-leaves staging files behind when it is killed. Here an object is written to a file without a name, flushed, and then
-given its name by a hard link, which fails if the name is taken: a kill at any moment leaves nothing, and what `put` has
-returned for survives a power cut.
+obstore's local store is not used because it lists unordered, does not fsync, and leaves staging files behind when it is
+killed. Here an object is written to an unnamed file, synced, and then hard-linked to its name, which fails if the name
+is taken: a kill leaves nothing behind, and once `put` returns, the object survives a power loss.
 """
 
 from __future__ import annotations
@@ -39,18 +38,22 @@ from objectstore.store import SMALL, ObjectInfo, ObjectStore
 __all__ = ["FolderStore"]
 
 STAGING = "#"
-"""In the name of a staging file, where the file system has no files without names. No key has this character."""
+"""Marks staging files, used where the file system has no unnamed files. No key contains this character."""
 
-_ATTEMPTS = 20  # a folder may be removed, being empty, in the moment before a file is put into it
+_ATTEMPTS = 20  # an empty folder may be removed just before a file is put into it
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 _PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
     errno.ENOSPC: (OutOfSpace, "the disk is full", "Free space and run this again."),
-    errno.EDQUOT: (OutOfSpace, "the disk quota is used up", "Free space and run this again."),
+    errno.EDQUOT: (OutOfSpace, "the disk quota is exceeded", "Free space and run this again."),
     errno.EFBIG: (OutOfSpace, "the file is larger than the system allows", ""),
     errno.EACCES: (AccessDenied, "permission denied", "Check the folder's owner and mode."),
-    errno.EPERM: (AccessDenied, "not permitted", "Check the folder's owner, and that its file system has hard links."),
+    errno.EPERM: (
+        AccessDenied,
+        "not permitted",
+        "Check the folder's owner, and that its file system supports hard links.",
+    ),
     errno.EROFS: (AccessDenied, "the file system is read-only", ""),
-    errno.ENOTDIR: (ObjectStoreError, "a foreign file is in the way", "Move it elsewhere."),
+    errno.ENOTDIR: (ObjectStoreError, "an unrelated file is in the way", "Move it elsewhere."),
     errno.EISDIR: (ObjectStoreError, "a folder is in the way", "Move it elsewhere."),
     errno.ENAMETOOLONG: (InvalidKey, "the path is too long", ""),
 }
@@ -59,11 +62,11 @@ _PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
 class FolderStore(ObjectStore):
     """Objects as files below a folder.
 
-    The root is made by the first `put` if its parent exists; until then it is an empty store.
+    The first `put` creates the root if its parent exists; until then the store is empty.
 
     Args:
         root: an absolute path.
-        unnamed_files: whether to try files without names first (Linux, most local file systems).
+        unnamed_files: whether to try unnamed files first (Linux, most local file systems).
     """
 
     def __init__(self, root: Path, *, unnamed_files: bool = True) -> None:
@@ -89,7 +92,7 @@ class FolderStore(ObjectStore):
                 if attempt == _ATTEMPTS:
                     raise self._problem(error, key) from None
                 self._make_folders(folder, key)
-            except FileExistsError as error:  # taken in this moment: looked at again
+            except FileExistsError as error:  # taken just now: check again
                 if attempt == _ATTEMPTS:
                     raise self._problem(error, key) from None
             except OSError as error:
@@ -98,7 +101,7 @@ class FolderStore(ObjectStore):
                 return
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See `ObjectStore.put_blocks`. They go by way of a file without a name, which a kill does not leave behind."""
+        """See `ObjectStore.put_blocks`. Blocks are spooled to an unnamed file, which a kill does not leave behind."""
         check_key(key)
         self._make_folders(f"{self._root}/{key}".rpartition("/")[0], key)
         try:
@@ -139,7 +142,7 @@ class FolderStore(ObjectStore):
         except OSError as error:
             raise self._problem(error, key) from None
         if start > found.st_size or len(data) != stop - start:
-            raise WrongSize(f"the object does not reach from byte {start} to {stop}", where=self._where(key))
+            raise WrongSize(f"the object is too short for bytes {start} to {stop}", where=self._where(key))
         return data
 
     def size(self, key: str) -> int:
@@ -178,7 +181,7 @@ class FolderStore(ObjectStore):
             raise self._problem(error, prefix) from None
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `ObjectStore.delete`. Folders that become empty go too."""
+        """See `ObjectStore.delete`. Folders that become empty are removed."""
         for key in keys:
             check_key(key)
         folders = set()
@@ -194,18 +197,18 @@ class FolderStore(ObjectStore):
             self._prune(folder)
 
     def _refuse_taken(self, path: str, key: str) -> None:
-        """Before the data are written: a resumed run meets many objects that are there."""
+        """Check before writing the data: a resumed run finds many objects already stored."""
         try:
             found = os.lstat(path)
         except FileNotFoundError:
             return
         if stat.S_ISDIR(found.st_mode):
             raise ObjectStoreError("a folder is in the way", where=self._where(key), todo="Move it elsewhere.")
-        self._flush(path.rpartition("/")[0])  # whoever put it may not have come to that yet
+        self._flush(path.rpartition("/")[0])  # its writer may not have synced it yet
         raise AlreadyExists("the object exists", where=self._where(key))
 
     def _publish(self, folder: str, path: str, data: bytes | memoryview) -> None:
-        """Write, flush, name."""
+        """Write, sync, link."""
         if self._unnamed:
             try:
                 descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
@@ -216,7 +219,7 @@ class FolderStore(ObjectStore):
             else:
                 try:
                     _write(descriptor, data)
-                    # The directory descriptor is not used, but makes it linkat(2), which follows the link in /proc.
+                    # The directory descriptor is unused, but selects linkat(2), which follows the link in /proc.
                     os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
                 finally:
                     os.close(descriptor)
@@ -225,7 +228,7 @@ class FolderStore(ObjectStore):
         self._publish_named(folder, path, data)
 
     def _publish_named(self, folder: str, path: str, data: bytes | memoryview) -> None:
-        """The same with a staging file, hidden from listings, which a kill leaves behind."""
+        """Publish via a staging file, which is hidden from listings but left behind by a kill."""
         staging = f"{path}{STAGING}{secrets.token_hex(8)}"  # process ids recur in containers that share a folder
         descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
@@ -240,11 +243,11 @@ class FolderStore(ObjectStore):
 
     def _flush(self, folder: str) -> None:
         if folder not in self._flushed and folder.startswith(f"{self._root}/"):
-            self._flush(folder.rpartition("/")[0])  # a killed process may have made the folder and not flushed that
+            self._flush(folder.rpartition("/")[0])  # a killed process may have created the folder without syncing it
         self._flushed.setdefault(folder, _Flush()).flush(folder)
 
     def _make_folders(self, folder: str, key: str) -> None:
-        """Make what is missing of a folder, from the root on; the root's parent has to be there."""
+        """Create the missing parts of a folder, from the root on; the root's parent must exist."""
         self._check_root()
         missing = []
         at = Path(folder)
@@ -260,7 +263,7 @@ class FolderStore(ObjectStore):
             raise self._problem(error, key) from None
 
     def _prune(self, folder: str) -> None:
-        """Flush a folder that lost files; remove it and its parents below the root as far as they are empty."""
+        """Sync a folder that lost files; remove it and its parents below the root where empty."""
         at = Path(self._root, folder)
         with suppress(OSError):  # gone, or not empty: both are fine
             while at != Path(self._root):
@@ -297,7 +300,7 @@ class FolderStore(ObjectStore):
 
 
 class _Flush:
-    """Flushing a folder's entries to disk, once for all threads that wait for it."""
+    """Syncs a folder's entries to disk, once for all waiting threads."""
 
     def __init__(self) -> None:
         self._tickets = itertools.count(1)
@@ -309,7 +312,7 @@ class _Flush:
         with self._lock:
             if self._done > mine:
                 return
-            upto = next(self._tickets)  # whoever drew a lower one has made his entry
+            upto = next(self._tickets)  # holders of lower tickets have already created their entries
             descriptor = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -319,7 +322,7 @@ class _Flush:
 
 
 def _read(descriptor: int, start: int, end: int) -> bytes:
-    """The bytes that are there between two offsets."""
+    """Read the bytes between two offsets; fewer at the end of the file."""
     data = os.pread(descriptor, max(end - start, 0), start)
     while len(data) < end - start:
         more = os.pread(descriptor, end - start - len(data), start + len(data))

@@ -1,1 +1,1 @@
-"""The object store in S3: credentials, conditional writes, archive classes, locks."""
+"""S3: credentials, errors, multipart uploads, storage classes, object locks."""

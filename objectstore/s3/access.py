@@ -1,4 +1,4 @@
-"""How a bucket is reached, as plain values that travel to the tasks."""
+"""How to reach a bucket, as plain values that are sent to tasks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["S3Access", "StaticKeys"]
 
 @dataclass(frozen=True, slots=True)
 class StaticKeys:
-    """An access key, its secret, and a session token if there is one. Never shown."""
+    """An access key, its secret, and an optional session token. Hidden from the repr."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
 
     def __call__(self) -> S3Credential:
-        """What obstore asks for."""
+        """Return the credentials in obstore's format."""
         return {
             "access_key_id": self.access_key,
             "secret_access_key": self.secret_key,
@@ -31,16 +31,15 @@ class StaticKeys:
 
 @dataclass(frozen=True, slots=True)
 class S3Access:
-    """What the driver found out about reaching S3, and what an executor needs to do the same.
+    """How to reach S3, as resolved on the driver and used by executors.
 
     Attributes:
         endpoint: the server's URL, without the bucket.
-        region: as signed into requests.
-        virtual_host: whether the bucket is named in the host instead of the path.
-        authorities: certificates to trust beside the system's (PEM), from ``AWS_CA_BUNDLE``; may be empty.
-        keys: static credentials; None if they are of a kind that is renewed (SSO, roles, instance), which each
-            process then resolves by itself.
-        profile: the AWS profile in force, or None.
+        region: the region used to sign requests.
+        virtual_host: whether the bucket is part of the host name instead of the path.
+        authorities: CA certificates (PEM) to trust in addition to the system's, from ``AWS_CA_BUNDLE``; may be empty.
+        keys: static credentials; None for renewable ones (SSO, roles, instance), which each process resolves itself.
+        profile: the AWS profile in use, or None.
     """
 
     endpoint: str

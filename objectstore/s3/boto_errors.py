@@ -1,4 +1,4 @@
-"""What boto3 raises, as named problems of one line. Bytes go by obstore; boto3 does what that has no call for."""
+"""Translates botocore's errors. Data moves through obstore; botocore serves requests that obstore does not support."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
 
 @contextmanager
 def named_errors(action: str, where: str) -> Iterator[None]:
-    """Turn boto3's errors into problems of one line.
+    """Translate botocore's errors into object store errors.
 
     Args:
-        action: what is done, for the message.
+        action: the operation, for messages.
         where: the object's or the bucket's URI.
 
     Raises:
-        AccessDenied, NoSuchBucket, NoSuchObject, ObjectStoreUnavailable, ServerBusy: as named.
-        ObjectStoreError: anything else.
+        AccessDenied: the credentials are invalid or lack permission.
+        NoSuchBucket: the bucket does not exist.
+        NoSuchObject: the object does not exist.
+        ObjectStoreUnavailable: no answer came.
+        ServerBusy: the server throttles or fails.
+        ObjectStoreError: any other error.
     """
     try:
         yield
@@ -49,19 +53,19 @@ def named_errors(action: str, where: str) -> Iterator[None]:
             raise NoSuchBucket("no such bucket", where=where) from None
         if code in _MISSING:
             raise NoSuchObject("no such object", where=where) from None
-        raise ObjectStoreError(f"the server refuses to {action} ({code})", where=where) from None
+        raise ObjectStoreError(f"the server refused to {action} ({code})", where=where) from None
 
 
 def code_of(error: ClientError | BotoCoreError) -> str:
-    """S3's code for what went wrong; empty if S3 did not say any."""
+    """Return S3's error code; empty if there is none."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> ObjectStoreUnavailable | None:
-    """The problem if trying again may help: no answer came, or the server throttles or fails; else None.
+    """Return the error if a retry may help (no answer, throttling or a server failure), else None.
 
     Args:
-        error: what boto3 raised, after its own retries.
+        error: botocore's error, after its own retries.
         action: as for `named_errors`.
         where: as for `named_errors`.
     """

@@ -1,7 +1,7 @@
-"""Opening a bucket with obstore.
+"""Opens a bucket with obstore.
 
-Nothing here imports botocore, which takes as long to load as a task takes for some hundred objects:
-`objectstore.s3.aws` does, on the driver, and where credentials have to be renewed.
+This module does not import botocore, whose import takes as long as a task takes for some hundred objects.
+`objectstore.s3.aws` does, on the driver and where credentials must be renewed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CONNECT_SECONDS = 5
 
 
 def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool = False) -> S3Store:
-    """Open a bucket with obstore; nothing is sent yet. obstore does not retry, see `objectstore.retrying`.
+    """Open a bucket without sending a request. obstore's retries are disabled, see `objectstore.retrying`.
 
     Args:
         bucket: its name.
         access: how to reach it.
-        timeout: seconds without a byte after which a request has failed. While an object is sent no byte arrives,
-            so sending it has to be done in this time too.
-        patient: for large objects: a request has failed only after ten times as long, from its beginning.
+        timeout: seconds without a received byte after which a request fails. No byte arrives during an upload, so it
+            limits uploads too.
+        patient: for large objects: a request fails only after ten times ``timeout`` in total.
     """
     give_back_large_buffers()
     scheme, _, host = access.endpoint.partition("://")
@@ -52,15 +52,15 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
     try:
         return S3Store(
             bucket,
-            # All that obstore would take from the environment by itself is said here: boto3's answer holds.
+            # Sets everything obstore would otherwise read from the environment, so that boto3's resolution applies.
             config={
                 "endpoint": f"{scheme}://{bucket}.{host}" if access.virtual_host else access.endpoint,
                 "region": access.region,
                 "virtual_hosted_style_request": access.virtual_host,
                 "skip_signature": False,
                 "conditional_put": "etag",
-                # The server verifies the body against it, and refuses a body without one where Object Lock has a
-                # default retention. The header is signed, so that signing the body too would hash it twice for nothing.
+                # The server verifies the body against the checksum, and requires one where Object Lock has a default
+                # retention. The header is signed, so signing the body as well would only hash it twice.
                 "checksum_algorithm": "sha256",
                 "unsigned_payload": True,
             },
@@ -70,11 +70,11 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
         )
     except BACKEND_ERRORS as error:
         if "InvalidCertificate" in str(error):
-            raise ObjectStoreError("AWS_CA_BUNDLE holds a certificate that cannot be used") from None
+            raise ObjectStoreError("AWS_CA_BUNDLE contains an invalid certificate") from None
         raise translate(error, action="get", bucket=f"s3://{bucket}", endpoint=access.endpoint, key=bucket) from None
 
 
 def _renewed(profile: str | None) -> Callable[[], S3Credential]:
-    from objectstore.s3.aws import renewed_credentials  # noqa: PLC0415  (it imports botocore, see above)
+    from objectstore.s3.aws import renewed_credentials  # noqa: PLC0415  (imports botocore, see above)
 
     return renewed_credentials(profile)

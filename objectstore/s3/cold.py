@@ -1,4 +1,4 @@
-"""Objects in an archive class (S3 Glacier): which they are, and asking S3 to bring them back."""
+"""Finds objects in archive classes (S3 Glacier) and requests their restore."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}
 """Classes whose objects cannot be read before they are restored. (GLACIER_IR can.)"""
 
 MAYBE_ARCHIVED = {"INTELLIGENT_TIERING"}
-"""Classes of which only a HEAD of the object says whether it can be read."""
+"""Classes where only a HEAD request tells whether the object can be read."""
 
 PAGE = 1000
 
@@ -36,8 +36,10 @@ class StoredObject:
     """An object and whether it can be read.
 
     Attributes:
-        key: below the root. size: bytes. storage_class: as S3 names it.
-        warmth: ``cold``: not before S3 is asked to bring it back; ``coming``: S3 was asked and is not ready.
+        key: the key below the root.
+        size: bytes.
+        storage_class: S3's name.
+        warmth: ``readable``, ``cold`` (needs a restore request), or ``coming`` (restore in progress).
     """
 
     key: str
@@ -47,16 +49,16 @@ class StoredObject:
 
 
 class ColdStorage:
-    """The storage classes of a bucket's objects. Roots that are no bucket have none: everything is readable.
+    """The storage classes of a bucket's objects. Other roots have none: everything is readable.
 
-    Every method raises what `objectstore.boto.named_errors` names.
+    Every method raises the errors of `objectstore.s3.boto_errors.named_errors`.
 
     Args:
-        address: the root, resolved if no client is given.
-        client: boto3's for S3; None makes one.
+        address: the root; must be resolved unless a client is given.
+        client: a botocore S3 client; None opens one.
 
     Attributes:
-        uri: the root's.
+        uri: the root's URI.
     """
 
     def __init__(self, address: RootAddress, client: Any = None) -> None:
@@ -66,13 +68,13 @@ class ColdStorage:
         self._client = open_client(address.access) if client is None and address.access is not None else client
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
-        """The objects of a folder between two keys, in order; a page of 1,000 is held at a time.
+        """Iterate over a folder's objects between two keys, in order; one page of 1,000 is held at a time.
 
         Args:
-            folder: with its slash, below the root; empty for all of it.
-            after: a key; what sorts behind it is listed.
-            stop: what sorts from here on is not.
-            first_page: no more than one request's worth.
+            folder: the folder below the root, with trailing slash; empty for the whole root.
+            after: list only keys that sort after this one.
+            stop: list only keys that sort before this one.
+            first_page: stop after the first page.
         """
         if self._client is None:
             return
@@ -104,8 +106,8 @@ class ColdStorage:
         return StoredObject(key.removeprefix(self._base), entry["Size"], kind, warmth)
 
     def _ask_head(self, key: str) -> Warmth:
-        """Of an object whose listing does not say it (https://docs.aws.amazon.com/AmazonS3/latest/API: HeadObject)."""
-        with named_errors("look at", f"s3://{self._bucket}/{key}"):
+        """Query an object whose listing does not tell (https://docs.aws.amazon.com/AmazonS3/latest/API: HeadObject)."""
+        with named_errors("inspect", f"s3://{self._bucket}/{key}"):
             head = self._client.head_object(Bucket=self._bucket, Key=key)
         asked = head.get("Restore", "")
         if 'ongoing-request="true"' in asked:
@@ -114,9 +116,9 @@ class ColdStorage:
         return "cold" if archived and not asked else "readable"
 
     def ask(self, objects: Iterable[StoredObject], days: int, tier: Tier) -> int:
-        """Ask S3 to bring objects back for some days, several requests at a time; returns how many were asked for.
+        """Request the restore of objects for some days, concurrently; return the number of new requests.
 
-        Asking again is harmless: what is under way stays under way. A page of objects is held at a time.
+        Repeating it is harmless: restores in progress continue. One page of objects is held at a time.
         """
         with ThreadPoolExecutor(WINDOW, thread_name_prefix="restore") as threads:
             waiting = iter(objects)
@@ -128,7 +130,7 @@ class ColdStorage:
     def _ask(self, one: StoredObject, days: int, tier: Tier) -> bool:
         request: Any = {"GlacierJobParameters": {"Tier": tier}}
         if one.storage_class in ARCHIVE_CLASSES:
-            request["Days"] = days  # an object of INTELLIGENT_TIERING comes back for good
+            request["Days"] = days  # INTELLIGENT_TIERING objects are restored permanently
         with named_errors("restore", f"{self.uri}/{one.key}"):
             try:
                 self._client.restore_object(Bucket=self._bucket, Key=self._base + one.key, RestoreRequest=request)

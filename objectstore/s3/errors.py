@@ -1,7 +1,7 @@
-"""What an S3 server or the way to it answered, as named problems of one line.
+"""Translates obstore's errors.
 
 obstore reports errors as long texts: a sentence with the status and the server's XML, then a dump of the Rust error.
-Both are looked at here and nowhere else.
+Both are parsed only here.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from objectstore.errors import (
 __all__ = ["BACKEND_ERRORS", "TRANSIENT_CODES", "TRANSIENT_STATUS", "beyond_the_end", "translate"]
 
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
-"""What obstore raises."""
+"""The exceptions obstore raises."""
 
 _STATUS = re.compile(r"status code: ([0-9]{3})")
-# In the server's XML, or in obstore's own words for one key of a bulk deletion.
+# In the server's XML, or in obstore's message about one key of a bulk delete.
 _CODE = re.compile(r"(?:<Code>\s*|\(code: )([A-Za-z0-9._-]{1,80})(?:\s*</Code>|\))")
 _PROVIDER = re.compile(r"External AWS credential provider: (?:\w+: )?(.*)", re.DOTALL)
 _REGION = re.compile(r"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
 
 _CHECK_KEYS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in AWS_PROFILE, and the endpoint."
 _DENIED = {
-    "InvalidAccessKeyId": ("the server does not know the access key", _CHECK_KEYS),
-    "XAdminUserNotFound": ("the server does not know the access key", _CHECK_KEYS),
+    "InvalidAccessKeyId": ("unknown access key", _CHECK_KEYS),
+    "XAdminUserNotFound": ("unknown access key", _CHECK_KEYS),
     "SignatureDoesNotMatch": ("the secret access key is wrong", _CHECK_KEYS),
-    "InvalidToken": ("the session token is wrong", "Check AWS_SESSION_TOKEN; it has to belong to the access key."),
+    "InvalidToken": ("the session token is wrong", "Check AWS_SESSION_TOKEN; it must belong to the access key."),
     "ExpiredToken": ("the credentials have expired", "Get new ones and run the same command again."),
     "TokenRefreshRequired": ("the credentials have expired", "Get new ones and run the same command again."),
     "RequestTimeTooSkewed": ("this machine's clock differs too much from the server's", "Set the clock."),
-    "AccountProblem": ("the server refuses the account", ""),
-    "AllAccessDisabled": ("the server refuses the account", ""),
+    "AccountProblem": ("the server rejected the account", ""),
+    "AllAccessDisabled": ("the server rejected the account", ""),
 }
 TRANSIENT_CODES = {
     "BandwidthLimitExceeded",
@@ -85,10 +85,10 @@ _PERMISSION = {
     "delete": ("no permission to delete", "Allow s3:DeleteObject there."),
 }
 
-# The way to the server: what the dump of the Rust error has in it -> what to say, what to do.
+# Connection failures: text in the dump of the Rust error, message, next step.
 _LOST = [
-    ("ConnectionRefused", "nothing listens at the endpoint", "Start the server, or check AWS_ENDPOINT_URL."),
-    ("dns error", "the endpoint's host has no address", "Check AWS_ENDPOINT_URL and the network."),
+    ("ConnectionRefused", "nothing is listening at the endpoint", "Start the server, or check AWS_ENDPOINT_URL."),
+    ("dns error", "the endpoint's host name does not resolve", "Check AWS_ENDPOINT_URL and the network."),
     ("TimedOut", "the server did not answer in time", "Check the server, AWS_ENDPOINT_URL and the network."),
     ("NetworkUnreachable", "the network is unreachable", ""),
     ("HostUnreachable", "the endpoint's host is unreachable", ""),
@@ -99,7 +99,7 @@ _UNTRUSTED = ("InvalidCertificate", "UnknownIssuer", "invalid peer certificate",
 
 @dataclass(frozen=True)
 class _Report:
-    """An error of obstore, taken apart: the sentence, the dump of the Rust error, status and code of the answer."""
+    """A parsed obstore error: the sentence, the dump of the Rust error, status and code of the response."""
 
     sentence: str
     dump: str
@@ -115,12 +115,12 @@ class _Report:
 
 
 def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, key: str) -> Problem:
-    """The problem that an error of obstore stands for.
+    """Translate an error of obstore.
 
     Args:
         error: one of `BACKEND_ERRORS`.
         action: ``put``, ``get``, ``list`` or ``delete``.
-        bucket: as the user knows it, e.g. ``s3://bucket``.
+        bucket: the bucket's URI, e.g. ``s3://bucket``.
         endpoint: the server's URL.
         key: the object's URI; the bucket's for listings.
     """
@@ -145,7 +145,7 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
     )
     if found is not None:
         return found
-    if isinstance(error, AlreadyExistsError) and report.status != 409:  # obstore takes any 409 for a taken key
+    if isinstance(error, AlreadyExistsError) and report.status != 409:  # obstore reports any 409 as a taken key
         return AlreadyExists("the object exists", where=key)
     if isinstance(error, FileNotFoundError) or report.status == 404 or report.code == "NoSuchKey":
         return NoSuchObject("no such object", where=key)
@@ -155,34 +155,34 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         return AccessDenied(
             f"no credentials: {_first(reason)}", where=report.at, todo="Check the profile in AWS_PROFILE."
         )
-    return ObjectStoreError(f"the server refuses the request ({report.said or _first(sentence)})", where=key)
+    return ObjectStoreError(f"the server rejected the request ({report.said or _first(sentence)})", where=key)
 
 
 def beyond_the_end(error: BaseException) -> bool:
-    """Whether a ranged read failed since the object ends before the range starts."""
+    """Return whether a ranged read failed because the object ends before the range starts."""
     sentence, _, dump = str(error).partition("\n\nDebug source:")
     status = _STATUS.search(sentence)
     return status[1] == "416" if status else "StartTooLarge" in dump
 
 
 def _busy(report: _Report) -> Problem | None:
-    """The server could do it, but not now."""
-    # A 409 alone does not say that the key is taken (that is 412): other requests for the key may be under way.
+    """Temporary failures of the server."""
+    # A 409 alone does not mean that the key is taken (that is 412): other requests for the key may be in progress.
     is_conflict = report.status == 409 and not report.code
     if is_conflict or report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
         what = f"the server is busy or failing ({report.said})"
         return ServerBusy(what, where=report.at, todo="Try again later.")
     if report.code in _SPOILED:
-        what, todo = "what was sent was damaged on its way", "If this stays, check this machine's memory and network."
+        what, todo = "data was damaged in transit", "If this persists, check this machine's memory and network."
         return ObjectStoreUnavailable(f"{what} ({report.said})", where=report.key, todo=todo)
     if report.code in _FULL or report.status == 507:
-        what = f"the server has no room left ({report.said})"
+        what = f"the server is out of space ({report.said})"
         return OutOfSpace(what, where=report.at, todo="Free space and run this again.")
     return None
 
 
 def _wrong_place(report: _Report) -> Problem | None:
-    """The bucket or the key cannot be used."""
+    """Errors about the bucket or the key."""
     if report.code in _WRONG_REGION or report.status == 301 or "redirect without LOCATION" in report.sentence:
         region = _REGION.search(report.sentence)
         todo = f"Set AWS_REGION={region[1]}." if region else "Set AWS_REGION to the bucket's region."
@@ -190,25 +190,25 @@ def _wrong_place(report: _Report) -> Problem | None:
     if report.code == "NoSuchBucket":
         return NoSuchBucket("no such bucket", where=report.at, todo="Create it, or check its name and the endpoint.")
     if report.code == "InvalidBucketName":
-        return InvalidRoot("not a bucket's name", where=report.at)
+        return InvalidRoot("invalid bucket name", where=report.at)
     if report.code in _IN_THE_WAY:
-        what = f"a foreign object is in the way ({report.code})"
+        what = f"an unrelated object is in the way ({report.code})"
         return ObjectStoreError(what, where=report.key, todo="Move it elsewhere.")
     return None
 
 
 def _wrong_class(report: _Report) -> Problem | None:
-    """The storage class cannot be used, or not so."""
+    """Errors about the storage class."""
     if report.code == "InvalidStorageClass":
-        todo = "Leave --storage-class out, or name one that it has."
-        return ObjectStoreError("the server has no such storage class", where=report.at, todo=todo)
+        todo = "Omit --storage-class, or use one the server supports."
+        return ObjectStoreError("the server does not support this storage class", where=report.at, todo=todo)
     if report.code == "InvalidObjectState":
         return InArchiveClass.of("", report.key)
     return None
 
 
 def _refused(report: _Report) -> Problem | None:
-    """The credentials are wrong, or do not allow this."""
+    """Invalid credentials or missing permissions."""
     if report.code in _DENIED:
         what, todo = _DENIED[report.code]
         return AccessDenied(f"{what} ({report.code})", where=report.at, todo=todo)
@@ -219,21 +219,21 @@ def _refused(report: _Report) -> Problem | None:
 
 
 def _no_way(report: _Report) -> Problem | None:
-    """There is a server, but not one that this client can speak with; trying again would not help."""
+    """Permanent failures to talk to the server."""
     if any(mark in report.dump for mark in _UNTRUSTED):
-        todo = "Name the authority that signed it in AWS_CA_BUNDLE."
+        todo = "Set AWS_CA_BUNDLE to the certificate of the authority that signed it."
         return ObjectStoreError("the server's certificate is not trusted", where=report.at, todo=todo)
     if any(mark in report.dump for mark in _NO_TLS):
         todo = "Use http:// in AWS_ENDPOINT_URL."
         return ObjectStoreError("the server does not speak TLS", where=report.at, todo=todo)
     if "NotPartial" in report.dump:
-        what = "the server ignores the range of a read"
+        what = "the server ignores the Range header"
         return ObjectStoreError(what, where=report.key, todo="It cannot hold an archive.")
     return None
 
 
 def _lost(report: _Report) -> Problem | None:
-    """No answer arrived."""
+    """Lost connections."""
     for mark, what, todo in _LOST:
         if mark in report.dump:
             return ObjectStoreUnavailable(what, where=report.at, todo=todo)
@@ -243,5 +243,5 @@ def _lost(report: _Report) -> Problem | None:
 
 
 def _first(sentence: str) -> str:
-    """The start of a text nobody foresaw, short and without XML."""
+    """Return the start of an unexpected message, without XML."""
     return re.sub(r"<[^>]*>", " ", sentence)[:200].strip()

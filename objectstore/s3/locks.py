@@ -1,7 +1,7 @@
-"""S3 Object Lock: whether a bucket has it, and whether an object may be deleted yet.
+"""S3 Object Lock: whether a bucket has it, and whether an object may be deleted.
 
-A bucket with object lock keeps versions, so a plain delete of a locked object is not refused: it hides the object
-behind a marker. Who deletes therefore has to look first. obstore does not know locks, so boto3's core is used.
+A bucket with Object Lock is versioned, so a plain delete of a locked object succeeds and hides it behind a delete
+marker. Callers must therefore check before deleting. obstore does not support locks, so botocore is used.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ WINDOW = 16
 """Requests in flight."""
 
 _NO_LOCKS_HERE = {"MethodNotAllowed", "NotImplemented", "ObjectLockConfigurationNotFoundError"}
-"""What servers answer for a bucket without object lock, or that know none."""
+"""Error codes for a bucket without Object Lock, or a server that does not support it."""
 
 _NOT_LOCKED = {"404", "NoSuchKey", "NoSuchObjectLockConfiguration", "NoSuchVersion", "NotFound"}
-"""What they answer for an object that has no lock, or is gone."""
+"""Error codes for an object without a lock, or a missing object."""
 
 _DENIED = {"AccessDenied", "403", "Forbidden"}
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Why an object may not be deleted yet.
+    """A lock that prevents the deletion of an object.
 
     Attributes:
-        key: the object, below the root.
+        key: the object's key below the root.
         reason: ``legal hold``, ``retention (GOVERNANCE)`` or ``retention (COMPLIANCE)``.
-        until: when a retention ends; None for a legal hold, which ends when it is lifted.
+        until: when the retention ends; None for a legal hold, which lasts until it is removed.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Lock:
 
 
 class ObjectLocks:
-    """Asks for the locks of objects below a root whose bucket has object lock. See `open_locks`."""
+    """Reads the locks of objects below a root whose bucket has Object Lock. Created by `open_locks`."""
 
     def __init__(self, address: RootAddress, client: Any) -> None:
         self._client = client
@@ -59,10 +59,10 @@ class ObjectLocks:
         self._uri = address.uri
 
     def lock_of(self, key: str) -> Lock | None:
-        """The lock of one object, or None; asked so that a missing permission is told and never taken for no lock.
+        """Return the lock of one object, or None. A missing permission raises and is never mistaken for "no lock".
 
         Raises:
-            AccessDenied: locks cannot be read.
+            AccessDenied: no permission to read locks.
         """
         held = self._ask("get_object_legal_hold", "s3:GetObjectLegalHold", key).get("LegalHold", {})
         if held.get("Status") == "ON":
@@ -71,13 +71,14 @@ class ObjectLocks:
         return _retention(key, kept.get("Mode"), kept.get("RetainUntilDate"))
 
     def first_lock(self, keys: Iterable[str]) -> Lock | None:
-        """A lock on one of many objects, or None: one request each, a few at a time, until one is found.
+        """Return the first lock found on any of the objects, or None. Sends one request per object, concurrently.
 
         Args:
-            keys: below the root. Taken as they are asked for; memory does not grow with their number.
+            keys: keys below the root, consumed lazily, so memory use is constant.
 
         Raises:
-            AccessDenied, ObjectStoreError: the objects cannot be looked at.
+            AccessDenied: no permission to read the objects.
+            ObjectStoreError: the objects cannot be read.
         """
         left = iter(keys)
         with ThreadPoolExecutor(WINDOW, "locks") as pool:
@@ -109,12 +110,13 @@ class ObjectLocks:
 
 
 def open_locks(address: RootAddress) -> ObjectLocks | None:
-    """The locks below a root, or None if there can be none: no S3, or a bucket without object lock.
+    """Open the locks below a root; None if there can be none (not S3, or a bucket without Object Lock).
 
-    One request. An answer that is not understood is an error: to take it for "no locks" could hide locked objects.
+    Sends one request. An unknown answer is an error: treating it as "no locks" could hide locked objects.
 
     Raises:
-        AccessDenied: the bucket's configuration may not be read. ObjectStoreError: the server cannot be asked.
+        AccessDenied: no permission to read the bucket's configuration.
+        ObjectStoreError: the configuration cannot be read.
     """
     access = address.resolve().access
     if access is None:
@@ -144,8 +146,8 @@ def _problem(error: ClientError | BotoCoreError, where: str, permission: str) ->
     if (away := unavailable(error, "read locks", where)) is not None:
         return away
     if not isinstance(error, ClientError):
-        return ObjectStoreError(f"locks cannot be read: {error}", where=where)
+        return ObjectStoreError(f"cannot read locks: {error}", where=where)
     code = code_of(error)
     if code in _DENIED:
         return AccessDenied("no permission to read locks", where=where, todo=f"Allow {permission} there.")
-    return ObjectStoreError(f"the server does not tell of locks ({code})", where=where)
+    return ObjectStoreError(f"the server refused to read locks ({code})", where=where)

@@ -1,4 +1,4 @@
-"""Objects sent to S3 in parts: by boto3's core, for obstore completes no multipart upload create-only."""
+"""Multipart uploads with botocore, as obstore cannot complete a multipart upload create-only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from objectstore.s3.boto_errors import code_of, named_errors
 __all__ = ["upload"]
 
 PART_BYTES = 5 * 1024 * 1024
-"""Of each part but the last; S3 takes no smaller ones, and 10,000 of them at most: 49 GiB."""
+"""Size of each part but the last: S3's minimum. S3 allows 10,000 parts, so 49 GiB."""
 
 PARTS = 2
-"""Parts in flight. With the one that is being made they fit into the smallest window."""
+"""Parts in flight. Together with the one being filled they fit the smallest window."""
 
 _TAKEN = {"PreconditionFailed", "412"}
 _CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
@@ -38,21 +38,21 @@ def upload(
     *,
     storage_class: str,
 ) -> None:
-    """Create an object from blocks; it appears whole, when all of them have arrived, or not at all.
+    """Create an object atomically from blocks.
 
-    A kill leaves the parts that were sent, which nobody sees and the bucket's lifecycle can remove. S3 verifies each
+    A kill leaves the uploaded parts behind; they are invisible, and a lifecycle rule can remove them. S3 verifies each
     part's SHA-256.
 
     Args:
-        access: how the bucket is reached.
+        access: how to reach the bucket.
         bucket: its name.
-        key: the object, in full.
-        blocks: its bytes; each is valid until the next one is asked for.
-        storage_class: of the object; empty for the bucket's own.
+        key: the object's full key.
+        blocks: its bytes; each block is valid until the next is requested.
+        storage_class: the object's storage class; empty for the bucket's default.
 
     Raises:
         AlreadyExists: the key is taken.
-        ObjectStoreError: as `objectstore.s3.boto_errors.named_errors` says.
+        ObjectStoreError: as `objectstore.s3.boto_errors.named_errors`.
     """
     client, where = _client(access), f"s3://{bucket}/{key}"
     options = {"StorageClass": storage_class} if storage_class else {}
@@ -83,11 +83,11 @@ def _complete(client: Any, place: dict[str, str], parts: list[dict[str, Any]], w
             client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
         except ClientError as error:
             code = code_of(error)
-            # An attempt whose answer was lost may have completed it: then the upload is gone, and the object there.
+            # An attempt with a lost response may have completed it: then the upload is gone and the object exists.
             if code in _TAKEN or (code in _GONE and _is_there(client, place)):
                 raise AlreadyExists("the object exists", where=where) from None
             if code in _CONFLICT:
-                what = "another upload of the same object was completed at the same moment"
+                what = "another upload of the same object was completed at the same time"
                 raise ServerBusy(what, where=where, todo="Run the same command again.") from None
             raise
 
@@ -101,7 +101,7 @@ def _is_there(client: Any, place: dict[str, str]) -> bool:
 
 
 def _parts(blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[tuple[int, bytearray]]:
-    """The blocks put together to numbered parts; at least one."""
+    """Join the blocks into numbered parts; yields at least one."""
     number, held = 1, bytearray()
     for block in blocks:
         view = memoryview(block)

@@ -1,4 +1,4 @@
-"""Which S3 storage classes data may be put into."""
+"""Validation of S3 storage classes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _NOT_READ_AT_ONCE = {"GLACIER", "DEEP_ARCHIVE"}
 
 
 def check_storage_class(storage_class: str, root: RootAddress) -> None:
-    """Refuse what cannot be a storage class there; whether the server has it, only the server knows.
+    """Validate the form of a storage class; whether the server supports it, only the server knows.
 
     Raises:
-        Usage: it cannot.
+        Usage: it is malformed, or the root has no storage classes.
     """
     if not storage_class:
         return
     if root.scheme == "file":
-        raise Usage("a folder has no storage classes", where=root.uri, todo="Leave --storage-class out.")
+        raise Usage("a folder has no storage classes", where=root.uri, todo="Omit --storage-class.")
     if not _NAME.fullmatch(storage_class):
-        todo = "Write it as S3 does, for example STANDARD_IA."
+        todo = "Use S3's name, for example STANDARD_IA."
         raise Usage("not a storage class", where=repr(storage_class), todo=todo)
 
 
 def check_readable(storage_class: str) -> None:
-    """Refuse a storage class whose objects cannot be read as soon as they are written.
+    """Reject a storage class whose objects cannot be read right after they are written.
 
     Raises:
-        Usage: it is one.
+        Usage: the objects of this class cannot be read at once.
     """
     if storage_class in _NOT_READ_AT_ONCE:
         todo = "Use GLACIER_IR, or have a lifecycle rule move the objects later."
         raise Usage(
-            "a rotation reads back what it has written, and this storage class does not allow that",
+            "a rotation reads back what it has written, which this storage class does not allow",
             where=storage_class,
             todo=todo,
         )

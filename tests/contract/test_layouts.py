@@ -206,7 +206,7 @@ def test_writing_again_changes_nothing_and_says_the_same(case: Case) -> None:
 
 def test_other_bytes_under_the_same_key_are_a_conflict(case: Case) -> None:
     before = [(entry, case.store.get(entry.key)) for entry in case.store.list("")]
-    with pytest.raises(Conflict, match="another object is already there") as caught:
+    with pytest.raises(Conflict, match="a different object already exists") as caught:
         write(case.layout, case.store, START, [b"eno", *PAYLOADS[1:]])
     assert case.keys(case.first)[0] in str(caught.value)
     assert [(entry, case.store.get(entry.key)) for entry in case.store.list("")] == before
@@ -408,7 +408,7 @@ def test_a_large_event_is_an_object_of_its_own(layout: Layout, window: int) -> N
         assert layout.write_large(at(store), event, in_blocks(LARGE_EVENT), again) == written
         other = bytearray(LARGE_EVENT)
         other[-1] ^= 1
-        with pytest.raises(Conflict, match="another object is already there"):
+        with pytest.raises(Conflict, match="a different object already exists"):
             layout.write_large(at(store), event, in_blocks(bytes(other)), again)
 
 
@@ -433,7 +433,7 @@ def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout:
 
     store = Overwriting(MemoryStore(), bucket="memory://archive")
     event = Extent(SEGMENT, START, START + len(LARGE_EVENT))
-    with pytest.raises(Failed, match=r"does not fit the window.*Use --window 12MiB"):
+    with pytest.raises(Failed, match=r"exceeds the window.*Use --window 12MiB"):
         layout.write_large(at(store), event, in_blocks(LARGE_EVENT), MIB)
     assert list(store.list(PREFIX)) == []
     layout.write_large(at(store), event, in_blocks(LARGE_EVENT), 12 * MIB)

@@ -97,7 +97,7 @@ def problems(store: ObjectStore) -> dict[str, Problem]:
 def test_a_wrong_access_key(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
     for name, problem in problems(open_at(dataclasses.replace(server, access_key="nobody"), bucket)).items():
         assert isinstance(problem, AccessDenied), name
-        assert "the server does not know the access key" in str(problem)
+        assert "unknown access key" in str(problem)
         assert bucket in str(problem)
         assert server.endpoint in str(problem)
 
@@ -124,7 +124,7 @@ def test_no_server(server: S3Server, bucket: str, open_at: Callable[..., ObjectS
     began = time.monotonic()
     for name, problem in problems(store).items():
         assert isinstance(problem, ObjectStoreUnavailable), name
-        assert "nothing listens at the endpoint" in str(problem)
+        assert "nothing is listening at the endpoint" in str(problem)
     assert time.monotonic() - began < 10
 
 
@@ -233,7 +233,7 @@ def test_a_body_that_was_damaged_on_its_way_is_refused_and_sent_again(
             assert store.get(f"sent/{number}") == body
         gateway.spoil = 1000
         impatient = RootAddress("s3", bucket, access=access).open(retry_seconds=0)
-        with pytest.raises(ObjectStoreUnavailable, match="damaged on its way"):
+        with pytest.raises(ObjectStoreUnavailable, match="damaged in transit"):
             impatient.put("sent/never", b"body")
         gateway.spoil = 0
         with pytest.raises(NoSuchObject):

@@ -139,7 +139,7 @@ def test_a_server_without_conditional_uploads_gets_a_large_event_whole_or_not(
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
     monkeypatch.setattr(large, "_creates_only", lambda *_: False)
     options = {"layout": layout, "compress": compress, "range_size": 8 * MIB, "master": "inline"}
-    with pytest.raises(Failed, match=r"a large event does not fit the window.*Use --window 2[01]MiB"):
+    with pytest.raises(Failed, match=r"a large event exceeds the window.*Use --window 2[01]MiB"):
         export_stream(place.uri(place.source), place.root, window=16 * MIB, **options)  # type: ignore[arg-type]
     export_stream(place.uri(place.source), place.root, window=21 * MIB, **options)  # type: ignore[arg-type]
     assert check_archive(place.archive, read_data=True, master="inline").ok

@@ -190,7 +190,7 @@ def test_data_go_into_a_storage_class(minio: S3Server, use_s3: UseS3, bucket_nam
     assert classes == {True: {None}, False: {"REDUCED_REDUNDANCY", None}}
     assert check_archive(vault.archive, read_data=True, master="inline").ok
     vault.add(b"newest")
-    with pytest.raises(ObjectStoreError, match="the server has no such storage class"):
+    with pytest.raises(ObjectStoreError, match="the server does not support this storage class"):
         rotate(vault, storage_class="PAPER")
     rotate(vault)
     assert archive_of(vault.root).generations() == [1, 2, 3, 4]

@@ -61,8 +61,8 @@ def test_a_file(tmp_path: Path) -> None:
         ({"keep": 0, "streams": ["a/b"]}, "keep: .* greater than or equal to 1"),
         ({"keep": 1, "until": "2026-01-01T00:00:00Z", "streams": ["a/b"]}, "keep and until do not go together"),
         ({"keep_for": "long", "streams": ["a/b"]}, "keep_for: 'long' is not a duration"),
-        ({"until": "2026-01-01", "streams": ["a/b"]}, "until: it names no time zone"),
-        ({"root": "ftp://h", "streams": ["a/b"]}, "not a root's URI"),
+        ({"until": "2026-01-01", "streams": ["a/b"]}, "until: it has no time zone"),
+        ({"root": "ftp://h", "streams": ["a/b"]}, "not a root URI"),
     ],
 )
 def test_a_list_that_is_not_valid(declared: Any, said: str) -> None:
@@ -111,8 +111,8 @@ def test_a_restore_says_that_the_archives_beginning_has_expired(tmp_path: Path) 
     ("wrong", "said"),
     [
         ({"at": "2026-01-01T00:00:00Z", "generation": 1}, "at and generation do not go together"),
-        ({"at": "2026-01-01T00:00:00"}, "names no time zone"),
-        ({"archive": "file:///vault"}, "not an archive's URI"),
+        ({"at": "2026-01-01T00:00:00"}, "has no time zone"),
+        ({"archive": "file:///vault"}, "not an archive URI"),
         ({"target": "local://a/b"}, "not a stream's URI"),
     ],
 )

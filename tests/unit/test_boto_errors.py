@@ -47,7 +47,7 @@ def said(code: str, status: int) -> ClientError:
     ],
 )
 def test_named(error: ClientError | BotoCoreError, kind: type[ObjectStoreError]) -> None:
-    with pytest.raises(ObjectStoreError) as raised, named_errors("look at", WHERE):
+    with pytest.raises(ObjectStoreError) as raised, named_errors("inspect", WHERE):
         raise error
     assert type(raised.value) is kind
     assert raised.value.where == WHERE

@@ -204,7 +204,7 @@ def test_the_same_object_again_is_fine_another_is_a_conflict() -> None:
         put_same(store, "a", b"payload")
         put_same(store, "a", memoryview(b"payload"))
     for other in (b"other", b"", b"payload!"):
-        with pytest.raises(Conflict, match="another object is already there: memory://watched/a") as caught:
+        with pytest.raises(Conflict, match="a different object already exists: memory://watched/a") as caught:
             put_same(store, "a", other)
         assert caught.value.exit_code == 4
     assert put_all(store, items(100)) == 100

@@ -112,7 +112,7 @@ print(len(sys.modules), file=sys.stderr)
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
         (
             ["rotate", "x", "y", "--keep-for", "3 years"],
-            "Invalid value for '--keep-for': '3 years' is not a duration. Write for example 90d, 2w, 36h, 15m or 30s.",
+            "Invalid value for '--keep-for': '3 years' is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.",
         ),
         (
             ["rotate", "x", "y", "--keep", "0"],
@@ -124,7 +124,7 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
-            "a folder has no storage classes: file:///x. Leave --storage-class out.",
+            "a folder has no storage classes: file:///x. Omit --storage-class.",
         ),
         (["show", "file:///x/a/b", "--timeline", "--generation", "1"], "--timeline shows every generation. Leave"),
         (["hold", "file:///x/a/b", "a b"], "a hold's name has 1 to 64 letters, digits and hyphens: 'a b'"),

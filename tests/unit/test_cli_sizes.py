@@ -45,7 +45,7 @@ def test_a_share_is_read(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["10", "0%", "101%", "-1%", "%", "ten%", "nan%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a share"):
+    with pytest.raises(ValueError, match="is not a percentage"):
         parse_percent(text)
 
 

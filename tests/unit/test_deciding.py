@@ -68,6 +68,6 @@ def test_nobody_asks_for_ever(waits: list[float]) -> None:
         lambda store: leave_row(store, PREFIX, 1, LEFT, row(0)),
     ):
         waits.clear()
-        with pytest.raises(ObjectStoreUnavailable, match="exists, and then that it does not: memory://x/"):
+        with pytest.raises(ObjectStoreUnavailable, match="as existing, then as missing: memory://x/"):
             attempt(Contradicting(1000))
         assert waits == list(WAITS)

@@ -185,7 +185,7 @@ def test_a_large_object_that_is_there_is_compared_a_part_at_a_time(layout: Chunk
     for place in (0, 5 * MIB, len(LARGE) - 1):
         changed = bytearray(LARGE)
         changed[place] ^= 1
-        with pytest.raises(Conflict, match="another object is already there"):
+        with pytest.raises(Conflict, match="a different object already exists"):
             layout.write_run(at(inner), SEGMENT, blocks(bytes(changed)))
     assert b"".join(layout.read_range(at(inner), extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
 
@@ -231,7 +231,7 @@ def test_what_is_no_such_compressed_object_is_a_conflict(kind: str) -> None:
     }[kind]
     store = memory()
     store.put(key_of(raw), other)
-    with pytest.raises(Conflict, match="another object is already there"):
+    with pytest.raises(Conflict, match="a different object already exists"):
         ZSTD.write_run(at(store), SEGMENT, blocks(raw))
     assert store.get(key_of(raw)) == other
 

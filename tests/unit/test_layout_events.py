@@ -141,7 +141,7 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
 def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
     before = list(store.list(""))
     assert put(store, EVENTS) == len(EVENTS)
-    with pytest.raises(Conflict, match="another object is already there"):
+    with pytest.raises(Conflict, match="a different object already exists"):
         put(store, [(START, b"eno")])
     assert list(store.list("")) == before
     assert read(store) == RAW

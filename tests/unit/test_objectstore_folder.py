@@ -77,7 +77,7 @@ def test_foreign_names_are_listed_somehow(tmp_path: Path) -> None:
 def test_foreign_files_and_folders_in_the_way(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("a/b", b"x")
-    with pytest.raises(ObjectStoreError, match="a foreign file is in the way"):
+    with pytest.raises(ObjectStoreError, match="an unrelated file is in the way"):
         store.put("a/b/c", b"x")
     with pytest.raises(ObjectStoreError, match="a folder is in the way"):
         store.put("a", b"x")

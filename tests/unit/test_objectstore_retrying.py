@@ -169,7 +169,7 @@ def test_it_gives_up_with_what_happened_last(failing: Failing) -> None:
         RetryingStore(failing, total_seconds=0.5).get("a")
     assert 0.3 < time.monotonic() - began < 20
     assert 4 < failing.attempts < 1000
-    assert str(caught.value).startswith("the server is busy (503), tried for ")
+    assert str(caught.value).startswith("the server is busy (503), gave up after ")
     assert caught.value.where == "s3://bucket"
 
 

@@ -132,7 +132,7 @@ def test_a_bad_option_of_a_stream_is_one_line(options: dict[str, str], said: str
     ("options", "said"),
     [
         ({}, "it is missing: option path of format streamvault"),
-        ({"path": "s3://bucket"}, "not an archive's URI"),
+        ({"path": "s3://bucket"}, "not an archive URI"),
         ({"path": "s3://bucket/s/t", "generation": "0"}, "a whole number from 1 on"),
         ({"path": "s3://bucket/s/t", "to": "earliest"}, "earliest leaves nothing to read"),
         ({"path": "s3://bucket/s/t", "layout": "events"}, "there is no such option"),

@@ -49,8 +49,8 @@ def test_a_moment_is_read_in_any_zone(naive: datetime, minutes: int) -> None:
         ("noon", "--at is not a time"),
         ("2026-13-01T00:00:00Z", "--at is not a time"),
         ("0001-01-01T00:00:00+14:00", "--at is not a time"),
-        ("2026-01-01", "--at names no time zone"),
-        ("2026-01-01T00:00:00", "--at names no time zone"),
+        ("2026-01-01", "--at has no time zone"),
+        ("2026-01-01T00:00:00", "--at has no time zone"),
     ],
 )
 def test_what_is_no_moment_is_refused(text: str, said: str) -> None:

@@ -125,7 +125,7 @@ class MemoryObjects(ObjectStore):
         def get() -> memoryview:
             data = self._find(key)
             if end > len(data) or start > len(data):
-                raise WrongSize(f"the object does not reach from byte {start} to {end}", where=f"{self._uri}/{key}")
+                raise WrongSize(f"the object is too short for bytes {start} to {end}", where=f"{self._uri}/{key}")
             return memoryview(data)[start:end].toreadonly()
 
         return _call(self._gate, "get", key, get)
