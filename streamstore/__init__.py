@@ -1,5 +1,5 @@
-"""What is archived: the values of a stream, the interface to a place that holds streams, and its implementations.
+"""Streams: their data model, the stream store interface, and its implementations.
 
-`streamstore.model` has the values, `streamstore.store` the interface; `streamstore.local` is the embedded store,
-`streamstore.pravega` a Pravega cluster, and `streamstore.uri` opens either from a URI.
+`streamstore.model` defines the values, `streamstore.store` the interface; `streamstore.local` is the embedded store,
+`streamstore.pravega` the Pravega client, and `streamstore.uri` opens either from a URI.
 """

@@ -1,7 +1,6 @@
-"""Guessing where an event begins in the middle of a segment.
+"""Guesses where an event begins in the middle of a segment.
 
-The bytes do not say it: a payload can look like a chain of events (zeros above all), so a guess has to be proved by
-walking from an offset that is known.
+A payload can look like a chain of events (especially zeros), so a guess must be proved by walking from a known offset.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ _Positions = npt.NDArray[np.intp]
 _HEADER = struct.Struct(">q")
 
 _WINDOW = 32 * 1024
-"""How many positions `guess_boundary` resolves together: their arrays stay in the processor's cache."""
+"""Positions that `guess_boundary` resolves at once, so that their arrays stay in the CPU cache."""
 
 
 def guess_boundary(buffer: bytes | bytearray | memoryview, base: int, *, at_end_of_segment: bool) -> int | None:
-    """The smallest offset from which a chain of valid headers leads through to the buffer's end.
+    """Find the smallest offset from which a chain of valid headers leads to the buffer's end.
 
-    It is a guess: a payload can look like a chain of events. The longer the buffer, the better: the first true boundary
-    is sure to be among the candidates if the buffer has `MAX_EVENT_BYTES` + 16 bytes or reaches the segment's end, and
-    in a shorter one a header read one byte too late passes for a long event that the end cuts. Time is linear in the
-    buffer's length whatever it holds.
+    The result is a guess: a payload can look like a chain of events. Longer buffers give better guesses: the first true
+    boundary is certain to be among the candidates if the buffer has `MAX_EVENT_BYTES` + 16 bytes or reaches the
+    segment's end; in a shorter one, a header read one byte too late can pass for a long event cut off by the end. Takes
+    time linear in the buffer's length.
 
     Args:
         buffer: bytes of a segment.
-        base: the offset (bytes) of the buffer's first byte in the segment; the result counts from there.
-        at_end_of_segment: the buffer ends at the segment's end, or at another offset where an event ends for certain:
-            the chain has to end right there, and the end itself is the last candidate. Otherwise the last event may
-            be cut by the buffer's end.
+        base: the segment offset (bytes) of the buffer's first byte.
+        at_end_of_segment: whether the buffer ends at the segment's end or at another known event boundary. If so, the
+            chain must end exactly there, and the end itself is the last candidate; otherwise the last event may be cut
+            off by the buffer's end.
 
     Returns:
-        An offset in the segment; None if there is no candidate.
+        A segment offset; None if there is no candidate.
     """
     data = np.frombuffer(buffer, dtype=np.uint8)
     size = len(data)
-    # leads[p]: whether a chain from p leads to the end; the last one stands for all that lies beyond the end.
+    # leads[p]: whether a chain from p leads to the end; the last entry stands for all positions beyond the end.
     leads = np.zeros(size + 2, dtype=np.bool_)
     leads[size:] = True, not at_end_of_segment
     last = size - HEADER_BYTES
@@ -59,7 +58,7 @@ def guess_boundary(buffer: bytes | bytearray | memoryview, base: int, *, at_end_
 
 
 def _headers(window: npt.NDArray[np.uint8]) -> tuple[_Positions, _Positions]:
-    """Each position where a valid header lies whole in a window, and its event's length with the header."""
+    """Return each position of a complete valid header in a window, and its event's length including the header."""
     zero = window == 0
     pairs = zero[:-1] & zero[1:]
     fits = pairs[:-6] & pairs[2:-4] & zero[4:-3]
@@ -73,9 +72,9 @@ def _headers(window: npt.NDArray[np.uint8]) -> tuple[_Positions, _Positions]:
 def _resolve(
     begins: _Positions, ends: _Positions, low: int, high: int, leads: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Whether a chain from each header of the window ``[low, high)`` leads to the end; all behind it are known.
+    """Return, for each header in ``[low, high)``, whether its chain leads to the end; later positions are resolved.
 
-    ``begins`` counts from ``low``; ``ends``, where their events end, from the buffer's beginning.
+    ``begins`` is relative to ``low``; ``ends``, where their events end, is relative to the buffer.
     """
     count = len(begins)
     yes, no = count, count + 1
@@ -85,7 +84,7 @@ def _resolve(
     follow = np.empty(count + 2, dtype=np.intp)  # header → the next one's index, or how the chain ends
     follow[yes:] = yes, no
     follow[:count] = np.where(inside, which[np.where(inside, ends - low, 0)], np.where(leads[ends], yes, no))
-    # Each goes on to where the one that it leads to goes: ever twice as far, until all have left the window.
+    # Pointer doubling: each round jumps twice as far, until all chains have left the window.
     while (follow[:count] < count).any():
         follow = follow.take(follow)
     resolved: npt.NDArray[np.bool_] = follow[:count] == yes
@@ -93,6 +92,6 @@ def _resolve(
 
 
 def _may_begin_header(piece: bytes) -> bool:
-    """Whether fewer than eight bytes can be the beginning of a valid header."""
+    """Return whether fewer than eight bytes can be the start of a valid header."""
     smallest: int = _HEADER.unpack(piece.ljust(HEADER_BYTES, b"\0"))[0]
     return 0 <= smallest <= MAX_EVENT_BYTES

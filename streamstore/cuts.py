@@ -1,8 +1,8 @@
-"""Stream cuts against each other, and against the history of their stream.
+"""Compares stream cuts with each other and with the history of their stream.
 
-Two segments that own a common key never live at the same time, so at each key a stream is one sequence of segments, in
-order of their creation epochs. A cut is one position in each of these sequences; all here follows from comparing the
-positions key by key. Costs grow with the number of segments that ever were, not with that of epochs.
+Two segments that share a key are never open at the same time, so at each key a stream is a sequence of segments ordered
+by creation epoch. A cut is one position in each of these sequences, and cuts are compared key by key. Cost grows with
+the number of segments ever created, not with the number of epochs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Ranges = Mapping[SegmentId, KeyRange]
 
 
 def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
-    """Check that a cut can be meant: one position for each key, between the stream's head and its tail.
+    """Check that a cut has exactly one position per key, between the stream's head and tail.
 
-    A description does not say where segments of earlier epochs end, so an offset beyond such an end passes.
+    A description does not tell where segments of earlier epochs end, so offsets beyond their ends are accepted.
 
     Raises:
-        InvalidCut: says which segment or offset is wrong.
+        InvalidCut: names the wrong segment or offset.
     """
     ranges = description.ranges()
     _check_shape(description, ranges, cut)
@@ -36,7 +36,7 @@ def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
         raise InvalidCut(
             f"the stream cut lies before the stream's head (offset {description.head.offsets[head]} of {head})",
             where=_place(cut, segment),
-            todo="What lies there is truncated.",
+            todo="The data there is truncated.",
         )
     beyond = _first_beyond(ranges, cut, description.tail)
     if beyond is not None:
@@ -48,9 +48,7 @@ def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
 
 
 def is_before(description: StreamDescription, earlier: StreamCut, later: StreamCut) -> bool:
-    """Whether one cut lies at or before another for every key.
-
-    Of two cuts neither need be before the other.
+    """Return whether one cut is at or before another for every key. This is a partial order.
 
     Raises:
         InvalidCut: a cut is not one of the stream, or does not cover the key space once.
@@ -62,9 +60,9 @@ def is_before(description: StreamDescription, earlier: StreamCut, later: StreamC
 
 
 def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -> StreamCut:
-    """The cut that lies at the later of two cuts' positions for every key.
+    """Return the cut at the later of two cuts' positions for every key.
 
-    Of two cuts none of which names a segment and one that came out of it, neither does this one.
+    If neither cut names both a segment and one of its successors, neither does the result.
 
     Raises:
         InvalidCut: a cut is not one of the stream, or does not cover the key space once.
@@ -87,17 +85,18 @@ def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -
 def segments_between(
     description: StreamDescription, from_cut: StreamCut, to_cut: StreamCut
 ) -> dict[SegmentId, tuple[int, int | None]]:
-    """What of which segment lies between two cuts, in the stream's order.
+    """Return the byte range of each segment between two cuts, in the stream's order.
 
-    A segment that ``from_cut`` names starts at its offset there, one that ``to_cut`` names ends at its offset there,
-    one that lies between them is whole. Segments with nothing between the cuts are there too if a cut names them.
+    A segment in ``from_cut`` starts at its offset there, a segment in ``to_cut`` ends at its offset there, and segments
+    between them are whole. Segments named by a cut are included even if their range is empty.
 
     Returns:
-        Segment → first offset, end offset; None for "to its sealed end", which a description does not know.
+        Segment → (first offset, end offset); the end is None for "up to its sealed end", which a description does not
+        contain.
 
     Raises:
-        InvalidCut: a cut is not one of the stream or does not cover the key space once, or ``from_cut`` does not lie
-            before ``to_cut``.
+        InvalidCut: a cut is not one of the stream or does not cover the key space once, or ``from_cut`` is after
+            ``to_cut``.
     """
     ranges = description.ranges()
     for cut in (from_cut, to_cut):
@@ -111,14 +110,14 @@ def segments_between(
     first, last = _Lookup(ranges, from_cut.offsets), _Lookup(ranges, to_cut.offsets)
     between: dict[SegmentId, tuple[int, int | None]] = {}
     for segment, held in ranges.items():
-        # Neither cut names an ancestor of another of its segments, so one key speaks for all keys of the segment.
+        # Neither cut names an ancestor of another of its segments, so one key represents all keys of the segment.
         if first.at(held.low).epoch <= segment.epoch <= last.at(held.low).epoch:
             between[segment] = from_cut.offsets.get(segment, 0), to_cut.offsets.get(segment)
     return between
 
 
 class _Lookup:
-    """Which of some segments that cover the key space owns a key."""
+    """Finds the owner of a key among segments that cover the key space."""
 
     def __init__(self, ranges: Ranges, segments: Iterable[SegmentId]) -> None:
         self.segments = sorted(segments, key=lambda segment: ranges[segment].low)
@@ -133,9 +132,9 @@ def _place(cut: StreamCut, segment: SegmentId) -> str:
 
 
 def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut) -> None:
-    """Refuse foreign segments, and what does not cover the key space exactly once."""
+    """Reject segments of other streams, and cuts that do not cover the key space exactly once."""
     if cut.stream != description.name:
-        raise InvalidCut(f"a stream cut of {cut.stream} says nothing of {description.name}")
+        raise InvalidCut(f"the stream cut belongs to {cut.stream}, not to {description.name}")
     for segment, offset in cut.offsets.items():
         if segment not in ranges:
             raise InvalidCut("the stream cut names a segment that the stream never had", where=_place(cut, segment))
@@ -159,27 +158,25 @@ def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut)
 
 
 def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
-    """Refuse a cut that names a segment and one that came out of it: events between the two would be on both sides.
+    """Reject a cut that names a segment and one of its successors: events between them would be on both sides.
 
-    Their key ranges need not meet: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1).
+    Their key ranges need not overlap: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1).
     """
-    behind: dict[SegmentId, SegmentId] = {}  # successors of the cut's segments, near and far → whose
+    behind: dict[SegmentId, SegmentId] = {}  # direct and indirect successor → segment of the cut
     for before, after in _successions(ranges):
         ancestor = before if before in cut.offsets else behind.get(before)
         if ancestor is None:
             continue
         if after in cut.offsets:
-            raise InvalidCut(
-                f"the stream cut names {ancestor} and {after}, which came out of it", where=str(cut.stream)
-            )
+            raise InvalidCut(f"the stream cut names {ancestor} and its successor {after}", where=str(cut.stream))
         behind[after] = ancestor
 
 
 def _successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
-    """Each segment with each of its successors, in order of the successors' creation.
+    """Yield each segment with each of its successors, in order of the successors' creation.
 
     Args:
-        ranges: of all segments, in order of (epoch, number).
+        ranges: the ranges of all segments, in order of (epoch, number).
     """
     current: list[SegmentId] = []
     lows: list[float] = []
@@ -194,7 +191,7 @@ def _successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
 
 
 def _neighbours(ranges: Ranges, ordered: list[SegmentId]) -> Iterator[list[SegmentId]]:
-    """Runs of segments each of which begins where the one before it ends."""
+    """Yield runs of segments where each begins at the end of the previous one."""
     run: list[SegmentId] = []
     for segment in ordered:
         if run and ranges[run[-1]].high != ranges[segment].low:
@@ -206,7 +203,7 @@ def _neighbours(ranges: Ranges, ordered: list[SegmentId]) -> Iterator[list[Segme
 
 
 def _overlaps(ranges: Ranges, left: list[SegmentId], right: list[SegmentId]) -> Iterator[tuple[SegmentId, SegmentId]]:
-    """Each pair out of two lists, ordered by key, that own a common key."""
+    """Yield the pairs from two lists, both ordered by key, that share a key."""
     i = j = 0
     while i < len(left) and j < len(right):
         if ranges[left[i]].overlaps(ranges[right[j]]):
@@ -218,7 +215,7 @@ def _overlaps(ranges: Ranges, left: list[SegmentId], right: list[SegmentId]) -> 
 
 
 def _first_beyond(ranges: Ranges, cut: StreamCut, limit: StreamCut) -> tuple[SegmentId, SegmentId] | None:
-    """The first segment (by key) at which a cut lies beyond another, with the other's segment for that key."""
+    """Return the first segment (by key) where a cut is beyond another, with the other's segment for that key."""
     ordered = (sorted(c.offsets, key=lambda segment: ranges[segment].low) for c in (cut, limit))
     for segment, other in _overlaps(ranges, *ordered):
         if segment == other:

@@ -1,7 +1,6 @@
-"""What a stream store can refuse, by name.
+"""Errors of the stream stores.
 
-The command line maps the base class to its exit code, so a new error belongs below the base that says how a user has
-to see it (`common.errors`).
+The base class in `common.errors` determines the exit code; derive new errors from the one that fits the user's view.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ __all__ = [
 
 
 class StreamStoreError(Failed):
-    """Base of what goes wrong at a stream store."""
+    """Base class of stream store errors."""
 
 
 class StreamStoreUnavailable(StreamStoreError):
-    """The store does not answer, or went away and did not come back within the retries."""
+    """The store could not be reached within the retries."""
 
 
 class AccessDenied(StreamStoreError):
-    """The store refused the credentials, or they do not allow this."""
+    """The credentials were rejected or lack permission."""
 
 
 class StoreFull(StreamStoreError):
-    """The store has no room left (an embedded store's disk is full). What was acknowledged is kept."""
+    """The store is full (an embedded store's disk). Acknowledged data is kept."""
 
 
 class WireError(StreamStoreError):
-    """An answer of the server that this client does not know, or that breaks the protocol."""
+    """The server sent an unknown reply or violated the protocol."""
 
 
 class RequestFailed(StreamStoreError):
-    """The store took the request and could not do it (now), with no better name for the reason."""
+    """The store could not complete the request, for a reason without an error of its own."""
 
 
 class NoSuchScope(StreamStoreError):
@@ -72,47 +71,47 @@ class NoSuchStream(StreamStoreError):
 
 
 class NoSuchSegment(StreamStoreError):
-    """The segment does not exist, or was truncated away whole."""
+    """The segment does not exist, or was truncated entirely."""
 
 
 class SegmentSealed(StreamStoreError):
-    """An append to a segment that is sealed."""
+    """The segment is sealed and takes no appends."""
 
 
 class StreamSealed(StreamStoreError):
-    """A change to a stream that is sealed for ever."""
+    """The stream is sealed and cannot be changed."""
 
 
 class StreamNotSealed(StreamStoreError):
-    """A stream that should be deleted and is not sealed yet."""
+    """The stream must be sealed before it is deleted."""
 
 
 class ScaleRefused(StreamStoreError):
-    """The scale's ranges do not replace what it seals, or a segment it seals is not open in the current epoch."""
+    """The scale's ranges do not match those of the sealed segments, or a segment to seal is not open."""
 
 
 class TransactionEnded(StreamStoreError):
-    """A transaction that should be open was aborted (its lease is over), or is committed already."""
+    """The transaction is no longer open: aborted (its lease expired) or already committed."""
 
 
 class TransactionsNotOffered(Usage):
-    """The store has no transactions."""
+    """The store does not support transactions."""
 
 
 class StreamExists(Conflict):
-    """The stream that should be created exists."""
+    """The stream already exists."""
 
 
 class StreamChanged(Conflict):
-    """The stream is not the one that the caller saw, or somebody else has configured it since."""
+    """The stream was replaced or reconfigured since the caller read it."""
 
 
 class ScopeNotEmpty(Conflict):
-    """The scope that should be deleted still has streams."""
+    """The scope still has streams and cannot be deleted."""
 
 
 class StoreBusy(Conflict):
-    """Another process writes there (the embedded store allows one writer a segment)."""
+    """Another process is writing (the embedded store allows one writer per segment)."""
 
     retriable = True
 
@@ -122,14 +121,14 @@ class InvalidName(Usage):
 
 
 class InvalidCut(Usage):
-    """A stream cut that names a foreign segment, an impossible offset, or does not cover the key space once."""
+    """A stream cut that names another stream's segment or an invalid offset, or does not cover the key space once."""
 
 
 class SegmentTruncated(StreamStoreError):
     """A read below the segment's start offset.
 
     Attributes:
-        start_offset: the first offset (bytes) that can still be read.
+        start_offset: the first readable offset (bytes).
     """
 
     def __init__(self, what: str, *, where: str = "", todo: str = "", start_offset: int = 0) -> None:
@@ -145,10 +144,10 @@ def _truncated(kind: type[SegmentTruncated], what: str, where: str, todo: str, s
 
 
 class OffsetConflict(StreamStoreError):
-    """A conditional append whose expected offset is not the segment's write offset: somebody else wrote.
+    """A conditional append whose expected offset is not the segment's write offset: there is another writer.
 
     Attributes:
-        write_offset: the segment's write offset (bytes) now, as the store reports it.
+        write_offset: the segment's current write offset (bytes), as reported by the store.
     """
 
     def __init__(self, what: str, *, where: str = "", todo: str = "", write_offset: int = -1) -> None:

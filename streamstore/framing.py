@@ -1,8 +1,8 @@
-"""Events as a segment's bytes: framing, and finding where one begins; `streamstore.splitting` goes the other way.
+"""Frames events into segment bytes; `streamstore.splitting` is the reverse.
 
 An event is an 8-byte header (int32 type = 0, int32 payload length, big-endian) and its payload. Read as one big-endian
-int64, a header is valid if it is from 0 to `MAX_EVENT_BYTES`: one comparison an event. A segment holds nothing but
-events, and its bytes do not say where one begins: that has to be known, or guessed (`guess_boundary`).
+int64, a header is valid if it is between 0 and `MAX_EVENT_BYTES`: one comparison per event. A segment consists only of
+events and has no markers for their starts: an event's offset must be known, or guessed (`guess_boundary`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
-"""The largest block (bytes) that is appended at once."""
+"""The largest block (bytes) of one append."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -34,11 +34,11 @@ _HEADER = struct.Struct(">q")
 
 
 class NotAnEvent(StreamStoreError):
-    """No event begins, or ends, where one should: the segment holds foreign data, or the offset is wrong.
+    """No event begins or ends at an expected offset: the segment holds other data, or the offset is wrong.
 
     Attributes:
-        offset: where in the segment (bytes).
-        length: if an event may begin there that is only larger than was accepted, its length with the header; else 0.
+        offset: the segment offset (bytes).
+        length: if the event may merely exceed the accepted size, its length including the header; else 0.
     """
 
     def __init__(self, what: str, *, where: str = "", todo: str = "", offset: int = -1, length: int = 0) -> None:
@@ -55,7 +55,7 @@ def _not_an_event(what: str, where: str, todo: str, offset: int, length: int) ->
 
 
 def frame(payload: Buffer) -> bytes:
-    """One event: header and payload.
+    """Frame one event: header and payload.
 
     Raises:
         NotAnEvent: the payload is larger than 8 MiB.
@@ -64,7 +64,7 @@ def frame(payload: Buffer) -> bytes:
 
 
 def frame_into(block: bytearray, payload: Buffer) -> None:
-    """Add one event at the end of a block.
+    """Append one event to a block.
 
     Raises:
         NotAnEvent: the payload is larger than 8 MiB; the block is unchanged.
@@ -74,9 +74,9 @@ def frame_into(block: bytearray, payload: Buffer) -> None:
 
 
 def frame_many(payloads: Iterable[Buffer], block_bytes: int = MAX_BLOCK_BYTES) -> Iterator[bytearray | memoryview]:
-    """Events as blocks to append, each at most ``block_bytes``; the caller may keep them.
+    """Frame events into blocks of at most ``block_bytes``; the caller may keep them.
 
-    Blocks hold whole events, but an event that does not fit into one block comes alone, in several.
+    Blocks hold whole events, except that an event larger than a block is split over several blocks of its own.
 
     Raises:
         NotAnEvent: a payload is larger than 8 MiB.
@@ -98,17 +98,17 @@ def frame_many(payloads: Iterable[Buffer], block_bytes: int = MAX_BLOCK_BYTES) -
 
 def _header(length: int) -> bytes:
     if length > MAX_EVENT_BYTES:
-        raise NotAnEvent(f"a payload of {length} bytes is larger than an event may be ({MAX_EVENT_BYTES})")
+        raise NotAnEvent(f"a payload of {length} bytes exceeds the maximum of {MAX_EVENT_BYTES}")
     return _HEADER.pack(length)
 
 
 def filler(length: int) -> Iterator[bytes]:
-    """Blocks of whole events that fill exactly ``length`` bytes; each block is one event of zeros.
+    """Yield filler events of exactly ``length`` bytes in total; each block is one event of zeros.
 
-    A run that was stopped between two blocks goes on with a filler of what is left.
+    A run interrupted between two blocks resumes with a filler of the remaining length.
 
     Raises:
-        ValueError: the length is from 1 to 7, or negative: no events are that long.
+        ValueError: the length is negative or from 1 to 7: no event is that short.
     """
     if length < 0 or 0 < length < HEADER_BYTES:
         raise ValueError(f"no events fill {length} bytes")

@@ -1,8 +1,8 @@
-"""In which order a ``java.util.HashMap`` with Doubles as keys iterates.
+"""Predicts the iteration order of a ``java.util.HashMap`` with Double keys.
 
-The order follows from the keys and the order they were put in; this replays the map's growth to know it. A bucket is
-iterated in insertion order until it becomes a tree; a tree puts its root first and a new key right behind its parent.
-(Since Java 8; capacity 16 at first, keys never removed.)
+The order depends on the keys and their insertion order; this replays the map's growth. A bucket is iterated in
+insertion order until it becomes a tree; a tree puts its root first and a new key right after its parent. (Since Java 8;
+initial capacity 16, keys never removed.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIST_UP_TO = 6
 
 
 def spread_hash(key: float) -> int:
-    """What a HashMap takes the bucket from: ``Double.hashCode`` with its high bits folded into the low, as int32."""
+    """Return the hash that selects the bucket: ``Double.hashCode`` with its high bits folded into the low, as int32."""
     bits: int = struct.unpack(">Q", struct.pack(">d", key))[0]
     code = (bits ^ bits >> 32) & 0xFFFFFFFF
     spread = code ^ code >> 16
@@ -27,7 +27,7 @@ def spread_hash(key: float) -> int:
 
 
 def first_capacity(count: int) -> int:
-    """The capacity of a map with ``count`` keys unless a crowded bucket makes it grow earlier."""
+    """Return the capacity of a map with ``count`` keys, unless a crowded bucket makes it grow earlier."""
     capacity = _FIRST_CAPACITY
     while count > capacity * 3 // 4:
         capacity *= 2
@@ -35,7 +35,7 @@ def first_capacity(count: int) -> int:
 
 
 def iteration_order(keys: Sequence[float]) -> list[int]:
-    """The indices of distinct keys, put into an empty map one after the other, in the order it iterates them."""
+    """Return the iteration order of a map as indices into ``keys``, which are distinct and inserted in order."""
     grown = _Map()
     for index, key in enumerate(keys):
         grown.put(_Node(index, key))
@@ -43,7 +43,7 @@ def iteration_order(keys: Sequence[float]) -> list[int]:
 
 
 class _Node:
-    """A key. The links are those of a red-black tree, used while its bucket is one."""
+    """A key, with the links of a red-black tree, used while its bucket is one."""
 
     __slots__ = ("hash", "index", "key", "left", "parent", "red", "right")
 
@@ -64,7 +64,7 @@ class _Node:
 
 
 class _Bucket:
-    """Keys in the order they are iterated; with a tree over them once there are many."""
+    """Keys in iteration order, with a tree over them once there are many."""
 
     __slots__ = ("nodes", "root")
 
@@ -91,7 +91,7 @@ class _Bucket:
         self._root_first()
 
     def split(self, bit: int) -> tuple[_Bucket, _Bucket]:
-        """The two buckets it becomes when the map doubles."""
+        """Split into two buckets, when the map doubles."""
         low, high = _Bucket(), _Bucket()
         for node in self.nodes:
             (high if node.hash & bit else low).nodes.append(node)
@@ -109,7 +109,7 @@ class _Bucket:
             self.nodes.insert(0, self.root)
 
     def _insert(self, node: _Node) -> _Node:
-        """Hang a node into the tree and balance it; returns the parent it was hung below."""
+        """Insert a node into the tree, rebalance, and return the parent it was inserted under."""
         assert self.root is not None  # noqa: S101  (there is a tree)
         parent = self.root
         while (below := parent.left if node.before(parent) else parent.right) is not None:
@@ -141,7 +141,7 @@ class _Bucket:
         self.root.red = False
 
     def _rotate_up(self, node: _Node) -> None:
-        """Put a node in its parent's place, the parent below it."""
+        """Rotate a node into its parent's place."""
         parent = node.parent
         assert parent is not None  # noqa: S101  (only called below the root)
         above = parent.parent
@@ -161,7 +161,7 @@ class _Bucket:
 
 
 class _Map:
-    """The buckets, and how they grow."""
+    """The buckets and their growth."""
 
     def __init__(self) -> None:
         self.buckets = [_Bucket() for _ in range(_FIRST_CAPACITY)]

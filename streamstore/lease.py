@@ -1,12 +1,12 @@
-"""One at a time, by name: a lease that a killed process loses and a running one keeps.
+"""Named leases for mutual exclusion: a killed process loses its lease, a running one keeps it.
 
-A small stream holds records of a fixed size, one every few seconds. Creating the stream decides between two that start
-together. Who finds it there watches it: if a record arrives, the holder is alive; if none does, it is dead, and its
-place is taken by an append at exactly the offset that was watched, which succeeds for one only. A sealed stream is a
-lease that was given back: its holder was about to delete it.
+The holder appends a heartbeat, a record of fixed size, to a small stream every few seconds. Creating the stream decides
+between processes that start together. A process that finds the stream watches it: if a record arrives, the holder is
+alive; otherwise the holder is dead, and the watcher takes over by an append at exactly the watched offset, which
+succeeds for only one. A sealed stream is a released lease that its holder was about to delete.
 
-A lease spares work and gives clear messages; it does not make anything safe. A holder that was paused finds out that it
-lost the lease only when it looks, so what it does under it has to be harmless when it comes late.
+A lease avoids duplicate work and allows clear messages; it is not a safety mechanism. A paused holder notices the loss
+of its lease only when it checks, so late actions under a lease must be harmless.
 """
 
 from __future__ import annotations
@@ -43,36 +43,37 @@ from streamstore.store import SegmentAppender, StreamStore
 __all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
 
 BEAT_SECONDS = 2.0
-"""How often a holder says that it is alive."""
+"""Interval between a holder's heartbeats."""
 
 PATIENCE_SECONDS = 12.0
-"""How long a silent holder is watched before it counts as dead: six beats."""
+"""How long a silent holder is watched before it is considered dead: six heartbeats."""
 
 RECORD_BYTES = 512
 _HEADER = struct.Struct(">ii")
 
 KEPT_BEATS = 256
-"""After how many of its beats a holder drops the records before its last."""
+"""Heartbeats after which a holder truncates all records before its last."""
 
 LOOK_SECONDS = 0.25
 
 
 class LeaseHeld(Conflict):
-    """Somebody else who is alive holds the lease, or took it because this process seemed dead."""
+    """Another live process holds the lease, or took it over because this process seemed dead."""
 
     retriable = True
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One beat.
+    """One heartbeat.
 
     Attributes:
-        work: what the holder does under the lease; the same for one that goes on with it.
-        run: this process's run of it.
-        finishing: whether `Lease.finishing` was called, by this run or one before it of the same work.
-        host: the machine, its boot and the namespace of its process ids. pid: of the holder. started: the process's
-            start time in clock ticks.
+        work: identifies the holder's work; a run that resumes it uses the same value.
+        run: identifies this process's run.
+        finishing: whether `Lease.finishing` was called by this run or an earlier one of the same work.
+        host: the machine, its boot and its PID namespace.
+        pid: the holder's process id.
+        started: the process's start time in clock ticks.
     """
 
     work: str
@@ -83,13 +84,13 @@ class Record:
     started: str
 
     def encode(self) -> bytes:
-        """As one event of `RECORD_BYTES`."""
+        """Encode as one event of `RECORD_BYTES`."""
         text = json.dumps(asdict(self)).encode()
         return _HEADER.pack(0, RECORD_BYTES - _HEADER.size) + text.ljust(RECORD_BYTES - _HEADER.size)
 
     @classmethod
     def decode(cls, event: bytes) -> Record | None:
-        """The record of an event; None if it is none."""
+        """Decode an event; None if it is not a record."""
         try:
             return cls(**json.loads(event[_HEADER.size :]))
         except (ValueError, TypeError):
@@ -97,16 +98,16 @@ class Record:
 
 
 def stream_beside(target: StreamName, prefix: str) -> StreamName:
-    """A stream for the lease on another one: in its scope, with a name of its own."""
+    """Return the name of the lease's stream for another stream, in the same scope."""
     return StreamName(target.scope, prefix + hashlib.sha256(str(target).encode()).hexdigest()[:20])
 
 
 def last_record(store: StreamStore, name: StreamName) -> Record | None:
-    """The last record of who holds a lease, or held it and died; None if nobody does. Says nothing of who is alive.
+    """Return the last record of a lease's holder, alive or dead; None if the lease is not held.
 
     Args:
-        store: where its stream is.
-        name: of the lease's stream.
+        store: the store of the lease's stream.
+        name: the lease's stream.
     """
     while True:
         try:
@@ -117,18 +118,18 @@ def last_record(store: StreamStore, name: StreamName) -> Record | None:
             end = store.segment_info(name, [segment])[0].write_offset
             return _record_before(store, name, segment, end) if end else None
         except SegmentTruncated:
-            continue  # its holder has gone on meanwhile
+            continue  # its holder truncated it in the meantime
         except (NoSuchScope, NoSuchStream, NoSuchSegment):
             return None
 
 
 class Lease:
-    """The right to do something alone, held until `release` or this process's end.
+    """An exclusive lease, held until `release` or the end of this process.
 
-    Use `Lease.take`. A thread keeps it up; `check` says whether it still holds.
+    Acquire it with `Lease.take`. A thread sends the heartbeats; `check` raises if the lease was lost.
 
     Attributes:
-        former: the last record of a holder that died, or None.
+        former: the last record of a dead previous holder, or None.
     """
 
     def __init__(
@@ -159,17 +160,17 @@ class Lease:
     def take(
         cls, store: StreamStore, name: StreamName, work: str, *, held: LeaseHeld, wait_seconds: float = 0.0
     ) -> Lease:
-        """Take a lease.
+        """Acquire a lease.
 
         Args:
-            store: where its stream is.
-            name: of the lease's stream, which is made if need be, also its scope.
-            work: what is done under it.
-            held: what to raise if somebody holds it; of its kind is also what `check` raises.
-            wait_seconds: for how long a living holder is waited for.
+            store: the store of the lease's stream.
+            name: the lease's stream; created if missing, with its scope.
+            work: identifies the work done under the lease.
+            held: the error to raise if the lease is held; `check` raises the same type.
+            wait_seconds: how long to wait for a live holder.
 
         Raises:
-            LeaseHeld: a living process holds it.
+            LeaseHeld: a live process holds the lease.
             Conflict: a user's stream has the name.
         """
         deadline = time.monotonic() + wait_seconds
@@ -192,18 +193,18 @@ class Lease:
                 described = store.describe(name)
                 if not is_own(described.configuration):
                     raise Conflict(
-                        "a stream has the name that Streamvault needs for a lease",
+                        "the name Streamvault needs for a lease is taken by another stream",
                         where=f"{store.uri}/{name}",
                         todo="Rename or delete it, or use another scope.",
                     )
-                if described.sealed:  # given back; who did so was ended before it could delete it
+                if described.sealed:  # released; its holder ended before it could delete it
                     with contextlib.suppress(StreamChanged):
                         store.delete(name, first=described.epochs[0])
                     continue
                 segment = next(iter(described.tail.offsets))
                 former, offset = _watch(store, name, segment, held)
                 if former is not None and former.work == work:
-                    # a run that dies in its turn must not take this knowledge with it
+                    # keep this for the next run, should this one die as well
                     mine = replace(mine, finishing=former.finishing)
                 appender = store.appender(name, segment, in_flight=1)
                 if appender.offset != offset:
@@ -212,7 +213,7 @@ class Lease:
                 appender.append(mine.encode())
                 appender.flush()
             except (NoSuchStream, NoSuchSegment, SegmentSealed):
-                continue  # its holder gave it back while we looked
+                continue  # released in the meantime
             except (OffsetConflict, StoreBusy):
                 raise _anew(held) from None
             return cls(store, described, appender, mine=mine, former=former, held=held)
@@ -221,7 +222,7 @@ class Lease:
         """Raise if the lease was lost.
 
         Raises:
-            LeaseHeld: somebody thought this process dead, or it could not say that it is alive.
+            LeaseHeld: another process took over, or a heartbeat failed.
         """
         if self._lost is not None:
             raise type(self._held)(
@@ -229,9 +230,9 @@ class Lease:
             )
 
     def confirm(self) -> None:
-        """Say that this process is alive, and raise if it is not the holder any more.
+        """Send a heartbeat, and raise if the lease was lost.
 
-        `check` tells what the last beat found out, which after a pause may be long ago.
+        `check` reports only the result of the last heartbeat, which may be old after a pause.
 
         Raises:
             LeaseHeld: as `check`.
@@ -242,7 +243,7 @@ class Lease:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether `finishing` was called, by this run or the one that it goes on with."""
+        """Whether `finishing` was called by this run or the one it resumes."""
         return self._mine.finishing
 
     @property
@@ -252,18 +253,18 @@ class Lease:
 
     @property
     def finished_before(self) -> bool:
-        """Whether an earlier run of this same work had called `finishing` and died after it."""
+        """Whether an earlier run of this same work died after calling `finishing`."""
         return self.died_before and self.former is not None and self.former.finishing
 
     def finishing(self) -> None:
-        """Note that all but the last step is done, for a run that takes over."""
+        """Record, for a run that takes over, that only the last step remains."""
         self._mine = replace(self._mine, finishing=True)
         self.confirm()
 
     def release(self, *, remove: bool) -> None:
-        """Give the lease back; with ``remove`` its stream goes too (the work is done, or nothing was begun).
+        """Release the lease; with ``remove`` also delete its stream (the work is done, or was never started).
 
-        A lease that was lost meanwhile is left to whoever holds it.
+        A lost lease is left to its new holder.
         """
         self._stop.set()
         self._thread.join()
@@ -288,21 +289,21 @@ class Lease:
                 return
             self._beats += 1
             if self._beats % KEPT_BEATS == 0:
-                with contextlib.suppress(StreamStoreError):  # the next time will do
+                with contextlib.suppress(StreamStoreError):  # retried later
                     segment = next(iter(self._store.describe(self._name).tail.offsets))
                     self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
 
 
 def _anew(held: LeaseHeld) -> LeaseHeld:
-    """The same refusal as an exception of its own, so that no traceback grows from one try to the next."""
+    """Copy the error, so that its traceback does not grow with every attempt."""
     return type(held).rebuild(held.what, held.where, held.todo)
 
 
 def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
-    """Wait until the holder is known to be dead; its last record and the offset to go on from."""
+    """Wait until the holder is known to be dead; return its last record and the offset for the takeover."""
     offset = store.segment_info(name, [segment])[0].write_offset
     if offset == 0:
-        # just created, by us or by somebody who has not written yet; the append decides between the two
+        # just created, by this process or one that has not written yet; the append decides between them
         return None, 0
     try:
         record = _record_before(store, name, segment, offset)
@@ -313,7 +314,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
         time.sleep(LOOK_SECONDS)
         info = store.segment_info(name, [segment])[0]
         if info.sealed:
-            raise SegmentSealed("the lease was given back", where=str(name))
+            raise SegmentSealed("the lease was released", where=str(name))
         if info.write_offset != offset:
             raise _anew(held)
     return record, offset
@@ -324,12 +325,12 @@ def _record_before(store: StreamStore, name: StreamName, segment: SegmentId, end
 
 
 def _dead(record: Record) -> bool:
-    """Whether the record's process ran on this machine and is gone; False if that cannot be known."""
+    """Return whether the record's process ran on this machine and has ended; False if unknown."""
     return record.host == _this_host() and _start_time(record.pid) != record.started
 
 
 def _this_host() -> str:
-    """What process ids can be compared within: containers on one machine may share host name and boot, but not ids."""
+    """Identify the PID space: containers on one machine may share host name and boot id, but not process ids."""
     boot, ids = Path("/proc/sys/kernel/random/boot_id"), ""
     with contextlib.suppress(OSError):
         ids = str(Path("/proc/self/ns/pid").readlink())
@@ -337,7 +338,7 @@ def _this_host() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """A process's start time in clock ticks since boot; empty if there is no such process (or no /proc)."""
+    """Return a process's start time in clock ticks since boot; empty if the process (or /proc) does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

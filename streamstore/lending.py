@@ -1,7 +1,7 @@
-"""Open stores that the tasks of one process use one after the other, or together.
+"""Shares open stores among the tasks of one process.
 
-Opening a cluster anew for every task costs a channel to the controller, and a connection and a question for each
-segment. So a store is kept open for a while after its last user has given it back.
+Reopening a cluster for every task costs a channel to the controller, plus a connection and a lookup per segment. So a
+store stays open for a while after its last use.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from streamstore.store import StreamStore
 __all__ = ["KEEP_SECONDS", "lend"]
 
 KEEP_SECONDS = 10.0
-"""How long a store that nobody uses stays open."""
+"""How long an unused store stays open."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """An open store: how many use it now, and what will close it if nobody does."""
+    """An open store, its number of users, and the timer that closes it when unused."""
 
     store: StreamStore
     users: int = 0
@@ -35,13 +35,13 @@ _kept: dict[Hashable, _Kept] = {}
 
 @contextmanager
 def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamStore]:
-    """A store that stays open for the next user of the same key in this process; it must not be closed.
+    """Lend a store that stays open for the next user of the same key in this process; do not close it.
 
     Args:
-        key: names the store and how it is opened.
-        open_it: opens it, if it is not open.
+        key: identifies the store and how it is opened.
+        open_it: opens the store if it is not open.
     """
-    # by process: connections do not survive a fork
+    # keyed by process: connections do not survive a fork
     place = (os.getpid(), key)
     with _lock:
         kept = _kept.get(place)
@@ -64,7 +64,7 @@ def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamSt
 
 def _close(place: Hashable, kept: _Kept) -> None:
     with _lock:
-        # somebody may have come while the timer went off
+        # it may have been lent again while the timer fired
         if kept.users or _kept.get(place) is not kept or kept.closing is not threading.current_thread():
             return
         del _kept[place]

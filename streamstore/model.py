@@ -1,7 +1,7 @@
-"""The values of a stream: segment, key range, epoch, stream cut, event pointer.
+"""Data model of a stream: segment, key range, epoch, stream cut, event pointer.
 
-Terms and numbers are Pravega's. All values are immutable, hashable where it makes sense, and small: they travel in
-Spark's task specifications and in manifests. Nothing here speaks to a store.
+Terms and numbers are Pravega's. All values are immutable, hashable where useful, and small, as they are sent in Spark's
+task specifications and stored in manifests. Nothing here accesses a store.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024
 """The largest payload (bytes) a Pravega client writes as one event unless large events are enabled."""
 
 LARGEST_EVENT_BYTES = 256 * 1024 * 1024
-"""The largest payload (bytes) that is accepted by default where events are known to begin."""
+"""The largest payload (bytes) accepted by default where event boundaries are known."""
 
 _INT31 = 0x7FFFFFFF
 
 ANY_EVENT_BYTES = _INT31
-"""The largest payload (bytes) that a header can state: for bytes that an archive's index bounds already."""
+"""The largest payload (bytes) a header can state, for data already bounded by an archive's index."""
 
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
@@ -70,7 +70,7 @@ class StreamName:
         for kind, part in (("scope", self.scope), ("stream", self.stream)):
             if not _NAME.match(part):
                 raise InvalidName(
-                    f"not a {kind}'s name", where=repr(part), todo="Use letters, digits, '.' and '-', at most 255."
+                    f"invalid {kind} name", where=repr(part), todo="Use letters, digits, '.' and '-', at most 255."
                 )
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``scope/stream``."""
+        """Parse ``scope/stream``."""
         scope, slash, stream = text.partition("/")
         if not slash:
             raise InvalidName("not SCOPE/STREAM", where=repr(text))
@@ -98,7 +98,7 @@ class SegmentId:
     def __post_init__(self) -> None:
         if not (0 <= self.epoch <= _INT31 and 0 <= self.number <= _INT31):
             raise InvalidName(
-                "a segment's epoch and number are from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
+                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
             )
 
     @property
@@ -108,7 +108,7 @@ class SegmentId:
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """The segment of an int64 id."""
+        """Build from an int64 id."""
         return cls(value >> 32, value & 0xFFFFFFFF)
 
     def __str__(self) -> str:
@@ -116,14 +116,14 @@ class SegmentId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``N.#epoch.E`` (decimal, not padded)."""
+        """Parse ``N.#epoch.E`` (decimal, no padding)."""
         match = _SEGMENT.match(text)
         if not match:
-            raise InvalidName("not a segment's name (N.#epoch.E)", where=repr(text))
+            raise InvalidName("not a segment name (N.#epoch.E)", where=repr(text))
         return cls(int(match[2]), int(match[1]))
 
     def in_stream(self, stream: StreamName) -> str:
-        """The full name ``scope/stream/N.#epoch.E``."""
+        """Return the full name ``scope/stream/N.#epoch.E``."""
         return f"{stream}/{self}"
 
 
@@ -139,13 +139,13 @@ class KeyRange:
             raise InvalidName("not a range of the key space [0, 1)", where=f"[{self.low!r}, {self.high!r})")
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether a routing key can fall into both."""
+        """Return whether the two ranges share a key."""
         return self.low < other.high and other.low < self.high
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The segments that were open together between two scales; they cover the key space once.
+    """The segments open between two scales; they cover the key space once.
 
     Attributes:
         number: 0 for the stream's first.
@@ -173,10 +173,10 @@ class Scaling:
     """The scaling policy.
 
     Attributes:
-        kind: fixed, by events a second, or by kilobytes a second.
+        kind: fixed, by events per second, or by kilobytes per second.
         target: events or KB per second and segment; 0 if fixed.
-        factor: how many segments one is split into; 0 if fixed.
-        min_segments: the number of segments the stream starts with and keeps at least, >= 1.
+        factor: number of segments one is split into; 0 if fixed.
+        min_segments: initial and minimum number of segments, >= 1.
     """
 
     kind: ScaleKind = ScaleKind.FIXED
@@ -186,7 +186,7 @@ class Scaling:
 
 
 class RetentionKind(StrEnum):
-    """What a retention policy counts."""
+    """The unit of a retention policy."""
 
     NONE = "none"
     TIME = "time"
@@ -199,8 +199,8 @@ class Retention:
 
     Attributes:
         kind: none, by time or by size.
-        minimum: milliseconds or bytes that are kept at least.
-        maximum: milliseconds or bytes that are kept at most; 0 means no maximum (as the controller sends it).
+        minimum: minimum milliseconds or bytes to keep.
+        maximum: maximum milliseconds or bytes to keep; 0 for no maximum (as the controller sends it).
     """
 
     kind: RetentionKind = RetentionKind.NONE
@@ -210,7 +210,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfiguration:
-    """What a user sets on a stream.
+    """A stream's configuration.
 
     Attributes:
         scaling: the scaling policy.
@@ -254,11 +254,11 @@ class StreamCut:
 
     @classmethod
     def from_json(cls, value: object, stream: StreamName | None = None) -> Self:
-        """Read what `to_json` makes.
+        """Parse the output of `to_json`.
 
         Args:
             value: a mapping of full segment names to offsets, or the same as JSON text.
-            stream: the stream it has to belong to; None takes the one that the names say.
+            stream: the stream the cut must belong to; None to take it from the segment names.
 
         Raises:
             InvalidCut: not such a mapping, a negative offset, or a segment of another stream.
@@ -270,7 +270,7 @@ class StreamCut:
                 raise InvalidCut("a stream cut is not JSON", where=str(error)) from None
         if not isinstance(value, dict) or not value:
             raise InvalidCut(
-                'a stream cut is a JSON object {"scope/stream/N.#epoch.E": offset, …} with an entry at least'
+                'a stream cut is a JSON object {"scope/stream/N.#epoch.E": offset, …} with at least one entry'
             )
         offsets: dict[SegmentId, int] = {}
         for name, offset in value.items():
@@ -278,13 +278,13 @@ class StreamCut:
             try:
                 found, segment_id = StreamName.parse(owner), SegmentId.parse(segment)
             except InvalidName as error:
-                raise InvalidCut("a stream cut names no segment", where=str(error)) from None
+                raise InvalidCut("a key of the stream cut is not a segment name", where=str(error)) from None
             stream = stream or found
             if found != stream:
-                raise InvalidCut(f"a stream cut of {stream} names a foreign segment", where=str(name))
+                raise InvalidCut(f"a stream cut of {stream} names a segment of another stream", where=str(name))
             if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= _INT63:
                 raise InvalidCut(
-                    "an offset in a stream cut is not a whole number of bytes >= 0", where=f"{name}: {offset!r}"
+                    "an offset in the stream cut is not a non-negative integer", where=f"{name}: {offset!r}"
                 )
             offsets[segment_id] = offset
         assert stream is not None  # noqa: S101  (there is an entry)
@@ -293,14 +293,14 @@ class StreamCut:
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPointer:
-    """Where an event lies, and its identity.
+    """The position and identity of an event.
 
-    Sorting is the stream's order: creation epoch, number, offset.
+    Sorts in the stream's order: creation epoch, number, offset.
 
     Attributes:
         stream: the stream.
         segment: the segment.
-        offset: of the event's header in the segment (bytes).
+        offset: segment offset of the event's header (bytes).
         length: header and payload (bytes), >= 8.
     """
 
@@ -319,10 +319,10 @@ class EventPointer:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form.
+        """Parse the text form.
 
         Raises:
-            InvalidName: the text is not an event pointer; says why.
+            InvalidName: the text is not an event pointer.
         """
         path, colon, rest = text.rpartition(":")
         offset, dash, length = rest.partition("-")
@@ -338,13 +338,13 @@ def _digits(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What a store says of one segment now.
+    """The current state of a segment.
 
     Attributes:
-        segment: which.
+        segment: the segment.
         start_offset: first readable offset (bytes).
-        write_offset: where the next event goes (bytes).
-        sealed: whether appends are refused for ever.
+        write_offset: offset of the next append (bytes).
+        sealed: whether the segment is permanently closed to appends.
     """
 
     segment: SegmentId
@@ -355,14 +355,14 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """A stream at one moment.
+    """A snapshot of a stream.
 
     Attributes:
-        name: which stream.
+        name: the stream.
         configuration: policies and tags.
-        epochs: every epoch from 0 to the current one, also those whose segments are truncated away.
+        epochs: every epoch from 0 to the current one, including those whose segments are truncated.
         head: the first readable cut.
-        tail: the end of the current epoch's segments at that moment (for a sealed stream: the end for ever).
+        tail: the end of the current epoch's segments at that moment (final for a sealed stream).
         sealed: whether the whole stream is sealed.
     """
 
@@ -374,14 +374,14 @@ class StreamDescription:
     sealed: bool
 
     def ranges(self) -> dict[SegmentId, KeyRange]:
-        """Every segment that ever was, in order of (epoch, number), with its key range."""
+        """Return every segment ever created with its key range, in order of (epoch, number)."""
         found: dict[SegmentId, KeyRange] = {}
         for epoch in self.epochs:
             found.update(epoch.segments)
         return dict(sorted(found.items()))
 
     def created_in(self) -> dict[SegmentId, int]:
-        """Segment → number of the first epoch that has it."""
+        """Return segment → number of the first epoch that contains it."""
         first: dict[SegmentId, int] = {}
         for epoch in self.epochs:
             for segment in epoch.segments:
@@ -390,7 +390,7 @@ class StreamDescription:
 
 
 def pairwise_epochs(epochs: Iterable[Epoch]) -> Iterator[tuple[Epoch, Epoch]]:
-    """Each epoch with the one after it."""
+    """Yield each epoch with the next one."""
     before: Epoch | None = None
     for epoch in epochs:
         if before is not None:

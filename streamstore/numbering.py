@@ -1,9 +1,9 @@
-"""Which numbers a store gives to the segments that a scale opens, and how to get the numbers that are wanted.
+"""Predicts and controls the numbers of the segments that a scale opens.
 
-Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them as the
-map iterates; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of the
-request. A boundary that is moved by a few ulps (from one double to a neighbour) changes bucket, but not the keys on its
-two sides: the hash of a routing key has 52 bits.
+Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them in
+iteration order; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of
+the request. Moving a boundary by a few ulps (to a neighbouring double) changes its bucket, but not the keys on either
+side: the hash of a routing key has 52 bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from streamstore.model import KeyRange
 __all__ = ["nudge", "predict_order"]
 
 _CROWDED = (8, 4)
-"""How many starts may share a bucket: with more than 8 the map grows or reorders, at times with more than 4 (while it
-was smaller)."""
+"""Maximum starts per bucket to try: with more than 8 the map grows or reorders, sometimes with more than 4 (when it was
+smaller)."""
 
 _NEVER = np.int64(1) << 40
 
@@ -30,29 +30,29 @@ _Costs = npt.NDArray[np.int64]
 
 
 def predict_order(ranges: Sequence[KeyRange]) -> list[int]:
-    """The order in which a scale's new segments are numbered.
+    """Predict the order in which a scale's new segments are numbered.
 
     Args:
-        ranges: as they are requested, with distinct starts.
+        ranges: the ranges as requested, with distinct starts.
 
     Returns:
-        Indices of ``ranges``: the first of them gets the lowest number.
+        Indices into ``ranges``; the first gets the lowest number.
     """
     return iteration_order([held.low for held in ranges])
 
 
 def nudge(ranges: Sequence[KeyRange], fixed: Mapping[float, float] | None = None) -> list[KeyRange] | None:
-    """Ranges near the given ones that are numbered in the order given.
+    """Adjust ranges minimally so that they are numbered in the given order.
 
-    Inner boundaries (where one of the ranges ends and another one starts) move, by the fewest ulps in total.
+    Moves inner boundaries (where one range ends and another starts) by the fewest ulps in total.
 
     Args:
-        ranges: in the wanted order of their numbers; to be requested in this order.
-        fixed: boundary that must not move → where it lies. None: the ends that no two of the ranges share stay as they
-            are. All that are not named may move.
+        ranges: the ranges in the wanted order of their numbers, which is also the order of the request.
+        fixed: boundary that must not move → its position; all others may move. None fixes the ends that no two ranges
+            share.
 
     Returns:
-        The ranges in the same order; None if no small moves give this order.
+        The ranges in the same order; None if no small moves produce this order.
     """
     if fixed is None:
         shared = {held.low for held in ranges} & {held.high for held in ranges}
@@ -75,7 +75,7 @@ def _in_order(starts: Sequence[float]) -> bool:
 def _rebuild(
     ranges: Sequence[KeyRange], starts: Sequence[float], fixed: Mapping[float, float]
 ) -> list[KeyRange] | None:
-    """Let each range end where its neighbour now starts; None if one would be empty."""
+    """End each range where its neighbour now starts; None if one would be empty."""
     lies = dict(zip((held.low for held in ranges), starts, strict=True)) | dict(fixed)
     try:
         return [KeyRange(lies[held.low], lies.get(held.high, held.high)) for held in ranges]
@@ -84,10 +84,10 @@ def _rebuild(
 
 
 def _move(starts: Sequence[float], movable: Sequence[bool], capacity: int, crowd: int) -> list[float] | None:
-    """Starts whose buckets rise (or stay) from one to the next, at most ``crowd`` in one: the cheapest moves in total.
+    """Move starts so that their buckets never decrease, with at most ``crowd`` per bucket, at the lowest total cost.
 
-    The cheapest way to have put the first i starts, the last of them as the c-th into bucket b, follows from that for
-    i - 1: either that one is the (c - 1)-th in the same bucket, or it lies in any lower one and c is 1.
+    Dynamic programming: the cheapest placement of the first i starts, with the last as the c-th in bucket b, follows
+    from that for i - 1, whose last is either the (c - 1)-th in the same bucket, or in any lower one if c is 1.
     """
     costs, moves = zip(*(_reach(start, may, capacity) for start, may in zip(starts, movable, strict=True)), strict=True)
     best = np.full((capacity, crowd), _NEVER)
@@ -113,9 +113,9 @@ def _move(starts: Sequence[float], movable: Sequence[bool], capacity: int, crowd
 
 
 def _reach(start: float, movable: bool, capacity: int) -> tuple[_Costs, _Costs]:
-    """For each bucket the fewest ulps that bring a start there, and the same with its sign.
+    """Return for each bucket the fewest ulps that move a start there, and the same with its sign.
 
-    The lowest bits of a double choose the bucket, so ``capacity`` neighbours in either direction reach all of them.
+    The lowest bits of a double select the bucket, so ``capacity`` neighbours in either direction reach all buckets.
     """
     reach = capacity if movable else 0
     steps = np.array(sorted(range(-reach, reach + 1), key=abs, reverse=True), dtype=np.int64)
@@ -125,7 +125,7 @@ def _reach(start: float, movable: bool, capacity: int) -> tuple[_Costs, _Costs]:
     code = (bits ^ bits >> 32) & 0xFFFFFFFF
     buckets = (code ^ code >> 16) & capacity - 1
     cost, move = np.full(capacity, _NEVER), np.zeros(capacity, dtype=np.int64)
-    cost[buckets] = np.abs(steps)  # of several the last one stays, which is the nearest
+    cost[buckets] = np.abs(steps)  # the last write wins, which is the nearest
     move[buckets] = steps
     return cost, move
 

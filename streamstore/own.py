@@ -1,7 +1,7 @@
-"""The streams that Streamvault keeps for itself, and how they are told from users' streams.
+"""Streamvault's internal streams, and how they are distinguished from users' streams.
 
-Leases, ledgers, queues and the targets of unfinished imports are made with the tag `OWN`. The tag decides, never the
-name: a stream that is merely called like one of ours is its user's.
+Leases, ledgers, queues and the targets of unfinished imports carry the tag `OWN`. Only the tag counts, never the name:
+a stream that merely has a similar name belongs to its user.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["OWN", "OwnStream", "describe_source", "is_own", "own_stream"]
 
 OWN = "streamvault-own"
-"""The tag on every stream that Streamvault makes for itself, from its creation on."""
+"""The tag on every internal stream, from its creation on."""
 
 
 class OwnStream(Conflict):
-    """The stream is one of Streamvault's own, so no command archives, changes or writes to it."""
+    """The stream is one of Streamvault's internal streams, so commands do not archive, change or write to it."""
 
 
 def is_own(configuration: StreamConfiguration) -> bool:
-    """Whether a stream with this configuration is one of Streamvault's own."""
+    """Return whether a stream with this configuration is an internal one."""
     return OWN in configuration.tags
 
 
 def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription:
-    """Describe the stream that a command reads or truncates.
+    """Describe a stream that a command reads or truncates.
 
     Raises:
-        OwnStream: it is not a user's stream.
-        NoSuchScope, NoSuchStream: as `StreamStore.describe`.
+        OwnStream: the stream is an internal one.
+        NoSuchScope: the scope does not exist.
+        NoSuchStream: the stream does not exist.
     """
     described = store.describe(stream)
     if is_own(described.configuration):
@@ -43,9 +44,9 @@ def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription
 
 
 def own_stream(store: StreamStore, stream: StreamName) -> OwnStream:
-    """What to say of a stream that is not a user's."""
+    """Build the error for an internal stream."""
     return OwnStream(
-        "this stream belongs to Streamvault itself (a queue, a lease, a ledger, or an unfinished import)",
+        "this is an internal stream of Streamvault (a queue, a lease, a ledger, or an unfinished import)",
         where=f"{store.uri}/{stream}",
         todo="Choose another stream, or let the import finish first.",
     )

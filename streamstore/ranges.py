@@ -1,4 +1,4 @@
-"""Whether a scale's new key ranges take the place of what it seals."""
+"""Validates the key ranges of a scale."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def check_replaces(
     """Check that a scale's new ranges cover exactly what its sealed segments cover, once.
 
     Raises:
-        ScaleRefused: they do not, or a segment is not open.
+        ScaleRefused: the ranges differ, or a segment is not open.
     """
     if not seal or len(set(seal)) != len(seal):
-        raise ScaleRefused("a scale seals one segment at least, and each once")
+        raise ScaleRefused("a scale must seal at least one segment, each once")
     for segment in seal:
         if segment not in current:
             raise ScaleRefused("a scale seals a segment that is not open in the current epoch", where=str(segment))
@@ -31,7 +31,7 @@ def check_replaces(
 
 
 def _joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """Sorted ranges with neighbours put together; an overlap leaves two where one would do."""
+    """Join adjacent ranges of a sorted list; overlapping ranges are not joined."""
     joined: list[KeyRange] = []
     for one in ranges:
         if joined and joined[-1].high == one.low:

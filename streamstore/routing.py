@@ -1,4 +1,4 @@
-"""Which segment an event belongs to, by its routing key, exactly as Pravega's own clients decide it."""
+"""Maps routing keys to segments exactly as Pravega's own clients do."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streamstore.model import KeyRange, SegmentId
 __all__ = ["SegmentRouter", "key_position"]
 
 _SEED = 1741865571
-"""The Java hash of the word EventRouter; the clients seed the hash with it."""
+"""The clients' hash seed: the Java hash of the word EventRouter."""
 
 
 def key_position(key: str) -> float:
-    """Where a routing key lies in the key space [0, 1).
+    """Return a routing key's position in the key space [0, 1).
 
     MurmurHash3 (128 bits, x64) over the key's UTF-16 code units, little-endian; the upper 52 bits of the first half
-    are the fraction. Compared with io.pravega:pravega-common:0.13.0, class HashHelper.
+    are the fraction. Checked against io.pravega:pravega-common:0.13.0, class HashHelper.
     """
     first = mmh3.hash64(key.encode("utf-16-le", errors="surrogatepass"), _SEED, signed=False)[0]
     return float((first >> 12) / (1 << 52))
@@ -31,7 +31,7 @@ class SegmentRouter:
     """Finds the segment for a key.
 
     Args:
-        segments: the open ones with their key ranges; they cover the key space once.
+        segments: the open segments with their key ranges, covering the key space once.
     """
 
     def __init__(self, segments: Mapping[SegmentId, KeyRange]) -> None:
@@ -40,10 +40,10 @@ class SegmentRouter:
         self._lows = [held.low for _, held in ordered]
 
     def index_of(self, key: str) -> int:
-        """The place in `segments` of the segment that a routing key belongs to."""
+        """Return the index in `segments` of the segment that owns a routing key."""
         return max(bisect_right(self._lows, key_position(key)) - 1, 0)
 
     def indexes(self, positions: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-        """The same for many positions in the key space at once."""
+        """Return the index in `segments` for each of many key space positions."""
         found: npt.NDArray[np.intp] = np.searchsorted(np.array(self._lows), positions, side="right") - 1
         return np.maximum(found, 0)

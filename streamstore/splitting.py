@@ -1,8 +1,8 @@
-"""A segment's bytes as events again: walking the headers, whole buffers at a time.
+"""Splits a segment's bytes into events by walking their headers, a buffer at a time.
 
-What moves bytes needs no event by itself, only how many there are and where the last whole one ends. Each header
-says where the next one is, so the walk is sequential; but most streams have runs of events of one size, and a run is
-compared in one go.
+Code that moves bytes needs no individual events, only their count and the end of the last whole one. Each header gives
+the position of the next, so the walk is sequential; but most streams have runs of events of equal size, which are
+checked at once.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Buffer = bytes | bytearray | memoryview
 _HEADER = struct.Struct(">q")
 
 _RUN = 16
-"""After so many events of one size in a row, the next ones are looked at together."""
+"""Number of equal-sized events in a row after which the next ones are checked at once."""
 
 _RARE = 4096
-"""Where runs turn out to be short, they are tried for after ever more events, up to this many."""
+"""Where runs turn out short, the threshold doubles up to this many events."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventBlock:
-    """Whole events that follow each other in a segment.
+    """Consecutive whole events of a segment.
 
     Attributes:
-        offset: of the first one's header in the segment (bytes).
-        data: their bytes, headers included; valid as long as the block that was fed.
-        count: how many they are.
+        offset: segment offset of the first header (bytes).
+        data: their bytes including headers; valid as long as the block that was fed.
+        count: number of events.
     """
 
     offset: int
@@ -45,11 +45,11 @@ class EventBlock:
 
     @property
     def end(self) -> int:
-        """The offset behind the last one."""
+        """The offset after the last event."""
         return self.offset + len(self.data)
 
     def events(self) -> Iterator[tuple[int, memoryview]]:
-        """Each event: offset of its header, payload."""
+        """Yield (header offset, payload) of each event."""
         data, base, unpack = self.data, self.offset, _HEADER.unpack_from
         position, size = 0, len(data)
         while position < size:
@@ -60,14 +60,14 @@ class EventBlock:
 
 
 class EventSplitter:
-    """Walks the events of a segment whose bytes arrive as a sequence of blocks, cut anywhere.
+    """Walks the events of a segment whose bytes arrive in blocks cut anywhere.
 
-    Memory: whole events are views into the block they came in; only an event that is cut by a block's end is copied.
+    Whole events are views into their block; only events split across blocks are copied.
 
     Args:
-        offset: where in the segment the first block begins (bytes); an event has to begin there.
-        where: names the segment in messages.
-        largest: the largest payload to accept (bytes).
+        offset: segment offset of the first block (bytes), where an event must begin.
+        where: the segment's name, for messages.
+        largest: the largest accepted payload (bytes).
     """
 
     __slots__ = ("_largest", "_offset", "_tail", "_where")
@@ -80,17 +80,17 @@ class EventSplitter:
 
     @property
     def offset(self) -> int:
-        """Where the next event begins: behind all that were yielded (exact once a `feed` is used up)."""
+        """The offset after all yielded events (exact once a `feed` is exhausted)."""
         return self._offset
 
     @property
     def pending(self) -> int:
-        """How many bytes behind `offset` have been fed already."""
+        """Number of bytes already fed beyond `offset`."""
         return len(self._tail)
 
     @property
     def next_length(self) -> int:
-        """How long the event at `offset` is with its header (bytes); 8 as long as its header is not whole.
+        """Length of the event at `offset` including its header (bytes); 8 until the header is complete.
 
         Raises:
             NotAnEvent: no event begins there.
@@ -98,12 +98,12 @@ class EventSplitter:
         return self._length() if len(self._tail) >= HEADER_BYTES else HEADER_BYTES
 
     def feed(self, block: Buffer) -> Iterator[EventBlock]:
-        """The whole events that end in this block: the one that the block before had cut, then the others.
+        """Yield the whole events that end in this block, beginning with the one split by the previous block's end.
 
-        The iterator has to be used up before the next block is fed.
+        Exhaust the iterator before feeding the next block.
 
         Raises:
-            NotAnEvent: no event begins where one should; what came before it has been yielded.
+            NotAnEvent: no event begins where one should; all events before it were yielded.
         """
         view = memoryview(block)
         position = 0
@@ -123,37 +123,37 @@ class EventSplitter:
         self._tail += view[end:]
 
     def events(self, block: Buffer) -> Iterator[tuple[int, memoryview]]:
-        """Each event that ends in this block: offset of its header, payload; else as `feed`."""
+        """Yield (header offset, payload) of each event that ends in this block, like `feed`."""
         for whole in self.feed(block):
             yield from whole.events()
 
     def finish(self) -> int:
-        """Say that no block follows; returns `offset`, now the end.
+        """End the walk; return `offset`, which is now the end.
 
         Raises:
-            NotAnEvent: the last event is cut.
+            NotAnEvent: the last event is incomplete.
         """
         if self._tail:
             raise NotAnEvent(
-                f"an event at offset {self._offset} is cut after {len(self._tail)} bytes",
+                f"the event at offset {self._offset} is cut off after {len(self._tail)} bytes",
                 where=self._where,
                 offset=self._offset,
             )
         return self._offset
 
     def _complete(self, view: memoryview) -> int:
-        """Add to the cut event what the block has of it; returns how much that is."""
+        """Complete the split event as far as the block allows; return the number of bytes taken."""
         taken = self._fill_up(view, 0, HEADER_BYTES)
         return taken if len(self._tail) < HEADER_BYTES else self._fill_up(view, taken, self._length())
 
     def _fill_up(self, view: memoryview, position: int, wanted: int) -> int:
-        """Add bytes from ``position`` on until the cut event has ``wanted`` of them; returns where that stopped."""
+        """Add bytes from ``position`` on until the split event has ``wanted`` bytes; return the end position."""
         missing = max(wanted - len(self._tail), 0)
         self._tail += view[position : position + missing]
         return min(position + missing, len(view))
 
     def _length(self) -> int:
-        """The cut event's length with its header, which is complete."""
+        """Return the split event's length including its header, which must be complete."""
         length: int = _HEADER.unpack_from(self._tail)[0]
         if not 0 <= length <= self._largest:
             raise self._not_an_event(self._tail)
@@ -163,7 +163,7 @@ class EventSplitter:
         return len(self._tail) >= HEADER_BYTES and len(self._tail) == self._length()
 
     def _not_an_event(self, header: Buffer) -> NotAnEvent:
-        """What to say of a header at `offset` that is not accepted."""
+        """Build the error for an invalid header at `offset`."""
         size, length = _HEADER.unpack_from(header)[0], 0
         what = f"no event begins at offset {self._offset}"
         if self._largest < size <= ANY_EVENT_BYTES:
@@ -173,7 +173,7 @@ class EventSplitter:
 
 
 def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool]:
-    """Follow the headers from ``position``: where the last whole event ends, how many, and whether all were headers."""
+    """Follow the headers; return the end of the last whole event, the number of events, and whether all were valid."""
     size, unpack = len(view), _HEADER.unpack_from
     last = size - HEADER_BYTES
     count = alike = 0
@@ -201,7 +201,7 @@ def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool
 
 
 def _run(view: memoryview, position: int, length: int) -> int:
-    """How many whole events of one size follow each other."""
+    """Count the consecutive whole events of one size."""
     stride = HEADER_BYTES + length
     room = (len(view) - position) // stride
     found, batch = 0, 64

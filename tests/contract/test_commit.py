@@ -249,7 +249,7 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
         (b"", "not whole JSON"),
         (first.manifest.encode(), "the manifest is of another archive (scope/stream, generation 1)"),
         (seal({**second.manifest.document(), "format": 2}), "a format this version does not read"),
-        (seal({**second.manifest.document(), "scope": "../.."}), "not a scope's name"),
+        (seal({**second.manifest.document(), "scope": "../.."}), "invalid scope name"),
         (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "not as it was written"),
     ]:
         replace(archive, manifest_key(2), wrong)

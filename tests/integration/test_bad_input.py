@@ -171,7 +171,7 @@ NAMES_AND_PLACES = [
     ),
     Bad("a root for a stream", lambda w: ("import", w.archive, "s3://b/x/y"), 2, r"not a stream's URI: 's3://b/x/y'.*"),
     Bad("a stream without scope", lambda w: ("export", "local:///x", w.root()), 2, r".*it names no SCOPE/STREAM.*"),
-    Bad("a name that no stream has", exporting(name="a_b/c"), 2, r"not a scope's name: 'a_b'\. Use letters.*"),
+    Bad("a name that no stream has", exporting(name="a_b/c"), 2, r"invalid scope name: 'a_b'\. Use letters.*"),
     Bad(
         "a folder that is not absolute",
         lambda w: ("export", w.stream(), "file://vault"),
@@ -203,8 +203,8 @@ CUTS = [
     Bad("a cut that is no JSON", exporting("--from", "{"), 2, r"a stream cut is not JSON: --from: .*"),
     Bad("a cut that is no file", exporting("--to", "no.json"), 2, r"--to cannot be read: no\.json: No such file.*"),
     Bad("a cut of nothing", exporting("--to", "[]"), 2, r"a stream cut is a JSON object .*: --to: .*"),
-    Bad("a negative offset", importing("--from", cut(0, -1)), 2, r"an offset in a stream cut is not .*: -1"),
-    Bad("an offset in words", exporting("--from", cut(0, "8")), 2, r"an offset in a stream cut is not .*: '8'"),
+    Bad("a negative offset", importing("--from", cut(0, -1)), 2, r"an offset in the stream cut is not .*: -1"),
+    Bad("an offset in words", exporting("--from", cut(0, "8")), 2, r"an offset in the stream cut is not .*: '8'"),
     Bad("export, after the end", exporting("--from", cut(8, 8), "--to", cut(0, 8)), 2, r"the first cut lies after .*"),
     Bad("import, after the end", importing("--from", cut(8, 8), "--to", cut(0, 8)), 2, r"the first cut lies after .*"),
     Bad(
@@ -224,8 +224,16 @@ CUTS = [
         for verb, command in (("export", exporting), ("import", importing))
         for option in ("--from", "--to")
         for name, text, line in (
-            ("another stream", cut(0, 0, stream="shop/other"), r".*names a foreign segment: shop/other/0\.#epoch\.0"),
-            ("a foreign segment", cut(0, 0, other="7.#epoch.3"), r".*never had: offset 0 of shop/orders/7\.#epoch\.3"),
+            (
+                "another stream",
+                cut(0, 0, stream="shop/other"),
+                r".*names a segment of another stream: shop/other/0\.#epoch\.0",
+            ),
+            (
+                "a segment of another stream",
+                cut(0, 0, other="7.#epoch.3"),
+                r".*never had: offset 0 of shop/orders/7\.#epoch\.3",
+            ),
             ("a half", json.dumps({"shop/orders/0.#epoch.0": 0}), r".*names no segment for the keys from 0\.5 .*"),
             ("beyond the tail", cut(0, HELD + 1), r"the stream cut lies beyond .*676 of shop/orders/1\.#epoch\.0"),
         )

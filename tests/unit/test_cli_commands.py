@@ -108,7 +108,10 @@ print(len(sys.modules), file=sys.stderr)
             "--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself",
         ),
         (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
-        (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'], "an offset in a stream cut is not a whole number"),
+        (
+            ["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'],
+            "an offset in the stream cut is not a non-negative integer",
+        ),
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
         (
             ["rotate", "x", "y", "--keep-for", "3 years"],
@@ -132,7 +135,7 @@ print(len(sys.modules), file=sys.stderr)
             ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
             "--at is not a time: 'noon'. Write for example 2026-01-31T18:00:00Z",
         ),
-        (["import", "x", "y", "--to", '{"a/b": 1}'], "a stream cut names no segment: --to: "),
+        (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def failing(error: BaseException) -> Callable[[Progress], Any]:
 
 AGAIN = "Run again with --log-level debug for the traceback."
 NO_ANSWER = StreamStoreUnavailable("the controller does not answer", where="127.0.0.1:1")
-FOREIGN = InvalidCut("a stream cut names a foreign segment", where="a/c/0.#epoch.0")
+FOREIGN = InvalidCut("a stream cut names a segment of another stream", where="a/c/0.#epoch.0")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ FOREIGN = InvalidCut("a stream cut names a foreign segment", where="a/c/0.#epoch
         (Failed("no such stream", where="a/b", todo="Create it."), 1, "no such stream: a/b. Create it."),
         (NO_ANSWER, 1, "the controller does not answer: 127.0.0.1:1"),
         (Usage("not a URI", where="x"), 2, "not a URI: x"),
-        (FOREIGN, 2, "a stream cut names a foreign segment: a/c/0.#epoch.0"),
+        (FOREIGN, 2, "a stream cut names a segment of another stream: a/c/0.#epoch.0"),
         (Damaged("an object is missing", where="events/0"), 3, "an object is missing: events/0"),
         (Conflict("the target is not empty", where="a/b"), 4, "the target is not empty: a/b"),
         (KeyboardInterrupt(), 130, "interrupted; the same command goes on where it stopped"),

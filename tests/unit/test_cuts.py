@@ -272,7 +272,7 @@ MERGED_AND_SPLIT = StreamDescription(
         ({A: 10}, "names no segment for the keys from 0.5 to 1.0"),
         ({B: 10}, "names no segment for the keys from 0.0 to 0.5"),
         ({A: 10, M: 0}, "two segments for the same keys: "),
-        ({A: 10, R: 0}, "names 0.#epoch.0 and 4.#epoch.2, which came out of it"),
+        ({A: 10, R: 0}, "names 0.#epoch.0 and its successor 4.#epoch.2"),
         ({A: 9, B: 0}, r"before the stream's head \(offset 10 of 0.#epoch.0\): offset 9 of scope/stream/0.#epoch.0"),
         ({L: 51, R: 60}, r"beyond the stream's tail \(offset 50 of 3.#epoch.2\): offset 51 of scope/stream/3.#epoch.2"),
         ({L: -1, R: 60}, "negative offset"),
@@ -291,7 +291,7 @@ def test_a_cut_of_another_stream_is_refused() -> None:
         lambda: is_before(MERGED_AND_SPLIT, other, MERGED_AND_SPLIT.tail),
         lambda: segments_between(MERGED_AND_SPLIT, MERGED_AND_SPLIT.head, other),
     ):
-        with pytest.raises(InvalidCut, match="a stream cut of scope/other says nothing of scope/stream"):
+        with pytest.raises(InvalidCut, match="the stream cut belongs to scope/other, not to scope/stream"):
             check()
 
 
@@ -327,5 +327,5 @@ def test_what_a_scale_leaves_between_two_runs_keeps_its_successors() -> None:
     epochs = (Epoch(0, old), Epoch(1, sides), Epoch(2, {SegmentId(2, 5): WHOLE}), Epoch(3, new))
     head, tail = StreamCut(STREAM, dict.fromkeys(old, 0)), StreamCut(STREAM, dict.fromkeys(new, 0))
     described = StreamDescription(STREAM, StreamConfiguration(), epochs, head, tail, sealed=False)
-    with pytest.raises(InvalidCut, match=r"names 1\.#epoch\.0 and 6\.#epoch\.3, which came out of it"):
+    with pytest.raises(InvalidCut, match=r"names 1\.#epoch\.0 and its successor 6\.#epoch\.3"):
         validate_cut(described, StreamCut(STREAM, {middle: 0, SegmentId(3, 6): 0, SegmentId(3, 8): 0}))

@@ -103,7 +103,7 @@ def test_the_offset_says_how_far_whole_events_go() -> None:
     found, splitter = split([data], 1000)
     assert found == [(1000, b"whole")]
     assert (splitter.offset, splitter.pending, splitter.next_length) == (1013, 10, 15)
-    with pytest.raises(NotAnEvent, match="offset 1013 is cut after 10 bytes") as caught:
+    with pytest.raises(NotAnEvent, match="offset 1013 is cut off after 10 bytes") as caught:
         splitter.finish()
     assert caught.value.offset == 1013
 
@@ -137,7 +137,7 @@ def test_what_is_no_header_is_refused_with_its_offset(header: bytes, pieces: int
 
 def test_a_payload_above_the_limit_is_refused() -> None:
     block = bytearray(b"kept")
-    with pytest.raises(NotAnEvent, match="larger than an event may be"):
+    with pytest.raises(NotAnEvent, match="exceeds the maximum"):
         frame_into(block, bytes(MAX_EVENT_BYTES + 1))
     assert block == b"kept"
 

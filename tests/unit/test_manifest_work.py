@@ -91,7 +91,7 @@ def changed(plan: Plan, **changes: object) -> bytes:
             {"witness": [{"segment": "scope/stream/0.#epoch.0", "offset": 0, "length": 1, "digest": "0" * 64}]},
             "witness",
         ),
-        ({"stream": "../other"}, "not a stream's name"),
+        ({"stream": "../other"}, "invalid stream name"),
         ({"segments": []}, "segments are not those between the cuts"),
         ({"to": {"scope/stream/0.#epoch.0": 500}}, "names no segment for the keys"),
         ({"epochs": []}, "epochs"),

@@ -53,7 +53,7 @@ def test_uris(text: str, scheme: str, place: str, prefix: str, uri: str) -> None
         ("s3://", "no bucket"),
         ("s3:///prefix", "no bucket"),
         ("s3://b", "invalid bucket name"),
-        ("s3://user:password@host/x", "a login does not belong"),
+        ("s3://user:password@host/x", "must not contain credentials"),
         ("s3://bucket/a//b", "invalid prefix"),
         ("s3://bucket/../b", "invalid prefix"),
         ("s3://bucket/a\nb", "invalid prefix"),

@@ -103,7 +103,7 @@ def test_no_command_archives_one(
     name = make(vault)
     with vault.store as store:
         before = store.describe(name)
-    with pytest.raises(OwnStream, match=f"belongs to Streamvault itself .*: local://.*/{name}") as caught:
+    with pytest.raises(OwnStream, match=f"an internal stream of Streamvault .*: local://.*/{name}") as caught:
         use(vault.uri(name), vault.root)
     assert caught.value.exit_code == 4
     with vault.store as store:
@@ -141,7 +141,7 @@ def test_nothing_is_restored_into_one(
     capfd.readouterr()
     assert main(["import", vault.archive, vault.uri(name), "--master", "inline"]) == 4
     said = capfd.readouterr().err
-    assert "belongs to Streamvault itself" in said
+    assert "an internal stream of Streamvault" in said
     assert "delete" not in said
     if name == QUEUE:
         assert show_queue(vault.uri(QUEUE)).waiting == 1
@@ -169,7 +169,7 @@ def test_a_users_stream_with_such_a_name_is_a_users_stream(vault: Vault) -> None
         before = [store.describe(name) for name in (ledger.stream, lease_stream(NAME))]
         with pytest.raises(Conflict, match="has the name that the notes of this write need"):
             ledger.newest()
-        with pytest.raises(Conflict, match="has the name that Streamvault needs for a lease"):
+        with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
             take_lease(store, NAME, "work")
         assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
         with pytest.raises(NotAQueue):

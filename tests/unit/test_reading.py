@@ -102,7 +102,7 @@ def test_only_the_columns_asked_for_are_made(vault: Vault) -> None:
         ({"columns": []}, "columns have to be named once each"),
         ({"columns": ["offset", "offset"]}, "columns have to be named once each: offset, offset"),
         ({"from_cut": "{}"}, "a stream cut is a JSON object"),
-        ({"from_cut": {"scope/other/0.#epoch.0": 0}}, "foreign segment"),
+        ({"from_cut": {"scope/other/0.#epoch.0": 0}}, "segment of another stream"),
         ({"to_cut": {"scope/stream/0.#epoch.0": 0}}, "names no segment for the keys"),
     ],
 )

@@ -111,7 +111,7 @@ def source(tmp_path: Path, **options: str) -> PravegaSource:
         ({"controller": "tcp://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
         ({"path": "local:///a/s/t", "startOffset": "0"}, "there is no such option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
-        ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "foreign segment"),
+        ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
         ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "it is the same as from"),
         ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' cannot be meant"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),

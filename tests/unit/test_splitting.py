@@ -125,7 +125,7 @@ def test_an_event_that_is_cut_is_whole_with_the_next_block_and_told_until_then()
         assert splitter.offset == sum(len(block.data) for block in first) == at // 12 * 12
         assert splitter.pending == at % 12
         if splitter.pending:
-            with pytest.raises(NotAnEvent, match="is cut after"):
+            with pytest.raises(NotAnEvent, match="is cut off after"):
                 splitter.finish()
         assert b"".join(block.data for block in first + fed(splitter, [data[at:]])) == data
 

@@ -60,8 +60,8 @@ def test_a_uri_names_a_store_and_a_stream(uri: str, scheme: str, location: str) 
         ("local:///data/../x/scope/stream", "'..' part"),
         ("local:///data//scope/stream", "an empty"),
         ("local:///da\nta/scope/stream", "a control character"),
-        ("local:///data/scope/str_eam", "not a stream's name: 'str_eam'"),
-        ("local:///data/../stream", "not a scope's name: '..'"),
+        ("local:///data/scope/str_eam", "invalid stream name: 'str_eam'"),
+        ("local:///data/../stream", "invalid scope name: '..'"),
     ],
 )
 def test_a_bad_uri_is_refused_in_one_line_with_the_right_form(uri: str, message: str) -> None:
