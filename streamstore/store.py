@@ -1,6 +1,6 @@
-"""The narrow interface to a place that holds streams, and its contract.
+"""The stream store interface and its contract.
 
-`streamstore.pravega` and `streamstore.local` implement it; `tests/contract/stream_store.py` is the contract as tests.
+`streamstore.pravega` and `streamstore.local` implement it; `tests/contract/stream_store.py` tests the contract.
 """
 
 from __future__ import annotations
@@ -29,46 +29,45 @@ __all__ = ["SegmentAppender", "StreamStore"]
 
 
 class SegmentAppender(ABC):
-    """Appends blocks of bytes to one segment, each at a known offset, a few in flight.
+    """Appends blocks of bytes to one segment, each at a known offset, with a few in flight.
 
-    A block is any run of whole events (headers included). It is written once or not at all: the store takes it only at
-    the expected offset. After a lost connection the appender asks for the write offset and goes on with what is
-    missing, so a block is never written twice.
+    A block is any run of whole events (headers included). It is written at most once: the store accepts it only at the
+    expected offset. After a lost connection the appender queries the write offset and sends only the missing blocks.
     """
 
     @property
     @abstractmethod
     def offset(self) -> int:
-        """Where the next block will go (bytes): the write offset at opening plus all that was handed to `append`."""
+        """Offset of the next block (bytes): the write offset at opening plus all bytes passed to `append`."""
 
     @property
     @abstractmethod
     def acknowledged(self) -> int:
-        """Up to which offset (bytes) the store has said that it holds the data.
+        """Offset (bytes) up to which the store has acknowledged the data.
 
-        After `OffsetConflict` this tells whether the block is in the segment, if one was in flight at most.
+        After `OffsetConflict` this tells whether the block was written, if at most one was in flight.
         """
 
     @abstractmethod
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block of 1 byte to 4 MiB; may return before it is acknowledged; blocks while too many are in flight.
 
-        The caller does not change the buffer until it is acknowledged.
+        The caller must not change the buffer until it is acknowledged.
 
         Raises:
-            OffsetConflict: somebody else wrote to the segment.
+            OffsetConflict: there is another writer.
             SegmentSealed: the segment is sealed.
-            SegmentTruncated: a connection was lost, and what it had appended was truncated meanwhile.
-            StreamStoreError: as named.
+            SegmentTruncated: a connection was lost, and the blocks sent on it were truncated before it was restored.
+            StreamStoreError: any other failure.
         """
 
     @abstractmethod
     def flush(self) -> int:
-        """Wait until all is acknowledged, and so survives a kill of this process. Returns `acknowledged`."""
+        """Wait until all blocks are acknowledged, and so survive a kill of this process; return `acknowledged`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is not acknowledged and free the connection. Does not raise."""
+        """Discard unacknowledged blocks and release the connection. Does not raise."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,11 +83,11 @@ class SegmentAppender(ABC):
 
 
 class StreamStore(ABC):
-    """A place that holds streams.
+    """A store of streams.
 
-    Every method raises `StreamStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if it
-    refuses, `NoSuchStream` or `NoSuchScope` if what is named does not exist, and otherwise what its docstring says.
-    Methods may be called from several threads. Offsets and lengths are bytes.
+    Every method raises `StreamStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if
+    access is denied, `NoSuchStream` or `NoSuchScope` if the stream or scope does not exist, and the errors its
+    docstring lists. Methods are thread-safe. Offsets and lengths are bytes.
     """
 
     @property
@@ -98,60 +97,60 @@ class StreamStore(ABC):
 
     @abstractmethod
     def list_scopes(self) -> Iterator[str]:
-        """Every scope, sorted."""
+        """Iterate over all scopes, sorted."""
 
     @abstractmethod
     def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
-        """Every user's stream of a scope, sorted.
+        """Iterate over the user streams of a scope, sorted.
 
-        Left out are the store's internal ones (names starting with ``_``) and, unless asked for with ``own``,
-        Streamvault's (`streamstore.own`).
+        Omits the store's internal streams (names starting with ``_``) and, unless ``own`` is set, Streamvault's
+        (`streamstore.own`).
         """
 
     @abstractmethod
     def describe(self, stream: StreamName) -> StreamDescription:
-        """Configuration, epochs, head, tail and whether it is sealed.
+        """Describe a stream: configuration, epochs, head, tail and whether it is sealed.
 
-        The tail is taken after the head and may be old by the time it arrives; every byte below it is readable.
+        The tail is read after the head and may be outdated on return; every byte below it is readable.
         """
 
     @abstractmethod
     def exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists; a missing scope answers False."""
+        """Return whether the stream exists; False if its scope does not."""
 
     @abstractmethod
     def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
-        """What the store says of each segment, in the order asked, on few connections.
+        """Return the state of each segment, in the given order, using few connections.
 
         Raises:
-            NoSuchSegment: one of them never was, or is truncated away.
+            NoSuchSegment: a segment never existed or was truncated.
         """
 
     @abstractmethod
     def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
-        """The bytes ``[start, end)`` of a segment, in order, as blocks of 1 byte to 2 MiB; in bounded memory.
+        """Read the bytes ``[start, end)`` of a segment as blocks of 1 byte to 2 MiB, in order and bounded memory.
 
-        A block is valid until the next one is asked for; a caller that keeps it copies it. Closing the iterator early
-        is allowed. A lost connection is taken up again where the last block ended.
+        A block is valid until the next is requested; copy it to keep it. The iterator may be closed early. After a lost
+        connection, reading resumes at the end of the last block.
 
         Raises:
-            SegmentTruncated: ``start`` (or what is left of the range) lies below the start offset; says where to go on.
-                Blocks that were yielded before are good.
-            NoSuchSegment: the segment never was or is gone.
+            SegmentTruncated: the rest of the range is below the start offset, which the error contains. Blocks already
+                yielded are valid.
+            NoSuchSegment: the segment never existed or is gone.
             ValueError: ``end`` is beyond the write offset.
         """
 
     @abstractmethod
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there."""
+        """Create a scope; return False if it already existed."""
 
     @abstractmethod
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
-        """Make a stream of ``configuration.scaling.min_segments`` segments of equal width.
+        """Create a stream with ``configuration.scaling.min_segments`` segments of equal width.
 
         Raises:
-            StreamExists: it is there, whoever made it: of several callers exactly one succeeds.
-            NoSuchScope: its scope is not there.
+            StreamExists: the stream exists; of several concurrent callers exactly one succeeds.
+            NoSuchScope: its scope does not exist.
         """
 
     @abstractmethod
@@ -161,13 +160,13 @@ class StreamStore(ABC):
         """Replace policies and tags.
 
         Args:
-            stream: which.
-            configuration: the new one.
-            was: the one to replace, so that a late caller does not undo what somebody else has set meanwhile; None for
-                any. Setting what is set already changes nothing.
+            stream: the stream.
+            configuration: the new configuration; setting the current one changes nothing.
+            was: the configuration expected before, so that a late caller does not undo a concurrent change; None for
+                any.
 
         Raises:
-            StreamChanged: the stream has another configuration than ``was``.
+            StreamChanged: the current configuration is not ``was``.
             StreamSealed: the stream is sealed.
         """
 
@@ -178,22 +177,24 @@ class StreamStore(ABC):
         New segments are numbered as `streamstore.numbering` predicts. Returns when the scale is finished.
 
         Raises:
-            ScaleRefused: ``seal`` is not open in the current epoch, or the ranges do not cover what it seals.
+            ScaleRefused: a segment of ``seal`` is not open, or the ranges do not cover those of the sealed segments.
         """
 
     @abstractmethod
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
-        """Open a segment for appending at its write offset, ``in_flight`` blocks at most unacknowledged.
+        """Open a segment for appending at its write offset, with at most ``in_flight`` unacknowledged blocks.
 
         Raises:
-            SegmentSealed, NoSuchSegment, StoreBusy: as named.
+            SegmentSealed: the segment is sealed.
+            NoSuchSegment: the segment does not exist.
+            StoreBusy: another process is writing to it.
         """
 
     @abstractmethod
     def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
         """Drop a segment's bytes below an offset at once, without moving the stream's head.
 
-        Used while filling up to a start offset, so that filler never piles up; `truncate` must follow.
+        Used while filling up to a start offset, so that filler does not accumulate; `truncate` must follow.
         """
 
     @abstractmethod
@@ -206,11 +207,11 @@ class StreamStore(ABC):
 
     @abstractmethod
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream for ever. Sealing twice is fine.
+        """Seal the stream permanently. Sealing it again changes nothing.
 
         Args:
-            stream: which.
-            first: its first epoch as the caller saw it; as for `delete`.
+            stream: the stream.
+            first: its first epoch as seen by the caller, as for `delete`.
 
         Raises:
             StreamChanged: as `delete`.
@@ -218,15 +219,15 @@ class StreamStore(ABC):
 
     @abstractmethod
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal if need be and delete the stream with its data.
+        """Seal the stream if necessary and delete it with its data.
 
         Args:
-            stream: which.
-            first: its first epoch as the caller saw it. A stream that is made again under the name numbers its
-                segments on, so a late caller cannot hit it. None for whatever has the name now.
+            stream: the stream.
+            first: its first epoch as seen by the caller. A recreated stream continues the segment numbers, so a late
+                caller cannot delete it. None for any stream of this name.
 
         Raises:
-            StreamChanged: the stream that the caller saw is gone and another one has its name.
+            StreamChanged: the stream seen by the caller was deleted and recreated.
         """
 
     @abstractmethod
@@ -234,10 +235,10 @@ class StreamStore(ABC):
         """Delete an empty scope."""
 
     def create_stream_and_scope(self, stream: StreamName, configuration: StreamConfiguration) -> None:
-        """As `create_stream`; its scope is made if need be.
+        """Create a stream, and its scope if missing.
 
         Raises:
-            StreamExists: as of `create_stream`.
+            StreamExists: as `create_stream`.
         """
         try:
             self.create_stream(stream, configuration)
@@ -246,16 +247,18 @@ class StreamStore(ABC):
             self.create_stream(stream, configuration)
 
     def transactions(self) -> Transactions:
-        """The store's transactions; a store need not have any.
+        """Return the store's transactions.
 
         Raises:
-            TransactionsNotOffered: it has none.
+            TransactionsNotOffered: the store does not support transactions.
         """
-        raise TransactionsNotOffered("this store has no transactions", where=self.uri, todo="Write to a Pravega.")
+        raise TransactionsNotOffered(
+            "this store does not support transactions", where=self.uri, todo="Use a Pravega stream."
+        )
 
     @abstractmethod
     def close(self) -> None:
-        """Free connections and locks; the store is not used afterwards."""
+        """Release connections and locks; the store must not be used afterwards."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Transactions: events that become readable together, or never. What a store may offer beside `StreamStore`."""
+"""Transactions: events that become readable together or not at all. An optional feature of a `StreamStore`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Transaction", "TransactionState", "Transactions", "Written"]
 
 
 class TransactionState(StrEnum):
-    """What became of a transaction."""
+    """The state of a transaction."""
 
     OPEN = "open"
     COMMITTING = "committing"
@@ -23,21 +23,22 @@ class TransactionState(StrEnum):
     ABORTING = "aborting"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """It never was, or it ended so long ago that the store forgot how."""
+    """It never existed, or ended so long ago that the store no longer knows it."""
 
     @property
     def is_committed(self) -> bool:
-        """Whether its events are readable, or will be without anybody doing more."""
+        """Whether its events are readable, or will be without further action."""
         return self in {TransactionState.COMMITTING, TransactionState.COMMITTED}
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An open transaction; small, made to travel to other processes.
+    """An open transaction; small, for sending to other processes.
 
     Attributes:
-        stream: the stream. id: its id in the stream.
-        segments: its parts with their key ranges: one for each segment that was open when it began. Their ids are the
+        stream: the stream.
+        id: its id in the stream.
+        segments: its parts with their key ranges: one per segment that was open when it began. Their ids are the
             transaction's own: the number of the segment, but the epoch in which the transaction began.
     """
 
@@ -48,10 +49,11 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A transaction and what its writer knows to have put into it.
+    """A transaction and the acknowledged lengths of its writer.
 
     Attributes:
-        transaction: open. lengths: acknowledged bytes by segment; segments without any may be absent.
+        transaction: the open transaction.
+        lengths: acknowledged bytes by segment; segments without any may be absent.
     """
 
     transaction: Transaction
@@ -82,22 +84,22 @@ class Transactions(ABC):
 
     @abstractmethod
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
-        """Open one of the transaction's parts; nobody sees what is appended before the commit."""
+        """Open one of the transaction's parts for appending; its data is invisible before the commit."""
 
     @abstractmethod
     def join(self, parts: Sequence[Written]) -> Transaction:
-        """Move what several transactions hold to the end of the first one, in their order; no bytes are moved.
+        """Merge several transactions, in order, into the first one, without moving bytes.
 
-        The others are to be aborted afterwards. If this fails, abort all of them.
+        Abort the others afterwards; if this fails, abort all of them.
 
         Args:
-            parts: one at least.
+            parts: at least one.
 
         Returns:
             The first one's transaction, which now holds everything.
 
         Raises:
-            RequestFailed: they began in different epochs of the stream, or one does not hold what was put into it.
+            RequestFailed: they began in different epochs of the stream, or one does not hold the acknowledged data.
         """
 
     @abstractmethod
@@ -114,4 +116,4 @@ class Transactions(ABC):
 
     @abstractmethod
     def state(self, transaction: Transaction) -> TransactionState:
-        """What became of it."""
+        """Return its state."""

@@ -1,7 +1,7 @@
-"""URIs of streams, and opening the store that one names.
+"""Stream URIs, and opening the stores they name.
 
 ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://HOST:PORT/SCOPE/STREAM``, ``local:///FOLDER/SCOPE/STREAM``. A URI
-holds no login; that comes from the environment, is taken when the URI is read, and travels inside the address.
+contains no login; it is read from the environment when the URI is parsed, and is sent with the address.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where a store is and how to open it: small, made to travel to other processes.
+    """Where a store is and how to open it; small, for sending to other processes.
 
     Attributes:
         scheme: ``local``, ``pravega`` or ``pravega+tls``.
         location: ``HOST:PORT``, or the folder's absolute path.
-        settings: what the implementation is opened with; may hold a login, so it is never shown.
+        settings: argument of the implementation; may contain a login, so it is hidden from the repr.
     """
 
     scheme: str
@@ -53,7 +53,7 @@ class StoreAddress:
         return store
 
     def lend(self) -> AbstractContextManager[StreamStore]:
-        """Open the store for one task of many: where it can be shared, the next one in this process finds it open."""
+        """Open the store for one of many tasks; a shareable store stays open for the next one in this process."""
         return lend(self, self.open) if _SCHEMES[self.scheme].shared else self.open()
 
 
@@ -78,15 +78,15 @@ class _Scheme:
 
 
 def is_stream(uri: str) -> bool:
-    """Whether a text is meant as the URI of a stream; it may be wrong all the same."""
+    """Return whether a text has the scheme of a stream URI; it may still be invalid."""
     return uri.partition("://")[0] in _SCHEMES
 
 
 def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
-    """The store and the stream that a URI names. Nothing is connected to.
+    """Parse a stream URI into store and stream, without connecting.
 
     Raises:
-        InvalidName: not such a URI; says what is wrong and the right form.
+        InvalidName: the URI is invalid; the message gives the reason and the right form.
     """
     name, separator, rest = uri.partition("://")
     if not separator or name not in _SCHEMES:
@@ -94,7 +94,7 @@ def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
         raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
     scheme = _SCHEMES[name]
     location, stream = _split(rest)
-    wrong = scheme.check(location) if stream else "it names no SCOPE/STREAM"
+    wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
     address = f"{name}://{location}"
@@ -116,15 +116,15 @@ def _shown(uri: str) -> str:
 def _check_host(location: str) -> str:
     match = _HOST_AND_PORT.match(location)
     if "@" in location:
-        return "a login does not belong there; set PRAVEGA_USERNAME and PRAVEGA_PASSWORD"
+        return "it must not contain credentials; set PRAVEGA_USERNAME and PRAVEGA_PASSWORD"
     if not match:
         return "HOST:PORT is missing or malformed"
-    return "" if 0 < int(match["port"]) < 65536 else "there is no such port"
+    return "" if 0 < int(match["port"]) < 65536 else "the port is out of range"
 
 
 def _check_folder(location: str) -> str:
     if not location.startswith("/"):
-        return "it names no folder" if not location else "the folder is not absolute"
+        return "the folder is missing" if not location else "the folder is not absolute"
     if any(part in {"", ".", ".."} for part in location.split("/")[1:]) or _CONTROL.search(location):
         return "the folder has an empty, '.' or '..' part, or a control character"
     return ""

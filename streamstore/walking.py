@@ -1,4 +1,4 @@
-"""Reading a stretch of a segment as whole events, whose first one's place is known or has to be guessed."""
+"""Reads part of a segment as whole events, from a known or guessed event boundary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GUESS_BYTES = (1024 * 1024, MAX_EVENT_BYTES + 2 * HEADER_BYTES + 1024 * 1024)
 """How much is read to guess a boundary: a little first; then enough for the largest event to end in it."""
 
 _MANY_ZEROS = 32 * HEADER_BYTES
-"""So many zeros (bytes) are likelier a payload's than as many empty events in a row."""
+"""This many zeros (bytes) are more likely part of a payload than a run of empty events."""
 
 
 def find_start(store: StreamStore, stream: StreamName, segment: SegmentId, low: int, segment_end: int) -> int | None:
@@ -41,7 +41,7 @@ def find_start(store: StreamStore, stream: StreamName, segment: SegmentId, low: 
 
 
 def _zeros(data: bytes) -> int:
-    """How many of the first bytes are zeros in the middle of a payload rather than empty events.
+    """Return how many of the first bytes are zeros of a payload rather than empty events.
 
     Both parse. Taken for events, the zeros of one payload would become up to a million events; the events behind them
     lie on the same chain. More zeros than `MAX_EVENT_BYTES` are a large event's, or so many empty events that it takes
@@ -55,13 +55,14 @@ class EventWalk:
     """The events of a segment that begin in ``[start, high)``, walked once. Memory: a few blocks and one event.
 
     Args:
-        start: where an event begins (bytes). high: events that begin at or behind it are left.
-        segment_end: no event may reach beyond; the last one that begins below ``high`` is read to its end.
+        start: an event boundary (bytes).
+        high: events that begin at or after this offset are not read.
+        segment_end: no event may extend beyond it; the last one that begins below ``high`` is read to its end.
         largest: the largest payload to accept (bytes). More than `MAX_EVENT_BYTES` only where ``start`` is proved: a
             wrong guess would take any few zeros for the header of an event of many mebibytes.
 
     Attributes:
-        end: behind the last whole event so far.
+        end: the offset after the last whole event so far.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class EventWalk:
                 yield whole
 
     def _rest_of_last_event(self) -> tuple[int, int] | None:
-        """What is still to be read of the event that the last block cut."""
+        """Return the missing range of the event split by the last block's end."""
         at = self._splitter.offset + self._splitter.pending
         end = min(self._splitter.offset + self._splitter.next_length, self._segment_end)
         return (at, end) if at < end else None

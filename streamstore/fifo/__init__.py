@@ -1,12 +1,12 @@
-"""A durable queue: a named FIFO on a stream of one segment, worked off by one consumer, entry by entry at least once.
+"""A durable FIFO queue on a stream of one segment, with one consumer and at-least-once delivery.
 
 Modelled after the event processor of Pravega's segment containers (`ContainerEventProcessor` in its source): entries
-are appended to a small segment, a processor reads it in batches, hands these to a function, and truncates the segment
-where that function has succeeded. So the segment's start offset is the progress, which survives a kill and which
-producers in other processes see; write offset less start offset is what is outstanding.
+are appended to a small segment; a processor reads them in batches, passes these to a function, and truncates the
+segment up to where that function succeeded. The segment's start offset is thus the progress, survives a kill, and is
+visible to producers in other processes; write offset minus start offset is outstanding.
 
-`QueueSegment` is the place, `Producer` puts entries in, `Consumer` works them off. All is written against the
-`StreamStore` interface alone.
+`QueueSegment` is the queue's segment, `Producer` adds entries, `Consumer` processes them. All use only the
+`StreamStore` interface.
 """
 
 from streamstore.fifo.consumer import Consumer, ConsumerBusy, Handler

@@ -1,4 +1,4 @@
-"""Reading what is outstanding, as batches of whole entries, in bounded memory."""
+"""Reads the outstanding entries in batches, in bounded memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Backlog:
         start = self.offset + len(self._buffer)
         info = self._queue.info()
         if info.start_offset > self.offset:
-            # a consumer that was thought dead has gone on; what it dropped it had handled
+            # a consumer considered dead has continued; the entries it dropped were handled
             self._buffer.clear()
             self.offset = start = info.start_offset
         end = min(info.write_offset, start + READ_BYTES)
@@ -90,7 +90,7 @@ class Backlog:
 
 
 def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:
-    """What is outstanding now, in order, without taking anything out; what comes meanwhile is left out.
+    """Iterate over the entries outstanding now, in order, without removing them; ignores entries added meanwhile.
 
     Raises:
         BadEntry: the next one cannot be decoded.

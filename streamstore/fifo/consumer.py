@@ -1,4 +1,4 @@
-"""Working a queue off: one consumer at a time, batch after batch, each entry at least once."""
+"""Processes a queue: one consumer at a time, batch by batch, each entry at least once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamstore.lease import Lease, LeaseHeld, stream_beside
 __all__ = ["Consumer", "ConsumerBusy", "Handler"]
 
 Handler = Callable[[Sequence[Entry]], None]
-"""Does what a batch asks for. When it returns, the batch is done; what it raises has it called again with the same."""
+"""Processes a batch. When it returns, the batch is done; when it raises, it is called again with the same batch."""
 
 BATCH_ENTRIES = 500
 BATCH_BYTES = 1024 * 1024
@@ -40,26 +40,26 @@ SETTLE_BYTES = 64 * 1024 * 1024
 
 
 class ConsumerBusy(LeaseHeld):
-    """Another consumer, which is alive, works this queue off; or it took over because this one seemed dead."""
+    """Another live consumer processes this queue, or took it over because this one seemed dead."""
 
 
 class Consumer:
-    """Works a queue off; use it as a context manager, which holds the right to and gives it back.
+    """Processes a queue; a context manager that holds the queue's lease.
 
-    A consumer that was killed is followed by the next one, which starts where the last batch ended that was handled.
-    What had been handled and not been noted yet is handed out again: a contiguous run of at most one batch.
+    After a killed consumer, the next one starts at the end of the last handled batch. Entries that were handled but not
+    yet recorded are delivered again: a contiguous run of at most one batch.
 
     Args:
-        queue: which.
-        wait_seconds: for how long another consumer, alive, is waited for.
-        batch_entries: how many entries the handler gets at most.
-        batch_bytes: how many bytes, as they lie in the segment; a single entry may have more.
-        tries: how often a batch is handed out before `run` raises what the handler did; None for no end.
-        longest_pause: seconds between two tries, at most; they grow from a tenth of a second on.
-        failing: told each error before the pause (seconds) that follows.
+        queue: the queue.
+        wait_seconds: how long to wait for another live consumer.
+        batch_entries: maximum entries per batch.
+        batch_bytes: maximum bytes per batch, as stored in the segment; a single entry may be larger.
+        tries: attempts per batch before `run` raises the handler's error; None for no limit.
+        longest_pause: maximum seconds between two attempts; pauses grow from 0.1 s.
+        failing: called with each error and the pause (seconds) that follows.
 
     Raises:
-        ConsumerBusy: another one, alive, works it off.
+        ConsumerBusy: another live consumer processes the queue.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Consumer:
             reraise=True,
         )
         where = f"{queue.store.uri}/{queue.name}"
-        held = ConsumerBusy("another consumer works this queue off", where=where, todo="Wait for it, or stop it.")
+        held = ConsumerBusy("another consumer is processing this queue", where=where, todo="Wait for it, or stop it.")
         beside = stream_beside(queue.name, "streamvault-consumer-")
         self._lease = Lease.take(queue.store, beside, str(queue.name), held=held, wait_seconds=wait_seconds)
         try:
@@ -182,7 +182,7 @@ class Consumer:
         start = self._queue.info().start_offset
         if start > batch[0].offset:
             raise ConsumerBusy(
-                "another consumer has worked on this queue meanwhile", where=self._queue.where, todo="Run it again."
+                "another consumer has taken over this queue", where=self._queue.where, todo="Run it again."
             )
         handler(batch)
 

@@ -44,7 +44,7 @@ OVERHEAD_BYTES = HEADER_BYTES + _HEAD.size + _CHECK.size
 
 
 class BadEntry(Damaged):
-    """Bytes in a queue that are no entry. They are kept."""
+    """Bytes in a queue that are not an entry. They are kept."""
 
 
 class EntryTooLarge(Usage):
@@ -84,7 +84,7 @@ def encode_entry(
         EntryTooLarge: the content is larger than that.
     """
     if len(content) > limit:
-        raise EntryTooLarge(f"an entry of a queue has at most {limit} bytes, not {len(content)}")
+        raise EntryTooLarge(f"a queue entry of {len(content)} bytes exceeds the maximum of {limit}")
     micros = round((time.time() if put_time is None else put_time) * 1e6)
     head = _HEAD.pack(VERSION, micros, (name or uuid.uuid4()).bytes)
     return frame(head + _CHECK.pack(zlib.crc32(content, zlib.crc32(head))) + content)
@@ -108,14 +108,14 @@ def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) ->
     if not 0 <= length <= MAX_EVENT_BYTES:
         raise _bad("no event begins here", where, offset)
     if not _HEAD.size + _CHECK.size <= length <= _HEAD.size + _CHECK.size + MAX_ENTRY_BYTES + NOTE_BYTES:
-        raise _bad(f"an event of {length} bytes is no entry of a queue", where, offset)
+        raise _bad(f"an event of {length} bytes is not a queue entry", where, offset)
     end = at + HEADER_BYTES + length
     if len(buffer) < end:
         return None
     head = bytes(buffer[at + HEADER_BYTES : at + HEADER_BYTES + _HEAD.size])
     version, micros, name = _HEAD.unpack(head)
     if version != VERSION:
-        raise _bad(f"an entry of version {version}, which this release does not know", where, offset)
+        raise _bad(f"unknown entry version {version}", where, offset)
     (check,) = _CHECK.unpack_from(buffer, at + HEADER_BYTES + _HEAD.size)
     content = bytes(buffer[at + OVERHEAD_BYTES : end])
     if zlib.crc32(content, zlib.crc32(head)) != check:

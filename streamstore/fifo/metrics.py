@@ -1,4 +1,4 @@
-"""How a queue is doing."""
+"""Metrics of a queue."""
 
 from __future__ import annotations
 

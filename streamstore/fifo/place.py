@@ -1,4 +1,4 @@
-"""Where a queue is: one segment of one stream, marked as a queue by a tag."""
+"""The segment of a queue: the only one of a stream that a tag marks as a queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLLOVER_BYTES = 16 * 1024 * 1024
 
 
 class NotAQueue(Conflict):
-    """The stream exists and is no queue, so nothing is put in, and above all nothing truncated."""
+    """The stream exists but is not a queue, so it is neither written nor truncated."""
 
 
 class QueueSegment:

@@ -31,10 +31,10 @@ class QueueFull(Failed):
 
 
 class Producer:
-    """Puts entries into a queue, beside any number of other producers.
+    """Adds entries to a queue, concurrently with any number of other producers.
 
-    Between two puts it holds nothing of the queue, so no producer keeps another out. A put is appended at a known
-    offset and only there; if somebody else was faster, it is appended again behind theirs, once.
+    It holds no lock between puts. Each put is a conditional append at a known offset, retried if another producer was
+    faster.
 
     Args:
         queue: where to.
@@ -48,7 +48,7 @@ class Producer:
     def __init__(self, queue: QueueSegment, *, limit: int = LIMIT_BYTES, wait_seconds: float = WAIT_SECONDS) -> None:
         if limit < MAX_ENTRY_BYTES + OVERHEAD_BYTES:
             raise Usage(
-                f"a queue has to have room for one entry of {MAX_ENTRY_BYTES} bytes at least", where=f"limit {limit}"
+                f"a queue must have room for at least one entry of {MAX_ENTRY_BYTES} bytes", where=f"limit {limit}"
             )
         self._queue = queue
         self._limit = limit
@@ -148,7 +148,7 @@ class Producer:
         self._start = self._queue.info().start_offset
         if end - self._start > self._limit:
             raise QueueFull(
-                f"the queue is full: {end - self._start} bytes would be outstanding, {self._limit} may be",
+                f"the queue is full: {end - self._start} bytes would be outstanding, the limit is {self._limit}",
                 where=self._queue.where,
-                todo="Work it off, or wait.",
+                todo="Process it with a worker, or wait.",
             )

@@ -2,16 +2,15 @@
 
 It keeps Pravega's segments, epochs, numbering and framing. Its rules:
 
-- A stream's record (``stream.json``) is replaced whole, so a scale, a truncation or a seal happens at one moment or not
-  at all; which segments are open follows from it alone.
-- Bytes are on disk before the segment's state says that they are there, and that is on disk before they are
-  acknowledged.
-- Who appends to a segment holds the lock of its file. Who acknowledges bytes holds the stream's lock together with
-  other appenders, who changes the record holds it alone, who makes or deletes streams holds the scope's. A kill frees
-  locks.
-- Who reads holds no lock: it looks at the record, then at states and bytes, and then whether the record is the same.
+- A stream's record (``stream.json``) is replaced atomically, so scale, truncation and seal are atomic; it alone
+  determines which segments are open.
+- Bytes are on disk before the segment's state includes them, and the state is on disk before they are acknowledged.
+- Appending to a segment requires the lock of its file. Acknowledging bytes requires the stream's lock, shared with
+  other appenders; changing the record requires it exclusively; creating or deleting streams requires the scope's. A
+  kill releases locks.
+- Readers hold no lock: they read the record, then states and bytes, and then check that the record is unchanged.
 
-The folder has to be on a local file system: locks between machines are not relied on.
+The folder must be on a local file system: locks between machines are not supported.
 """
 
 from streamstore.local.store import LocalStore

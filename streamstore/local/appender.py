@@ -68,7 +68,7 @@ class LocalAppender(SegmentAppender):
         """
         block = memoryview(block).cast("B")
         if not 0 < len(block) <= MAX_BLOCK_BYTES:
-            raise ValueError(f"a block has 1 byte to {MAX_BLOCK_BYTES} bytes, not {len(block)}")
+            raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {len(block)}")
         self._check_usable()
         if self._unsynced >= self._in_flight:
             self._acknowledge()
@@ -129,7 +129,7 @@ class LocalAppender(SegmentAppender):
         write = read_state(path).write
         size = os.fstat(self._file.fileno()).st_size
         if size < write:
-            raise StreamStoreError(f"the segment's file ends at {size}, it should at {write}", where=str(self._path))
+            raise StreamStoreError(f"the segment's file ends at {size} instead of {write}", where=str(self._path))
         self._file.truncate(write)
         return write
 
@@ -149,7 +149,7 @@ class LocalAppender(SegmentAppender):
                 state = read_state(path)
                 if state.write != self._acknowledged:
                     raise OffsetConflict(
-                        f"somebody else wrote to the segment: it goes to {state.write}, not to {self._acknowledged}",
+                        f"another writer appended to the segment: it ends at {state.write}, not {self._acknowledged}",
                         where=self._where,
                         write_offset=state.write,
                     )

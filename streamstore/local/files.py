@@ -37,10 +37,10 @@ def system_errors(where: Path) -> Iterator[None]:
             raise StoreFull(
                 f"the disk is full ({why})",
                 where=str(where),
-                todo="What was acknowledged is kept; make room and go on.",
+                todo="Acknowledged data is kept; free space and run this again.",
             ) from None
         if error.errno in _DENIED:
-            raise AccessDenied(f"the store may not be used like this ({why})", where=str(where)) from None
+            raise AccessDenied(f"access to the store denied ({why})", where=str(where)) from None
         raise StreamStoreUnavailable(f"the store's folder cannot be used ({why})", where=str(where)) from None
 
 

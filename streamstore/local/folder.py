@@ -116,7 +116,7 @@ def check_first(record: StreamRecord, first: Epoch | None) -> None:
         StreamChanged: its first epoch is another one than given.
     """
     if first is not None and first != record.epochs[0]:
-        raise StreamChanged("the stream was deleted, and another one has its name now", where=str(record.stream))
+        raise StreamChanged("the stream was deleted and recreated", where=str(record.stream))
 
 
 def check_live(record: StreamRecord, segment: SegmentId) -> None:
@@ -129,4 +129,4 @@ def check_live(record: StreamRecord, segment: SegmentId) -> None:
     if segment not in record.ranges:
         raise NoSuchSegment("the stream never had this segment", where=where)
     if segment not in record.live:
-        raise NoSuchSegment("the segment is truncated away", where=where)
+        raise NoSuchSegment("the segment was truncated", where=where)

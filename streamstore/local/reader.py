@@ -40,7 +40,7 @@ def read_blocks(
                     f"the segment was truncated to offset {readable}", where=where, start_offset=readable
                 )
             if got == 0:
-                raise StreamStoreError(f"the segment's file ends at {start}, it should at {end}", where=str(path))
+                raise StreamStoreError(f"the segment's file ends at {start} instead of {end}", where=str(path))
             yield buffer[:got]
             start += got
     finally:

@@ -96,7 +96,7 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
         value = json.loads(content)
         if value["format"] != _FORMAT:
             raise StreamStoreError(
-                f"the stream was written in format {value['format']!r}, this version knows {_FORMAT}", where=str(folder)
+                f"the stream has format {value['format']!r}, but this version supports {_FORMAT}", where=str(folder)
             )
         return StreamRecord(
             stream=stream,

@@ -75,7 +75,7 @@ def create_stream(folder: StreamFolder, configuration: StreamConfiguration) -> N
     """
     count = configuration.scaling.min_segments
     if count < 1:
-        raise ValueError(f"a stream has one segment at least, not {count}")
+        raise ValueError(f"a stream needs at least one segment, not {count}")
     scope = folder.path.parent
     with scope_errors(folder.root, folder.stream.scope), locked(scope):
         if folder.path.exists():
@@ -92,10 +92,12 @@ def create_stream(folder: StreamFolder, configuration: StreamConfiguration) -> N
 
 
 def delete_stream(folder: StreamFolder, first: Epoch | None = None) -> None:
-    """Delete a stream with its data; one of this name that is made later goes on with the numbers.
+    """Delete a stream with its data; a later stream of this name continues its segment numbers.
 
     Raises:
-        NoSuchStream, NoSuchScope: as named. StreamChanged: it is not the one with this first epoch.
+        NoSuchStream: the stream does not exist.
+        NoSuchScope: the scope does not exist.
+        StreamChanged: the stream has another first epoch.
     """
     scope = folder.path.parent
     with scope_errors(folder.root, folder.stream.scope), locked(scope):

@@ -1,7 +1,7 @@
-"""How far a segment goes: a small file beside its bytes, overwritten in place.
+"""A segment's start and write offsets: a small file beside its data, overwritten in place.
 
-The file has two slots, each in a page of its own and each one line of JSON with a checksum; a change goes into the
-older one. So one of them is always whole and on disk, whatever is interrupted, and no change needs room on a full disk.
+The file has two slots, each a page with one line of JSON and a checksum; a change overwrites the older one. So one slot
+is always intact on disk, and changes succeed even on a full disk.
 """
 
 from __future__ import annotations

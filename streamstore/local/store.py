@@ -61,7 +61,7 @@ class LocalStore(StreamStore):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._root = Path(folder)
         if not self._root.is_absolute():
-            raise InvalidName("the folder of a local store is not absolute", where=repr(os.fspath(folder)))
+            raise InvalidName("the folder of a local store must be absolute", where=repr(os.fspath(folder)))
         self._folders: dict[StreamName, StreamFolder] = {}
         self._appenders: WeakSet[LocalAppender] = WeakSet()
         self._mutex = threading.Lock()
@@ -99,7 +99,7 @@ class LocalStore(StreamStore):
         where = segment.in_stream(stream)
         info = settled(folder, lambda record: info_of(folder, record, segment))
         if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"{where} has bytes up to {info.write_offset}, asked for [{start}, {end})")
+            raise ValueError(f"[{start}, {end}) is not a range of {where}, which ends at {info.write_offset}")
         if start == end:
             return
         if start < info.start_offset:
@@ -137,7 +137,7 @@ class LocalStore(StreamStore):
                 return
             if was is not None and was != record.configuration:
                 raise StreamChanged(
-                    "the stream was configured by somebody else meanwhile", where=str(stream), todo="Run it again."
+                    "the stream's configuration was changed concurrently", where=str(stream), todo="Run it again."
                 )
             save_record(folder.path, replace(record, configuration=configuration))
 
@@ -257,7 +257,7 @@ def _check_enough(record: StreamRecord, count: int) -> None:
     least = record.configuration.scaling.min_segments
     if count < least:
         raise ScaleRefused(
-            f"a scale would leave {count} segments, the stream's policy asks for {least} at least",
+            f"the scale would leave {count} segments, but the stream's policy requires at least {least}",
             where=str(record.stream),
         )
 

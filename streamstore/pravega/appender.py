@@ -1,8 +1,8 @@
-"""Appends blocks to a segment, each at a known offset, a few in flight; goes on after a lost connection.
+"""Appends blocks to a segment, each at a known offset, a few in flight; resumes after a lost connection.
 
-How it knows its own blocks: every block's event number is the offset at which it ends, and the segment stores the
-writer's last event number together with the block. So after a lost connection the segment's write offset is either
-this writer's last event number, and all up to there is its own, or somebody else wrote.
+To recognise its own blocks, each block's event number is its end offset, and the segment stores the writer's last event
+number together with the block. So after a lost connection, either the write offset equals this writer's last event
+number and everything up to there is its own, or there is another writer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamstore.store import SegmentAppender
 __all__ = ["MAX_BLOCK_BYTES", "PravegaAppender"]
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
-"""Larger ones, a few in flight, can overfill a segment store's cache."""
+"""A few larger blocks in flight can overfill a segment store's cache."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,7 +57,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, in_flight: int = 4, part: str = ""
     ) -> None:
         if in_flight < 1:
-            raise ValueError("an appender needs one block in flight at least")
+            raise ValueError("in_flight must be at least 1")
         super().__init__(stores, stream, segment, write=True, part=part)
         self._in_flight = in_flight
         self._writer = uuid4()
@@ -82,7 +82,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         """Send one block; waits for an acknowledgement first while too many are in flight."""
         data = memoryview(block).cast("B")
         if not 0 < data.nbytes <= MAX_BLOCK_BYTES:
-            raise ValueError(f"a block of {data.nbytes} bytes; it has to have 1 to {MAX_BLOCK_BYTES}")
+            raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {data.nbytes}")
         self._check_usable()
         self._until(lambda: len(self._blocks) < self._in_flight)
         self._blocks.append(_Block(self._offset, data))
@@ -112,7 +112,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
             self._guarded(lambda: self._persist(self._receive))
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """After an error no further block may be sent: it would leave a gap in what the caller thinks is written."""
+        """Run an action; after an error no further block may be sent, as it would leave a gap."""
         try:
             action()
         except BaseException as error:
@@ -122,7 +122,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
             raise
 
     def _resume(self, connection: Connection) -> None:
-        """Find out what the segment holds, and send again what it lacks."""
+        """Find out what the segment holds, and resend what is missing."""
         token = self._new_token()
         info = self._ask(connection, wire.GetStreamSegmentInfo(connection.request_id(), self._name, token))
         if not isinstance(info, wire.StreamSegmentInfo):
@@ -138,7 +138,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
                 raise SegmentSealed("the segment is sealed", where=self._where)
             self._began = self._offset = self._acknowledged = info.write_offset
         mine = max(setup.last_event_number, self._began)
-        # it may be beyond: blocks of the lost connection went on landing between the two questions
+        # it may be higher: blocks of the lost connection can arrive between the two requests
         if mine < info.write_offset:
             self._landed(mine)
             raise self._conflict(info.write_offset)
@@ -147,16 +147,16 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         self._send_rest(connection)
 
     def _landed(self, end: int) -> None:
-        """All up to here is the segment's, by the last event number; prove it by the bytes themselves."""
+        """Accept everything up to ``end`` as written, by the last event number; prove it by comparing the bytes."""
         held = [block for block in self._blocks if block.end <= end]
         if end > self._acknowledged:
             if not held or held[-1].end != end:
-                raise WireError(f"this writer never sent a block that ends at {end}", where=self._where)
+                raise WireError(f"the segment reports a block ending at {end}, which was never sent", where=self._where)
             self._compare(held)
         self._acknowledge(end)
 
     def _compare(self, blocks: list[_Block]) -> None:
-        """A block of somebody else in the place of one of ours, of the same length, is possible; so look."""
+        """Compare the bytes: another writer's block of the same length may be in place of ours."""
         start, end = blocks[0].start, blocks[-1].end
         at, wanted = start, iter(blocks)
         left = memoryview(b"")
@@ -171,7 +171,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
                 found, left, at = found[size:], left[size:], at + size
 
     def _send_rest(self, connection: Connection) -> None:
-        """Send what this connection was not given yet."""
+        """Send the blocks not yet sent on this connection."""
         for block in self._blocks:
             if block.start >= self._sent:
                 request = connection.request_id()
@@ -180,17 +180,17 @@ class PravegaAppender(SegmentSession, SegmentAppender):
                 self._sent = block.end
 
     def _receive(self, connection: Connection) -> None:
-        """Take one acknowledgement; it stands for all blocks up to its number."""
+        """Receive one acknowledgement, which covers all blocks up to its number."""
         if not self._blocks:
             # a lost connection's blocks had all landed
             return
         answer = connection.receive()
         if isinstance(answer, wire.DataAppended):
             if not any(block.end == answer.event_number for block in self._blocks):
-                raise WireError(f"an acknowledgement of {answer.event_number}, which was not sent", where=self._where)
+                raise WireError(f"acknowledgement of an unknown block ({answer.event_number})", where=self._where)
             self._acknowledge(answer.event_number)
         elif isinstance(answer, wire.ConditionalCheckFailed | wire.InvalidEventNumber):
-            raise InDoubt("a segment store of Pravega refuses a block at the segment's write offset")
+            raise InDoubt("a Pravega segment store rejects a block at the segment's write offset")
         else:
             raise self._refused(answer)
 
@@ -207,8 +207,8 @@ class PravegaAppender(SegmentSession, SegmentAppender):
 
     def _conflict(self, write_offset: int, at: str = "") -> OffsetConflict:
         return OffsetConflict(
-            f"somebody else wrote to the segment{at}; its write offset is {write_offset} now",
+            f"another writer appended to the segment{at}; its write offset is now {write_offset}",
             where=self._where,
-            todo="Let nothing else write to the stream while it is filled.",
+            todo="Stop other writers to the stream while it is filled.",
             write_offset=write_offset,
         )

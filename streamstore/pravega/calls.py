@@ -1,4 +1,4 @@
-"""How the controller is called: the gRPC channel, the login, retries, and gRPC's errors by our names."""
+"""Controller calls: gRPC channel, login, retries, and translation of gRPC errors."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ LOOK_SECONDS = 1.0
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-_NEEDED = {"getEpochSegments": "Pravega tells a stream's epochs only to those who have READ_UPDATE on it."}
+_NEEDED = {"getEpochSegments": "Reading a stream's epochs requires READ_UPDATE on it."}
 _HINTS = (
-    ("andshake failed", "Pravega's controller does not talk TLS with this client"),
-    ("errors resolving", "the name of Pravega's controller is not known"),
+    ("andshake failed", "the TLS handshake with Pravega's controller failed"),
+    ("errors resolving", "the host name of Pravega's controller does not resolve"),
 )
 _NOT_TRUSTED = ("CERTIFICATE_VERIFY_FAILED", "ostname Verification", "not in peer certificate")
 
 
 class NotFound(Exception):
-    """The controller has no record of what was asked for."""
+    """The controller answered NOT_FOUND."""
 
 
 class ControllerCalls:
-    """Calls the controller's methods by name, again with jitter while it can't be reached. Usable from all threads.
+    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe.
 
     Args:
-        settings: where it is and how to log in.
+        settings: its address and login.
     """
 
     def __init__(self, settings: PravegaSettings) -> None:
@@ -59,19 +59,19 @@ class ControllerCalls:
     def call(
         self, method: str, request: Any, *, seconds: float | None = None, done: Callable[[], bool] | None = None
     ) -> Any:
-        """One call's answer.
+        """Make one call and return its response.
 
         Args:
             method: its name in controller.proto.
             request: its message.
             seconds: how long the controller may take to answer; None for the settings' timeout.
-            done: looked at every second; once it is true the answer matters no more, and is None.
+            done: checked every second; once true, the call is cancelled and returns None.
 
         Raises:
             NotFound: the controller answers NOT_FOUND.
             StreamStoreUnavailable: it could not be reached for the settings' timeout.
-            AccessDenied: it refuses the login, or the login does not allow this; or its certificate is not trusted.
-            RequestFailed: it failed at the call.
+            AccessDenied: the login is rejected or lacks permission, or the certificate is not trusted.
+            RequestFailed: the call failed.
         """
         limit = self._settings.timeout
         attempts = Retrying(
@@ -105,16 +105,16 @@ class ControllerCalls:
                     return None
 
     def call_all(self, questions: Sequence[tuple[str, Any]]) -> list[Any]:
-        """The answers to several questions that are under way at once.
+        """Make several calls concurrently.
 
         Args:
-            questions: the method and the message of each.
+            questions: method and message of each.
 
         Returns:
-            An answer for each question, in their order; None where it is NOT_FOUND.
+            The responses in order; None where it is NOT_FOUND.
 
         Raises:
-            As `call`, but `NotFound`.
+            As `call`, except `NotFound`.
         """
         started = []
         if len(questions) > 1:
@@ -142,7 +142,7 @@ class ControllerCalls:
         return answers
 
     def close(self) -> None:
-        """Close the channel; calls under way are cancelled."""
+        """Close the channel; pending calls are cancelled."""
         with self._lock:
             self._closed = True
             if self._channel is not None:
@@ -163,13 +163,13 @@ class ControllerCalls:
             return NotFound(details)
         where = self._settings.uri
         if code in _REFUSED:
-            what = f"Pravega refuses {method}"
+            what = f"Pravega denied {method}"
             user = self._settings.username
-            todo = f"Check what the user {user} may do." if user else "Set PRAVEGA_USERNAME and PRAVEGA_PASSWORD."
+            todo = f"Check the permissions of user {user}." if user else "Set PRAVEGA_USERNAME and PRAVEGA_PASSWORD."
             if method in _NEEDED:
                 todo = f"{todo} {_NEEDED[method]}"
             if code == grpc.StatusCode.UNAUTHENTICATED and user:
-                what = f"Pravega refuses the login of {user}"
+                what = f"Pravega rejected the login of {user}"
                 todo = "Check PRAVEGA_USERNAME and PRAVEGA_PASSWORD."
             return AccessDenied(what, where=where, todo=todo)
         if code == grpc.StatusCode.UNAVAILABLE:
@@ -177,7 +177,7 @@ class ControllerCalls:
             return not_trusted("the controller's", "unknown authority" if signature else "another host's", where)
         if code == grpc.StatusCode.UNIMPLEMENTED:
             return WireError(
-                f"the controller does not know the call {method}", where=where, todo="Is it a Pravega 0.13?"
+                f"the controller does not support {method}", where=where, todo="Check that it runs Pravega 0.13."
             )
         return RequestFailed(f"the controller failed at {method} ({code.name}: {details})", where=where)
 
@@ -192,7 +192,7 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _is_being_made(error: BaseException) -> bool:
-    """Whether the call came while somebody creates the stream, which takes a moment."""
+    """Return whether the call failed because the stream is still being created."""
     if not isinstance(error, grpc.RpcError) or error.code() != grpc.StatusCode.INTERNAL:
         return False
     return "State: CREATING" in (error.details() or "")
@@ -218,9 +218,9 @@ def _open_channel(settings: PravegaSettings) -> grpc.Channel:
 
 
 def _name_in_certificate(settings: PravegaSettings) -> str:
-    """A name that the controller's certificate holds: gRPC always wants one, so ask first which it is.
+    """Return a name in the controller's certificate: gRPC always requires one, so look it up first.
 
-    The signature is checked here and by gRPC again.
+    The signature is verified here and again by gRPC.
     """
     context = settings.tls_context()
     assert context is not None  # noqa: S101  (only called for TLS)

@@ -1,4 +1,4 @@
-"""Changes to a stream that take a while or can meet another one under way: scale, truncate, update, seal, delete."""
+"""Stream changes that take time or may collide with others in progress: scale, truncate, update, seal, delete."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from streamstore.ranges import check_replaces
 __all__ = ["delete", "insist", "scale", "seal", "truncate", "update"]
 
 CHANGE_SECONDS = 60.0
-"""For how long a change is tried again that the controller could not do, and a scale is waited for."""
+"""How long to retry a change the controller failed to make, and to wait for a scale."""
 
 FIRST_LOOK = 0.02
 LONGEST_LOOK = 0.5
 
 
 def insist(change: Callable[[], None], *again: type[Exception]) -> None:
-    """Do it, and again while the controller says FAILURE: as a rule another change is under way.
+    """Make a change, and retry while the controller answers FAILURE: usually another change is in progress.
 
     Args:
         change: one attempt.
-        again: further errors that ask for another attempt.
+        again: further errors to retry.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((RequestFailed, *again)),
@@ -66,14 +66,14 @@ def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId],
     _wait(controller, stream, number - 1)
     found = controller.epochs(stream, [number])
     if not found:
-        raise RequestFailed("the scale is finished and its epoch is not there", where=str(stream))
+        raise RequestFailed("the scale is finished, but its epoch does not exist", where=str(stream))
     return found[0]
 
 
 def truncate(controller: Controller, stores: SegmentStores, cut: StreamCut) -> None:
     """Move the head; see `StreamStore.truncate`.
 
-    The controller itself takes offsets beyond the tail and moves the head there, so they are refused here.
+    The controller itself accepts offsets beyond the tail and moves the head there, so they are rejected here.
     """
     description = describe(controller, stores, cut.stream)
     if is_before(description, cut, description.head):
@@ -94,7 +94,7 @@ def update(
 ) -> None:
     """Replace policies and tags; see `StreamStore.update_stream`.
 
-    The controller cannot compare, so the stream is looked at right before each attempt.
+    The controller cannot compare-and-set, so the configuration is read right before each attempt.
     """
 
     def attempt() -> None:
@@ -103,7 +103,7 @@ def update(
             if now == configuration:
                 return  # an attempt whose answer was lost
             raise StreamChanged(
-                "the stream was configured by somebody else meanwhile", where=str(stream), todo="Run it again."
+                "the stream's configuration was changed concurrently", where=str(stream), todo="Run it again."
             )
         controller.update_stream(stream, configuration)
 
@@ -121,13 +121,13 @@ def seal(controller: Controller, stream: StreamName, first: Epoch | None) -> Non
 
 
 def delete(controller: Controller, stream: StreamName, first: Epoch | None) -> None:
-    """Seal and delete the stream that is there now, and none that somebody makes under its name meanwhile.
+    """Seal and delete the current stream, but never one recreated under its name.
 
-    The controller deletes by name, and only what is sealed. So one that is sealed already is not sealed again: however
-    late the call to delete it arrives, a stream that was made under the name meanwhile refuses it.
+    The controller deletes by name, and only sealed streams. So a sealed stream is not sealed again: however late the
+    delete call arrives, it fails on a recreated stream, which is not sealed.
     """
     _check_first(controller, stream, first)
-    # a stream that is made again goes on numbering its segments
+    # a recreated stream continues the segment numbers
     begun = [first] if first else controller.epochs(stream, [0])
 
     def is_gone() -> bool:
@@ -151,7 +151,7 @@ def _check_first(controller: Controller, stream: StreamName, first: Epoch | None
     if first is not None and (now := controller.epochs(stream, [0])) != [first]:
         if not now:
             raise controller.missing(stream)
-        raise StreamChanged("the stream was deleted, and another one has its name now", where=str(stream))
+        raise StreamChanged("the stream was deleted and recreated", where=str(stream))
 
 
 def _open(controller: Controller, stream: StreamName) -> Epoch:
@@ -162,7 +162,7 @@ def _open(controller: Controller, stream: StreamName) -> Epoch:
 
 
 def _made_by(epoch: Epoch, before: Epoch, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> bool:
-    """Whether the epoch is what this scale makes of the one before."""
+    """Return whether an epoch is the result of this scale."""
     new = sorted(held for segment, held in epoch.segments.items() if segment not in before.segments)
     kept = {segment for segment in before.segments if segment not in seal}
     return epoch.number == before.number + 1 and new == sorted(ranges) and kept <= set(epoch.segments)

@@ -1,7 +1,7 @@
-"""How the commands of Pravega's segment store become frames: a command is a class, its annotations are its payload.
+"""Encodes segment store commands as frames: a command is a class whose annotations define its payload.
 
-A frame is an int32 code, an int32 payload length and the payload, big-endian. Payloads may be longer than what is
-known here (newer servers add fields at the end); they may not be shorter.
+A frame is an int32 code, an int32 payload length and the payload, big-endian. Payloads may be longer than defined here
+(newer servers append fields), but not shorter.
 """
 
 from __future__ import annotations
@@ -82,20 +82,18 @@ def decode(code: int, payload: bytes | bytearray | memoryview) -> Command:
     """The command of a frame.
 
     Raises:
-        WireError: the code is not known here, or the payload is too short for it.
+        WireError: the code is unknown, or the payload is too short.
     """
     kind = _COMMANDS.get(code)
     if kind is None:
-        raise WireError(f"the segment store sent a command that this client does not know (type {code})")
+        raise WireError(f"the segment store sent an unknown command (type {code})")
     values: dict[str, Any] = {}
     position = 0
     try:
         for name, field_kind in _LAYOUTS[code]:
             values[name], position = _READERS[field_kind](payload, position)
     except (struct.error, _ShortError):
-        raise WireError(
-            f"the segment store sent a {kind.__name__} that ends too early ({len(payload)} bytes)"
-        ) from None
+        raise WireError(f"the segment store sent a truncated {kind.__name__} ({len(payload)} bytes)") from None
     return kind(**values)
 
 
@@ -117,7 +115,7 @@ def _take(payload: Any, at: int, length: int) -> bytes:
 def _write_text(text: str) -> bytes:
     raw = text.encode()
     if len(raw) > 0xFFFF:
-        raise WireError(f"a text of {len(raw)} bytes is too long for a frame (65,535 at most)")
+        raise WireError(f"a text of {len(raw)} bytes is too long for a frame (at most 65,535)")
     return len(raw).to_bytes(2, "big") + raw
 
 

@@ -1,4 +1,4 @@
-"""One connection to a segment store: frames in and out, and telling a slow server from a lost one."""
+"""A connection to a segment store: sends and receives frames, and tells a slow server from a lost one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from streamstore.pravega.settings import not_trusted
 __all__ = ["Connection", "ConnectionLost", "Endpoint"]
 
 PROBES = 3
-"""A silent server is asked for a sign of life this many times before it counts as lost."""
+"""Keep-alives sent to a silent server before it is considered lost."""
 
 ANSWER_LIMIT = 4.0
-"""A server that lives but doesn't answer a request counts as lost after this many times the timeout."""
+"""A live server that does not answer a request is considered lost after this many times the timeout."""
 
 
 class ConnectionLost(Exception):
@@ -47,9 +47,9 @@ class Connection:
         timeout: seconds of silence after which the server counts as lost.
 
     Raises:
-        ConnectionLost: it can't be had now.
+        ConnectionLost: the connection could not be made.
         AccessDenied: the server's certificate is not trusted.
-        WireError: what answers there is no segment store of a version that is known here.
+        WireError: the server is not a segment store of a supported version.
     """
 
     def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
@@ -86,7 +86,7 @@ class Connection:
             except TimeoutError:
                 refused += 1
                 if refused >= PROBES:
-                    raise ConnectionLost(f"the server took no data for {self._timeout:.0f} s") from None
+                    raise ConnectionLost(f"the server accepted no data for {self._timeout:.0f} s") from None
                 continue
             except OSError as error:
                 raise ConnectionLost(_reason(error)) from None
@@ -162,9 +162,7 @@ class Connection:
         self.send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
         hello = self.receive()
         if not isinstance(hello, wire.Hello) or hello.low > wire.WIRE_VERSION:
-            raise WireError(
-                "what answers there is no segment store that this client can talk to", where=str(self.endpoint)
-            )
+            raise WireError("the server is not a segment store of a supported version", where=str(self.endpoint))
 
     def _send_some(self, views: list[memoryview]) -> int:
         if isinstance(self._socket, ssl.SSLSocket):
@@ -172,9 +170,9 @@ class Connection:
         return self._socket.sendmsg(views)
 
     def _bear(self, silent: int) -> None:
-        """Ask a silent server for a sign of life, or give it up."""
+        """Send a keep-alive to a silent server, or give up."""
         if silent >= PROBES:
-            raise ConnectionLost(f"no sign of life for {self._timeout:.0f} s")
+            raise ConnectionLost(f"no reply to keep-alives for {self._timeout:.0f} s")
         waited = time.monotonic() - self._asked_at
         if waited > ANSWER_LIMIT * self._timeout:
             raise ConnectionLost(f"no answer for {waited:.0f} s")

@@ -1,4 +1,4 @@
-"""Pravega's controller: its calls with our types, and every status it answers by its own error."""
+"""Typed client of Pravega's controller; maps each status to an error."""
 
 from __future__ import annotations
 
@@ -46,35 +46,37 @@ from streamstore.transactions import Transaction, TransactionState
 __all__ = ["Controller", "Look"]
 
 WORKFLOW_SECONDS = 150.0
-"""Sealing, truncating and deleting are answered when they are done; the controller itself gives up after 120 s."""
+"""Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
 
 _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
-    "FAILURE": (RequestFailed, "the controller could not do it (it gives no reason)", "Try again; its log says why."),
+    "FAILURE": (RequestFailed, "the controller failed without giving a reason", "Try again; its log has the reason."),
     "SCOPE_NOT_FOUND": (NoSuchScope, "no such scope", ""),
     "SCOPE_NOT_EMPTY": (ScopeNotEmpty, "the scope has streams", "Delete them first."),
-    "INVALID_SCOPE_NAME": (InvalidName, "Pravega refuses the scope's name", ""),
+    "INVALID_SCOPE_NAME": (InvalidName, "Pravega rejected the scope name", ""),
     "STREAM_NOT_FOUND": (NoSuchStream, "no such stream", ""),
     "STREAM_EXISTS": (StreamExists, "the stream exists", "Choose another name."),
     "STREAM_SEALED": (StreamSealed, "the stream is sealed", ""),
     "STREAM_NOT_SEALED": (StreamNotSealed, "the stream is not sealed", "Seal it first."),
-    "INVALID_STREAM_NAME": (InvalidName, "Pravega refuses the stream's name", ""),
+    "INVALID_STREAM_NAME": (InvalidName, "Pravega rejected the stream name", ""),
     "PRECONDITION_FAILED": (
         ScaleRefused,
-        "the controller refuses to scale",
-        "A segment to seal is not open, or fewer segments would be left than the stream's policy asks for.",
+        "the controller refused to scale",
+        "A segment to seal is not open, or fewer segments would be left than the stream's policy requires.",
     ),
-    "INVALID_INPUT": (RequestFailed, "the controller does not know that epoch", ""),
-    "INTERNAL_ERROR": (RequestFailed, "the controller could not say how the scale goes", "Try again."),
+    "INVALID_INPUT": (RequestFailed, "the controller does not know this epoch", ""),
+    "INTERNAL_ERROR": (RequestFailed, "the controller could not report the scale's status", "Try again."),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at a stream.
+    """A stream's state as reported by the controller.
 
     Attributes:
-        configuration: policies and tags. head: the first readable cut.
-        current: the open segments; none if the stream is sealed. epochs: the first ones.
+        configuration: policies and tags.
+        head: the first readable cut.
+        current: the open segments; none if the stream is sealed.
+        epochs: the first epochs.
     """
 
     configuration: StreamConfiguration
@@ -165,8 +167,8 @@ class Controller:
 
         Args:
             stream: which.
-            is_gone: whether it is not there any more, whatever has its name now. The controller waits until there is
-                none of that name, for two minutes, and then fails.
+            is_gone: whether it is gone, even if another stream has its name. The controller waits two minutes until
+                no stream has the name, and then fails.
         """
         answer = self._calls.call("deleteStream", stream_message(stream), seconds=WORKFLOW_SECONDS, done=is_gone)
         if answer is not None:
@@ -192,7 +194,7 @@ class Controller:
         return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
 
     def look(self, stream: StreamName, epochs: int) -> Look:
-        """What there is to know of a stream, asked for at once, so that the answers may be of different moments.
+        """Query a stream's state with concurrent calls, whose answers may be from different moments.
 
         Args:
             stream: which.
@@ -242,7 +244,7 @@ class Controller:
         return Endpoint(answer.endpoint, answer.port)
 
     def delegation_token(self, stream: StreamName, *, write: bool) -> str:
-        """What the segment stores ask for; empty if the cluster asks for no login."""
+        """Return the token that segment stores require; empty if the cluster requires no login."""
         return str(self._ask(stream, "getDelegationToken", token_message(stream, write=write)).delegationToken)
 
     # transactions
@@ -321,7 +323,7 @@ class Controller:
         if name in {"STREAM_NOT_FOUND", "SCOPE_NOT_FOUND"} and isinstance(about, StreamName):
             raise self.missing(about)
         if name not in _MEANINGS:
-            raise WireError(f"the controller answers a status that this client does not know ({name})", where=self._uri)
+            raise WireError(f"the controller returned an unknown status ({name})", where=self._uri)
         kind, what, todo = _MEANINGS[name]
         if kind is NoSuchScope:
             about = str(about).partition("/")[0]

@@ -22,7 +22,7 @@ ATTEMPTS = 5
 """A scale that is finished between two questions makes the answers disagree; then all is asked again."""
 
 MAKING_SECONDS = 10.0
-"""How long a stream that somebody is just making is waited for."""
+"""How long to wait for a stream that is being created."""
 
 MAKING_PAUSE = 0.05
 """Seconds between two questions meanwhile."""
@@ -44,7 +44,7 @@ def describe(controller: Controller, stores: SegmentStores, stream: StreamName) 
             return description
         disagreements += 1
     raise RequestFailed(
-        "the stream changes faster than it can be described", where=f"{stores.settings.uri}/{stream}", todo="Try again."
+        "the stream changes too fast to be described", where=f"{stores.settings.uri}/{stream}", todo="Try again."
     )
 
 
@@ -77,7 +77,7 @@ def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
         for epoch in controller.epochs(stream, [number]):
             if epoch.segments == current:
                 return epoch
-    raise RequestFailed("the current epoch has not the segments that are open", where=str(stream), todo="Try again.")
+    raise RequestFailed("the current epoch does not match the open segments", where=str(stream), todo="Try again.")
 
 
 def _all_epochs(controller: Controller, stream: StreamName, first: list[Epoch]) -> list[Epoch]:

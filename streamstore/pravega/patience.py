@@ -1,4 +1,4 @@
-"""How long a lost server is tried again: until there has been no progress for a total time, with jitter in between."""
+"""Retry policy for lost servers: retries with jitter until there was no progress for a total time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LONGEST_PAUSE = 2.0
 
 
 def unavailable(what: str, address: str, seconds: float) -> StreamStoreUnavailable:
-    """The error of a server that was tried long enough.
+    """Build the error for an unreachable server.
 
     Args:
-        what: the fact, e.g. ``"a segment store of Pravega does not answer"``.
+        what: the fact, e.g. ``"a Pravega segment store does not answer"``.
         address: ``HOST:PORT``.
-        seconds: for how long it was tried.
+        seconds: how long it was tried.
     """
     return StreamStoreUnavailable(
         what,
@@ -41,7 +41,7 @@ class Patience:
         self._pause = FIRST_PAUSE
 
     def progress(self) -> None:
-        """Something came through: begin to count anew."""
+        """Record progress: restart the count."""
         self._since = None
         self._pause = FIRST_PAUSE
 

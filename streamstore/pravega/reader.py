@@ -113,7 +113,7 @@ class SegmentReader(SegmentSession):
         start, end = self._next, self._end
         info = self._stores.infos(self._stream, [self._segment], self._part)[0]
         if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"[{start}, {end}) is no range of {self._name}, whose bytes end at {info.write_offset}")
+            raise ValueError(f"[{start}, {end}) is not a range of {self._name}, which ends at {info.write_offset}")
         if start < min(end, info.start_offset):
             raise SegmentTruncated(
                 f"the segment was truncated and begins at {info.start_offset} now",
@@ -183,10 +183,10 @@ class SegmentReader(SegmentSession):
         connection.receive_bytes(count - taken)
         connection.receive_into(self._suffix)
         if int.from_bytes(self._suffix, "big") != part.request_id:
-            raise WireError("an answer with another request's number", where=str(connection.endpoint))
+            raise WireError("a reply with another request's id", where=str(connection.endpoint))
         if count == 0:
-            # what a segment store answers that is about to give the segment up
-            raise ConnectionLost("it has no data where it said there is some")
+            # the answer of a segment store that is about to release the segment
+            raise ConnectionLost("it returned no data below the write offset")
         del self._asked[part.request_id]
         part.filled += taken
         self._progress()

@@ -1,4 +1,4 @@
-"""What a segment store's refusals mean: errors for users, and those that only ask for another try."""
+"""Errors of the segment stores: those for users, and those that only cause a retry."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Moved(Exception):
 
 
 class InDoubt(Exception):
-    """A block was refused at its offset: it may have landed before a connection was lost, or somebody else wrote."""
+    """A block was rejected at its offset: it was written before a connection was lost, or there is another writer."""
 
 
 class TokenRefused(Exception):
-    """The delegation token was refused, or is over."""
+    """The delegation token was rejected or has expired."""
 
 
 def refusal(answer: Command, where: str) -> StreamStoreError:
@@ -41,12 +41,12 @@ def refusal(answer: Command, where: str) -> StreamStoreError:
     """
     meaning = _MEANINGS.get(type(answer))
     if meaning is None:
-        return WireError(f"the segment store gave an answer of the wrong kind ({type(answer).__name__})", where=where)
+        return WireError(f"the segment store sent an unexpected {type(answer).__name__}", where=where)
     return meaning(answer, where)
 
 
 def _foreign(_: Any, where: str) -> StreamStoreError:
-    return OffsetConflict("somebody else wrote to the segment", where=where)
+    return OffsetConflict("another writer appended to the segment", where=where)
 
 
 def _truncated(answer: Any, where: str) -> StreamStoreError:

@@ -1,4 +1,4 @@
-"""What a segment store is asked about segments: who holds one, its offsets, and its truncation."""
+"""Segment lookups: which segment store holds a segment, its offsets, and its truncation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 500
 
 ENDPOINTS_KEPT = 4096
 
-LOST = "a segment store of Pravega does not answer"
+LOST = "a Pravega segment store does not answer"
 
 
 class SegmentStores:
@@ -112,7 +112,7 @@ class SegmentStores:
             if isinstance(answer, wire.SegmentIsTruncated):
                 # the answer to every offset that is out of bounds, below or above
                 if offset > self.infos(stream, [segment])[0].write_offset:
-                    raise InvalidCut(f"the offset {offset} lies beyond the segment", where=self.name(stream, segment))
+                    raise InvalidCut(f"offset {offset} is beyond the segment's end", where=self.name(stream, segment))
             elif isinstance(answer, wire.NoSuchSegment):
                 raise self.gone(stream, segment)
             elif not isinstance(answer, wire.SegmentTruncated):
@@ -171,7 +171,7 @@ class SegmentStores:
                 continue
             if first in left:
                 self.moved(stream, first)
-                patience.pause("no segment store of Pravega holds the segment", self.name(stream, first))
+                patience.pause("no Pravega segment store holds the segment", self.name(stream, first))
             todo = left
 
     def gone(self, stream: StreamName, segment: SegmentId) -> StreamStoreError:
@@ -183,7 +183,7 @@ class SegmentStores:
     def denied(self, stream: StreamName) -> AccessDenied:
         """The error for a token that is refused although it is new."""
         return AccessDenied(
-            "a segment store refuses the token that the controller gave",
+            "a segment store rejected the controller's token",
             where=f"{self.settings.uri}/{stream}",
             todo="Check that controller and segment stores have the same token signing key.",
         )

@@ -1,4 +1,4 @@
-"""What reading and appending have in common: a connection to the holder of one segment, made anew when it is lost."""
+"""Common base of reading and appending: a connection to a segment's store, renewed when it is lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SegmentSession(ABC):
                 self._patience.pause(str(doubt), self._where)
             except Moved:
                 self._look_elsewhere()
-                self._patience.pause("no segment store of Pravega holds the segment", self._where)
+                self._patience.pause("no Pravega segment store holds the segment", self._where)
             except TokenRefused:
                 self._drop()
                 self._stores.tokens.forget(self._stream, self._token)

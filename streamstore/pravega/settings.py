@@ -1,4 +1,4 @@
-"""Where a Pravega is and how to log in: plain values that travel to other processes."""
+"""Address and login of a Pravega cluster, as plain values for sending to other processes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class PravegaSettings:
         tls: whether controller and segment stores speak TLS.
         username: empty if the cluster asks for no login.
         password: its password; never shown.
-        ca_file: PEM file of the authorities that sign the servers' certificates; empty for the system's own.
-        verify_hostname: whether a certificate has to name the host that was called. Its signature is checked always.
-        timeout: for how long (seconds) a server may be silent, and for how long a lost one is tried again without any
-            progress in between.
+        ca_file: PEM file of CA certificates; empty for the system's.
+        verify_hostname: whether a certificate must name the host. Its signature is always verified.
+        timeout: how long (seconds) a server may be silent, and how long to retry without progress.
     """
 
     host: str
@@ -72,7 +71,7 @@ class PravegaSettings:
         port = int(match["port"] or DEFAULT_PORT) if match else 0
         if not match or not 0 < port < 65536:
             raise InvalidName(
-                "not a Pravega's URI", where=repr(uri), todo="Write pravega://HOST:PORT or pravega+tls://HOST:PORT."
+                "not a Pravega URI", where=repr(uri), todo="Write pravega://HOST:PORT or pravega+tls://HOST:PORT."
             )
         values = os.environ if environment is None else environment
         verify = values.get("PRAVEGA_TLS_VERIFY_HOSTNAME", "true").strip().lower()
@@ -117,9 +116,9 @@ class PravegaSettings:
     def _bad_ca_file(self, error: Exception) -> StreamStoreError:
         why = getattr(error, "strerror", None) or str(error)
         return StreamStoreError(
-            f"the file of certificate authorities can't be used ({why})",
+            f"cannot load the CA certificates ({why})",
             where=self.ca_file,
-            todo="Set PRAVEGA_CA_FILE to a PEM file that can be read.",
+            todo="Set PRAVEGA_CA_FILE to a readable PEM file.",
         )
 
 
@@ -134,6 +133,6 @@ def not_trusted(whose: str, why: str, where: str) -> AccessDenied:
     return AccessDenied(
         f"{whose} certificate is not trusted ({why})",
         where=where,
-        todo="Set PRAVEGA_CA_FILE to the authority that signed it; "
-        "if it only names another host, PRAVEGA_TLS_VERIFY_HOSTNAME=false accepts that.",
+        todo="Set PRAVEGA_CA_FILE to the certificate of its CA; "
+        "to accept another host name, set PRAVEGA_TLS_VERIFY_HOSTNAME=false.",
     )

@@ -75,8 +75,8 @@ class PravegaStore(StreamStore):
             try:
                 yield StreamName(scope, name)
             except InvalidName as error:
-                # Pravega allows names such as ".." that are no good as folders and keys
-                _log.warning("a stream is left out: %s", error)
+                # Pravega allows names such as "..", which are not valid folders or keys
+                _log.warning("skipping a stream: %s", error)
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
@@ -104,7 +104,7 @@ class PravegaStore(StreamStore):
         try:
             self._controller.create_stream(stream, configuration)
         except RequestFailed:
-            # several at once: one makes it, to some of the others the controller says no more than FAILURE
+            # of several concurrent callers one creates it; some of the others only get FAILURE
             if self.exists(stream):
                 raise StreamExists("the stream exists", where=f"{self.uri}/{stream}") from None
             raise

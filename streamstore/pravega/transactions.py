@@ -55,7 +55,7 @@ class PravegaTransactions(Transactions):
         target = parts[0].transaction
         if any(part.transaction.segments != target.segments for part in parts):
             raise RequestFailed(
-                "the stream was scaled while it was written to",
+                "the stream was scaled during the write",
                 where=str(target.stream),
                 todo="Nothing was committed; write again.",
             )
@@ -67,7 +67,7 @@ class PravegaTransactions(Transactions):
                 self._merge(target, part.transaction, full)
             for segment in full:
                 wanted[segment] += part.lengths[segment]
-        # a merge of what is gone meanwhile is answered as if all were well
+        # merging a transaction that is gone is reported as success
         self._check_holds(target, wanted)
         return target
 
@@ -92,7 +92,7 @@ class PravegaTransactions(Transactions):
                 raise RequestFailed(
                     f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
                     where=f"{transaction.stream}, {transaction.id}",
-                    todo="The controller goes on with it; look later.",
+                    todo="The controller continues; check again later.",
                 )
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_LOOK)
@@ -102,7 +102,7 @@ class PravegaTransactions(Transactions):
         infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))
         if any((info.write_offset if info else 0) != lengths.get(segment, 0) for segment, info in infos.items()):
             raise RequestFailed(
-                "a transaction does not hold what was written to it (its lease was over before the commit?)",
+                "a transaction does not hold the data written to it (did its lease expire before the commit?)",
                 where=f"{transaction.stream}, {transaction.id}",
                 todo="Nothing was committed; write again, with a longer lease if the server allows one.",
             )

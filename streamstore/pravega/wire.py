@@ -1,4 +1,4 @@
-"""The commands of Pravega's segment store that are used here, by code; see `codec` for how they are written."""
+"""The segment store commands used here, by code; `codec` encodes them."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class DurableQueueContract:
         monkeypatch.setattr(lease, "BEAT_SECONDS", 0.2)
         elsewhere = QueueSegment.open(stores(), queue.name)
         first = Consumer(queue)
-        with pytest.raises(ConsumerBusy, match="another consumer works this queue off"):
+        with pytest.raises(ConsumerBusy, match="another consumer is processing this queue"):
             Consumer(elsewhere)
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(Consumer, elsewhere, wait_seconds=60)

@@ -170,7 +170,7 @@ NAMES_AND_PLACES = [
         r"not a root URI: 'ftp://host/a/b'.*",
     ),
     Bad("a root for a stream", lambda w: ("import", w.archive, "s3://b/x/y"), 2, r"not a stream's URI: 's3://b/x/y'.*"),
-    Bad("a stream without scope", lambda w: ("export", "local:///x", w.root()), 2, r".*it names no SCOPE/STREAM.*"),
+    Bad("a stream without scope", lambda w: ("export", "local:///x", w.root()), 2, r".*SCOPE/STREAM is missing.*"),
     Bad("a name that no stream has", exporting(name="a_b/c"), 2, r"invalid scope name: 'a_b'\. Use letters.*"),
     Bad(
         "a folder that is not absolute",

@@ -93,7 +93,7 @@ def test_one_that_was_aborted_is_not_left_out_silently(store: StreamStore, strea
     transactions.abort(parts[gone].transaction)
     while transactions.state(parts[gone].transaction) is not TransactionState.ABORTED:
         time.sleep(0.02)
-    with pytest.raises(RequestFailed, match="does not hold what was written"):
+    with pytest.raises(RequestFailed, match="does not hold the data written"):
         transactions.join(parts)
     assert payloads(store, stream) == []
     assert transactions.commit(parts[gone].transaction) is TransactionState.ABORTED
@@ -108,7 +108,7 @@ def test_a_scale_meanwhile(store: StreamStore, stream: StreamName) -> None:
     # a transaction's parts are named after the epoch it began in
     assert sorted(begun.segments) == [SegmentId(1, 1), SegmentId(1, 2), SegmentId(1, 3)]
     late = write(store, begun, {SegmentId(1, 1): [b"late"]})
-    with pytest.raises(RequestFailed, match="scaled while it was written"):
+    with pytest.raises(RequestFailed, match="scaled during the write"):
         transactions.join([early, late])
     assert transactions.commit(early.transaction) is TransactionState.COMMITTED
     assert transactions.commit(late.transaction) is TransactionState.COMMITTED
@@ -159,5 +159,5 @@ def test_key_positions_are_those_of_the_java_client() -> None:
 
 
 def test_the_embedded_store_offers_none() -> None:
-    with pytest.raises(TransactionsNotOffered, match="no transactions"):
+    with pytest.raises(TransactionsNotOffered, match="does not support transactions"):
         LocalStore("/nowhere").transactions()

@@ -65,11 +65,11 @@ def put(queue: QueueSegment, flush: Flush) -> None:
 
 def landed_behind_which_another_came(real: SegmentAppender) -> int:
     end = real.flush()
-    raise OffsetConflict("somebody else wrote", write_offset=end + 100)
+    raise OffsetConflict("another writer appended", write_offset=end + 100)
 
 
 def somebody_was_faster(real: SegmentAppender) -> int:
-    raise OffsetConflict("somebody else wrote", write_offset=real.offset + 100)
+    raise OffsetConflict("another writer appended", write_offset=real.offset + 100)
 
 
 def landed_and_handled(real: SegmentAppender) -> int:

@@ -52,7 +52,7 @@ class LostAppender:
 
     def append(self, _: bytes) -> None:
         if self._tells:
-            raise OffsetConflict("somebody else wrote to the segment")
+            raise OffsetConflict("another writer appended to the segment")
 
     def flush(self) -> int:
         return 0

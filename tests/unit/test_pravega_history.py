@@ -73,5 +73,5 @@ def test_open_segments_of_an_epoch_that_was_not_there_yet() -> None:
 
 
 def test_answers_that_never_agree() -> None:
-    with pytest.raises(RequestFailed, match="changes faster"):
+    with pytest.raises(RequestFailed, match="changes too fast"):
         described(Answers(look(head=2, current=1, epochs=3), epochs=3))

@@ -46,7 +46,7 @@ def test_a_frame_that_ends_too_early_is_an_error(command: Command, data: st.Data
     if not payload:
         return
     short = payload[: data.draw(st.integers(0, len(payload) - 1))]
-    with pytest.raises(WireError, match="ends too early"):
+    with pytest.raises(WireError, match="truncated"):
         decode(command.code, short)
 
 

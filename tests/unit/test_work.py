@@ -458,7 +458,7 @@ def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: py
     ask(queue, 1)
     with open_segment(queue) as segment, Consumer(segment):
         assert main(["work", queue, "--once", "--master", "inline"]) == 4
-    assert "another consumer works this queue off" in capfd.readouterr().err
+    assert "another consumer is processing this queue" in capfd.readouterr().err
     assert work(queue)[0].done == 1
 
 

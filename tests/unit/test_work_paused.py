@@ -39,7 +39,7 @@ class Unlocked:
     def flush(self) -> int:
         with self._open() as real:
             if real.offset != self.offset:
-                raise OffsetConflict("somebody else wrote", write_offset=real.offset)
+                raise OffsetConflict("another writer appended", write_offset=real.offset)
             real.append(self._block)
             self.offset = self.acknowledged = real.flush()
         self._block = b""

@@ -348,7 +348,7 @@ class MemoryStreams(StreamStore):
     ) -> None:
         def updated(record: StreamRecord) -> StreamRecord:
             if was is not None and record.configuration not in (was, configuration):
-                raise StreamChanged("the stream was configured by somebody else meanwhile", where=str(stream))
+                raise StreamChanged("the stream's configuration was changed concurrently", where=str(stream))
             return replace(record, configuration=configuration)
 
         self._change("update", stream, updated)
@@ -500,7 +500,7 @@ class MemoryAppender(SegmentAppender):
                 raise SegmentSealed("the segment is sealed", where=where)
             if info.write_offset != self._offset:
                 raise OffsetConflict(
-                    f"somebody else wrote to the segment: it goes to {info.write_offset}, not to {self._offset}",
+                    f"another writer appended to the segment: it ends at {info.write_offset}, not to {self._offset}",
                     where=where,
                     write_offset=info.write_offset,
                 )
