@@ -1,1 +1,1 @@
-"""Spark, as one thing: run this function over these specifications. The only package that imports it."""
+"""Runs a function over many specifications, on Spark or in threads. The only package that starts Spark."""

@@ -1,4 +1,4 @@
-"""The folder for what is made once on a machine and can be made again."""
+"""The cache folder, for files that can be recreated."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ __all__ = ["cache_folder"]
 
 
 def cache_folder() -> Path:
-    """Ours in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``); it may not be there yet."""
+    """Return Streamvault's folder in the user's cache (``$XDG_CACHE_HOME`` or ``~/.cache``); it may not exist yet."""
     named = os.environ.get("XDG_CACHE_HOME")
     return (Path(named) if named else Path.home() / ".cache") / "streamvault"

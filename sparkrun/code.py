@@ -1,4 +1,4 @@
-"""The project's own packages as one file that executors can import from."""
+"""Packs the project's packages into one file that executors can import from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = (
     "rotation",
     "streamvault",
 )
-"""What a task may import that is ours; dependencies have to be installed where tasks run."""
+"""The project's packages that tasks may import; dependencies must be installed where tasks run."""
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _NAME = "streamvault-code-"
@@ -35,12 +35,12 @@ _shipping = threading.Lock()
 
 
 def import_folders() -> list[Path]:
-    """The folders from which this process imports our packages: a source tree, or site-packages."""
+    """Return the folders this process imports our packages from: a source tree, or site-packages."""
     return sorted({folder.parent for folder in _package_folders()})
 
 
 def zip_code(path: Path) -> None:
-    """Write our packages, as this process imports them, to a zip file; the same code makes the same bytes."""
+    """Write our packages, as imported by this process, to a zip file; output is deterministic."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for folder in _package_folders():
             for source in sorted(folder.rglob("*.py")):
@@ -49,13 +49,13 @@ def zip_code(path: Path) -> None:
 
 
 def ship_code(context: Any) -> None:
-    """Have all executors of a Spark context import our packages, also those that come later. Once for each context.
+    """Make our packages importable on all current and future executors of a Spark context; once per context.
 
-    Spark hands the file to every executor that runs a task of any job, for as long as the context lives. So it lies in
-    the context's own folder, which Spark removes when the context stops, and its name has a hash of what it holds.
+    Spark sends the file to every executor that runs a task, for as long as the context lives. So the file is in the
+    context's own folder, which Spark removes when the context stops, and its name contains a hash of its content.
 
     Args:
-        context: a ``SparkContext`` that runs.
+        context: a running ``SparkContext``.
     """
     with _shipping:
         if any(Path(str(url)).name.startswith(_NAME) for url in context.listFiles):
@@ -67,7 +67,7 @@ def ship_code(context: Any) -> None:
         digest = hashlib.sha256(code.read_bytes()).hexdigest()
         path = list(sys.path)
         context.addPyFile(str(code.rename(Path(folder, f"{_NAME}{digest[:16]}.zip"))))
-        # this process has the code already
+        # this process already has the code
         sys.path[:] = path
 
 

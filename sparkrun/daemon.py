@@ -1,8 +1,7 @@
-"""What Spark starts on this machine to fork the tasks' processes from: its own daemon, with what tasks import loaded.
+"""Spark's Python worker daemon with the tasks' modules preloaded; Spark forks the task processes from it.
 
-Spark's daemon loads nothing, so that every process imports the same modules anew: a second of both cores before the
-first byte moves, and the memory as often as there are processes. Nothing that is loaded here may start a thread, which
-would not survive the fork.
+Spark's own daemon preloads nothing, so every process imports the same modules: a second on both cores before the first
+byte moves, and the memory once per process. Modules loaded here must not start threads, which do not survive the fork.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from importlib import import_module
 __all__ = ["PRELOAD"]
 
 PRELOAD = "STREAMVAULT_PRELOAD"
-"""The environment variable that names the modules, with commas."""
+"""Environment variable with the modules, separated by commas."""
 
 
 def _load() -> None:
-    # numpy's algebra would start threads of its own
+    # OpenBLAS would start threads
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("pyspark.worker", *filter(None, os.environ.get(PRELOAD, "").split(","))):
-        with suppress(ImportError):  # the task says it better
+        with suppress(ImportError):  # the task reports it better
             import_module(name)
 
 

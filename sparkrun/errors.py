@@ -1,4 +1,4 @@
-"""What can go wrong with Spark itself and with a task, by name."""
+"""Errors of Spark and of tasks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ __all__ = ["InvalidMaster", "NoJava", "SparkFailed", "TaskFailed"]
 
 
 class InvalidMaster(Usage):
-    """A ``--master`` that is no master URL."""
+    """``--master`` is not a valid master URL."""
 
 
 class NoJava(Failed):
-    """Spark needs a Java runtime and there is none that it can use."""
+    """There is no Java runtime that Spark can use."""
 
     retriable = False
 
 
 class SparkFailed(Failed):
-    """Spark did not start, or went away."""
+    """Spark did not start, or ended unexpectedly."""
 
 
 class TaskFailed(Failed):
-    """A task ended with an error that is not a `Problem`, after Spark's retries."""
+    """A task failed with an error other than a `Problem`, after Spark's retries."""

@@ -1,4 +1,4 @@
-"""One line out of what Spark and Python say when a task fails."""
+"""Reduces the failure of a task, as reported by Spark and Python, to one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["last_line", "task_failed"]
 
 _log = logging.getLogger(__name__)
 
-_TODO = "Run with --log-level debug for the whole traceback."
+_TODO = "Run with --log-level debug for the full traceback."
 _TRACEBACK = "Traceback (most recent call last):"
 _JAVA = re.compile(r"^\s*at [\w.$/]+\(|^Caused by:|^Driver stacktrace:|^\s*\.\.\. \d+ more")
 _RECENT = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ \(TID \d+\) \(.*?\): )?(.*)")
@@ -23,10 +23,10 @@ MAX_CHARACTERS = 500
 
 
 def task_failed(error: BaseException | str) -> TaskFailed:
-    """The error to raise for a task that ended with one that is not a `Problem`.
+    """Build the error for a task that failed with an error other than a `Problem`.
 
     Args:
-        error: what was raised, or Spark's account of it (with Java's and Python's traces).
+        error: the exception, or Spark's report of it (with Java and Python tracebacks).
     """
     whole = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     _log.debug("a task failed: %s", whole)
@@ -34,7 +34,7 @@ def task_failed(error: BaseException | str) -> TaskFailed:
 
 
 def last_line(account: str) -> str:
-    """What a person has to read of it: the end of Python's traceback; without one, what Spark says went wrong."""
+    """Return the relevant line of a report: the end of the Python traceback, or else Spark's reason."""
     account, _, _ = account.partition("\nDriver stacktrace:")
     _, traced, after = account.rpartition(_TRACEBACK)
     if traced:
@@ -46,4 +46,4 @@ def last_line(account: str) -> str:
         first = recent[1] if recent else next((line for line in account.splitlines() if line.strip()), "")
         found = _JOB.sub("", first)
     found = _SQLSTATE.sub("", " ".join(found.split()))
-    return found[:MAX_CHARACTERS] or "without saying why"
+    return found[:MAX_CHARACTERS] or "no reason given"

@@ -1,8 +1,7 @@
-"""Tasks begin at once, in threads of this process; Spark takes what is left once the work has lasted for a while.
+"""Starts tasks at once in threads of this process; Spark takes over the rest if the work lasts longer.
 
-Spark on this machine costs some seconds of both a core and a person, and moves nothing meanwhile. Work that is done by
-then never needs it. Whoever waits to start it until the work has lasted about as long as the start takes loses at most
-as much as the start, and mostly gains it.
+Starting Spark on this machine takes some seconds in which nothing moves, and short runs never need it. Delaying the
+start by about as long as it takes costs at most that time, and usually saves it.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 VARIABLE = "STREAMVAULT_HEAD_START"
-"""The environment variable that says for how many seconds Spark is waited with; 0 starts it before anything else."""
+"""Environment variable: seconds before Spark is started; 0 starts it at once."""
 
 SECONDS = 8.0
-"""About what a start of Spark takes on two cores."""
+"""About the start time of Spark on two cores."""
 
 MOST_THREADS = 4
-"""More of them would wait for Python's lock: a task's process of Spark's has one of its own."""
+"""More threads would contend for the GIL; Spark runs each task in a process."""
 
 POLL_SECONDS = 0.1
-"""How often to look whether it is time for Spark, or whether it is there."""
+"""How often to check whether to start Spark, or whether it is ready."""
 
 _log = logging.getLogger(__name__)
 
 
 def head_start_seconds() -> float:
-    """How long tasks run here before Spark is started.
+    """Return how long tasks run in this process before Spark is started.
 
     Raises:
-        Usage: the variable holds no number of seconds.
+        Usage: the variable is not a number of seconds.
     """
     said = os.environ.get(VARIABLE, "").strip()
     if not said:
@@ -62,15 +61,15 @@ def head_start_seconds() -> float:
 
 
 class HeadStartRunner(Runner):
-    """Runs tasks in threads, and on Spark when they last; a context manager.
+    """Runs tasks in threads, and on Spark if they take long; a context manager.
 
-    Runners with the same master share the Spark that one of them started; it is stopped when the last of them ends. If
-    it cannot be started, a warning says so, and threads do it all.
+    Runners with the same master share one Spark, which stops when the last of them ends. If Spark cannot be started, a
+    warning is logged and threads run all tasks.
 
     Args:
-        master: Spark on this machine.
+        master: a local Spark master.
         preload: modules that tasks import.
-        seconds: how long a run goes on before Spark is started.
+        seconds: delay before Spark is started.
     """
 
     def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
@@ -117,7 +116,7 @@ class HeadStartRunner(Runner):
 
     @staticmethod
     def _hand_over(place: _Spark, function: Callable[[S], R], tasks: ThreadTasks[S, R]) -> SparkJob | None:
-        """Have Spark do what has not begun; None as long as it is not there."""
+        """Hand the tasks not yet started to Spark; None while it is not ready."""
         spark = place.wanted()
         rest = tasks.take_unbegun() if spark is not None else []
         if spark is None or not rest:
@@ -137,11 +136,12 @@ def _pass_on(job: SparkJob, indices: Sequence[int], tasks: ThreadTasks[Any, Any]
 
 
 class _Spark:
-    """Spark, started beside other work when it is first wanted.
+    """Spark, started in the background when first needed.
 
     Attributes:
-        master: where. users: how many runners share it.
-        runner: None as long as it is not there.
+        master: the master.
+        users: number of runners that share it.
+        runner: None until Spark is ready.
     """
 
     def __init__(self, master: Master, preload: Sequence[str]) -> None:
@@ -155,7 +155,7 @@ class _Spark:
         self.runner: SparkRunner | None = None
 
     def wanted(self) -> SparkRunner | None:
-        """Have it started if it is not; the runner once it is there."""
+        """Start Spark if necessary; return the runner once it is ready, else None."""
         with self._lock:
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._start, name="start of Spark", daemon=True)
@@ -174,7 +174,7 @@ class _Spark:
             runner = starting.__enter__()
         except Problem as problem:
             if not self._stopped:
-                _log.warning("%s; the work goes on without Spark", problem)
+                _log.warning("%s; continuing without Spark", problem)
             return
         with self._lock:
             if not self._stopped:
@@ -183,7 +183,7 @@ class _Spark:
         runner.__exit__(None, None, None)
 
     def stop(self, error: BaseException | None) -> None:
-        """Stop it, also in the middle of its start; what ended its use, if something did."""
+        """Stop Spark, even while it is starting; ``error`` is what ended its use, if any."""
         with self._lock:
             self._stopped = True
             runner, self.runner = self.runner, None

@@ -1,4 +1,4 @@
-"""Tasks as threads of this process: no Spark, no Java. For small jobs and quick tests."""
+"""Runs tasks in threads of this process, without Spark and Java. For small jobs and quick tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 WIND_UP_SECONDS = 10.0
-"""How long a run that failed waits for the tasks that are still at work: a thread cannot be killed."""
+"""How long a failed run waits for running tasks: a thread cannot be killed."""
 
 
 class InlineRunner(Runner):
@@ -42,13 +42,14 @@ class InlineRunner(Runner):
 
 
 class ThreadTasks(Generic[S, R]):
-    """The tasks of one run: what is left to do, and what is done and not yet taken (a small row each).
+    """The tasks of one run: those not yet started, and results not yet taken (a small row each).
 
-    A context manager: at its end no more tasks start, and those at work are waited for a while if it ends by an error.
+    A context manager: on exit no more tasks start; after an error it waits a while for the running ones.
 
     Args:
-        function, specs: as of `Runner.run`.
-        threads: how many tasks run at the same time.
+        function: as `Runner.run`.
+        specs: as `Runner.run`.
+        threads: maximum concurrent tasks.
     """
 
     def __init__(self, function: Callable[[S], R], specs: Sequence[S], threads: int) -> None:
@@ -87,11 +88,11 @@ class ThreadTasks(Generic[S, R]):
 
     @property
     def unbegun(self) -> int:
-        """How many tasks have not begun."""
+        """Number of tasks not yet started."""
         return len(self._todo)
 
     def take_unbegun(self) -> list[tuple[int, S]]:
-        """The tasks that have not begun, with their indices: from now on they are the caller's, who `add`s results."""
+        """Take over the tasks not yet started, with their indices; the caller must `add` their results."""
         taken = []
         with suppress(IndexError):
             while True:
@@ -99,7 +100,7 @@ class ThreadTasks(Generic[S, R]):
         return taken
 
     def add(self, index: int, result: R) -> None:
-        """A result that came from elsewhere."""
+        """Add a result of a task run elsewhere."""
         self._done.put((index, result))
 
     def fail(self, error: BaseException) -> None:
@@ -108,13 +109,15 @@ class ThreadTasks(Generic[S, R]):
         self._done.put(error)
 
     def next_result(self, seconds: float | None = None) -> tuple[int, R]:
-        """The next that is done.
+        """Return the next result.
 
         Args:
-            seconds: how long to wait for it; None: until it comes.
+            seconds: how long to wait; None for no limit.
 
         Raises:
-            TimeoutError: none came. Problem: the task did. TaskFailed: it raised something else.
+            TimeoutError: no result within ``seconds``.
+            Problem: raised by a task.
+            TaskFailed: a task raised any other error.
         """
         try:
             done = self._done.get(timeout=seconds)

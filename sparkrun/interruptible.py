@@ -1,7 +1,7 @@
-"""Calls to Spark, made so that the caller can be interrupted and need not wait for ever.
+"""Interruptible calls to Spark, with timeouts.
 
-Spark's Python code does not mind its caller being interrupted in the middle of a call to Java: afterwards the
-connection is out of step. So such calls are made by threads of their own; the caller only waits.
+Interrupting PySpark during a call to Java leaves the connection out of sync. So each call runs in its own thread and
+the caller only waits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def aside(call: Callable[[], T], seconds: float) -> T:
     """Make a call in another thread and wait for it.
 
     Raises:
-        TimeoutError: it has not returned within ``seconds``; it goes on, and what it returns is dropped.
-        BaseException: what the call raised.
+        TimeoutError: no result within ``seconds``; the call continues and its result is discarded.
+        BaseException: any exception raised by the call.
     """
     said: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
 

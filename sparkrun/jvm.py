@@ -1,4 +1,4 @@
-"""The Java process that Spark's driver runs in: started quietly, ended for certain."""
+"""The driver's Java process: started quietly, and always ended."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from sparkrun.interruptible import aside
 __all__ = ["Jvm"]
 
 EXIT_SECONDS = 3.0
-"""How long the Java process may take to end by itself once it is told to."""
+"""How long the Java process may take to exit when asked to."""
 
 ARCHIVE_SECONDS = 60.0
-"""How long it may take if it writes its archive of classes as it ends."""
+"""How long it may take if it writes the class archive on exit."""
 
 POLL_SECONDS = 0.02
-"""How often to look whether it is there."""
+"""How often to check whether it has started."""
 
 _ADDRESS = struct.Struct(">ii")
 """What Java writes: its port, and how many bytes of a secret follow."""
@@ -43,14 +43,14 @@ _log = logging.getLogger(__name__)
 class Jvm:
     """A Java process started by Spark's own scripts, and the gateway to it.
 
-    It ends with this process, however that ends: it waits for the end of its standard input. What it and Python's
-    worker processes write goes to a file without a name instead of the terminal, unless debug messages are wanted.
+    It exits with this process, as it waits for the end of its standard input. Output of Java and the Python workers
+    goes to an unnamed file instead of the terminal, unless the log level is debug.
 
     Args:
-        classes: the archive of classes that it is started with.
+        classes: the class archive to start it with.
 
     Attributes:
-        gateway: py4j's, once it is started.
+        gateway: py4j's gateway, once started.
     """
 
     def __init__(self, classes: ClassArchive) -> None:
@@ -61,14 +61,14 @@ class Jvm:
         self.gateway: Any = None
 
     def start(self, settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
-        """Start it; another thread may `end` it meanwhile.
+        """Start the process; another thread may `end` it at any time.
 
         Args:
-            settings: Spark's, as on the command line of ``spark-submit``.
-            environment: variables to set for it beside this process's own.
+            settings: Spark settings, as for ``spark-submit``.
+            environment: variables to set in addition to this process's.
 
         Raises:
-            SparkFailed: it ended at once; with what it said last.
+            SparkFailed: the process ended; contains its last line of output.
         """
         try:
             # under ``spark-submit`` there is a Java process already, and these variables lead to it
@@ -103,7 +103,7 @@ class Jvm:
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address),
                 },
-                # Ctrl-C is for this process; Java goes when this one tells it to, or is gone
+                # keep Ctrl-C from Java, which exits when this process tells it to, or ends
                 start_new_session=True,
             )
             # the file appears whole, by a rename
@@ -133,10 +133,10 @@ class Jvm:
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
     def end(self, *, in_order: bool = False) -> None:
-        """Close the gateway and end the process. Does not raise, except when it is interrupted; then it kills.
+        """Close the gateway and end the process. Raises only if interrupted, after killing the process.
 
         Args:
-            in_order: whether all went well, so that there is time for the archive of classes if it is due.
+            in_order: whether the run succeeded, so that a due class archive may be written.
         """
         self._ended = True
         process = self._process

@@ -1,4 +1,4 @@
-"""Where tasks run: reading ``--master``, and finding out quickly that nobody is there."""
+"""Parses ``--master``, and checks quickly whether a standalone master is reachable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkrun.errors import InvalidMaster, SparkFailed
 __all__ = ["Master"]
 
 CONNECT_SECONDS = 5.0
-"""How long to wait for a standalone master to take a connection; Spark itself would try for a minute."""
+"""Timeout for connecting to a standalone master; Spark itself would try for a minute."""
 
 _INLINE = re.compile(r"inline(?:\[([1-9][0-9]{0,3}|\*)\])?")
 _LOCAL = re.compile(r"local(?:\[([1-9][0-9]{0,3}|\*)(?:, ?[1-9][0-9]{0,3})?\])?")
@@ -25,12 +25,12 @@ _ELSEWHERE = re.compile(r"yarn|k8s://\S+")
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A ``--master`` that can be meant.
+    """A valid ``--master``.
 
     Attributes:
-        url: as it was given.
-        kind: ``inline`` (threads of this process), ``local`` (Spark inside this machine), or ``cluster``.
-        threads: how many tasks run at the same time on this machine; 0 for a cluster's, which are elsewhere.
+        url: the URL as given.
+        kind: ``inline`` (threads of this process), ``local`` (Spark on this machine), or ``cluster``.
+        threads: maximum concurrent tasks on this machine; 0 for a cluster.
         addresses: host and port of each standalone master.
     """
 
@@ -64,7 +64,7 @@ class Master:
         return self.kind == "local" or self.url.startswith("local-cluster")
 
     def check_reachable(self) -> None:
-        """Raise `SparkFailed` if none of the standalone masters takes a connection."""
+        """Raise `SparkFailed` if no standalone master accepts a connection."""
         reasons = []
         for address in self.addresses:
             try:
@@ -77,7 +77,7 @@ class Master:
             raise SparkFailed(
                 f"the Spark master does not answer ({reasons[0]})",
                 where=self.url,
-                todo="Start it or give another --master.",
+                todo="Start it or use another --master.",
             )
 
 

@@ -1,4 +1,4 @@
-"""Opening the place where tasks run, by its ``--master``."""
+"""Opens the runner for a ``--master``."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["open_runner"]
 
 @contextmanager
 def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterator[Runner]:
-    """A runner for a ``--master``, stopped at the end of the block.
+    """Open a runner for a ``--master``; a context manager.
 
-    For Spark on this machine the tasks begin in threads of this process, and Spark is started when they last for more
-    than ``STREAMVAULT_HEAD_START`` seconds (8; 0 starts it at once). A Spark that is there already is used at once.
+    With a local Spark master, tasks start in threads of this process, and Spark is started if they take longer than
+    ``STREAMVAULT_HEAD_START`` seconds (8; 0 starts it at once). A running Spark is used at once.
 
-    One Spark runs in a process: blocks inside of each other, or in several threads, share it. A Spark context that the
-    program has started itself is used as it is, and left running.
+    Each process has one Spark, shared by nested blocks and by threads. A Spark context started by the program itself is
+    used and left running.
 
     Args:
-        master: a Spark master URL, or ``inline`` or ``inline[N]``: threads of this process, without Spark and Java.
-        preload: modules that the tasks import: processes for tasks on this machine start with them loaded.
+        master: a Spark master URL, or ``inline`` or ``inline[N]`` for threads of this process, without Spark and Java.
+        preload: modules that tasks import; task processes on this machine start with them loaded.
 
     Raises:
-        InvalidMaster: no such kind of master.
-        NoJava: Spark needs Java and there is none.
-        SparkFailed: Spark did not start, or runs here already with another master.
-        Usage: ``STREAMVAULT_HEAD_START`` is no number of seconds.
+        InvalidMaster: ``master`` is not a valid master.
+        NoJava: there is no Java runtime for Spark.
+        SparkFailed: Spark did not start, or already runs with another master.
+        Usage: ``STREAMVAULT_HEAD_START`` is not a number of seconds.
     """
     where = Master.parse(master)
     if where.kind == "inline":
@@ -56,7 +56,7 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
 
 
 def _is_spark_here() -> bool:
-    """Whether a Spark runs in this process, or has started it."""
+    """Return whether Spark runs in this process, or started it."""
     loaded = sys.modules.get("pyspark.core.context")
     return "PYSPARK_GATEWAY_PORT" in os.environ or (
         loaded is not None and loaded.SparkContext._active_spark_context is not None  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What tasks import, whichever verb they work for."""
+"""Modules that tasks import, for all verbs."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ TASK_MODULES = (
 """Modules of tasks and of the stores they open; none starts a thread when it is imported."""
 
 TABLE_MODULES = (*TASK_MODULES, "exporter.ranges", "lake.task", "lake.json_payloads")
-"""As well as what writes tables: Arrow takes half a second to import, so tasks of other verbs do without."""
+"""Additionally those that write tables: Arrow takes half a second to import, so other verbs omit it."""

@@ -1,7 +1,7 @@
-"""Running a function over many small specifications, somewhere: what every place has in common.
+"""The runner interface: run a function over many small specifications.
 
-A task is one call of a function with one specification. It moves its data itself; what goes to it and what comes back
-is small and can be pickled: a specification, and a result of one row.
+A task is one call of the function with one specification. It moves its data itself; the specification it receives and
+the one-row result it returns are small and picklable.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ R = TypeVar("R")
 
 
 class Runner(ABC):
-    """A place where tasks run; made by `sparkrun.opening.open_runner`.
+    """Runs tasks; opened by `sparkrun.opening.open_runner`.
 
     Attributes:
-        start_seconds: how long it took to start the place (Spark's session); 0 if it was there already.
+        start_seconds: start time of Spark; 0 if it was already running.
     """
 
     start_seconds: float = 0.0
 
     @abstractmethod
     def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
-        """Call ``function`` with every specification, many at a time.
+        """Run the specifications concurrently; yield each result.
 
-        The first result is asked for before anything runs. May be called from several threads, and again while an
-        earlier run goes on. A task may run twice (Spark retries and speculates), its result comes once. Leaving the
-        iteration early cancels what is left.
+        Nothing runs before the first result is requested. May be called from several threads, and while an earlier run
+        is in progress. A task may run twice (Spark retries and speculates), but its result is yielded once. Closing the
+        iterator early cancels the remaining tasks.
 
         Args:
-            function: importable by its name, so a module's function (or a partial of one).
-            specs: small values that can be pickled.
+            function: a module-level function (or a partial of one), so that it is importable by name.
+            specs: small picklable values.
 
         Yields:
             (index of the specification, its result), in the order in which tasks finish; each index once.
 
         Raises:
-            Problem: the first that a task raised, as it was raised; the other tasks are cancelled.
-            TaskFailed: a task ended with any other error, after Spark's retries; in one line.
-            SparkFailed: Spark went away.
+            Problem: the first one raised by a task; the other tasks are cancelled.
+            TaskFailed: a task failed with any other error, after Spark's retries.
+            SparkFailed: Spark ended unexpectedly.
         """

@@ -1,4 +1,4 @@
-"""The Spark context of this process: one, shared by all who need it, and stopped when the last of them leaves."""
+"""The Spark context of this process, shared by all its users and stopped with the last one."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ __all__ = ["Session", "acquire", "release"]
 T = TypeVar("T")
 
 START_SECONDS = 180.0
-"""How long a session may take to start; a standalone master that is none makes Spark try for 60 s."""
+"""How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
 
 STOP_SECONDS = 5.0
-"""How long Spark may take to stop in good order before its process is ended."""
+"""How long Spark may take to stop before its process is killed."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +68,11 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="streamvault-spark-"))
 
     def start(self) -> None:
-        """Start it; another thread may `stop` it meanwhile.
+        """Start Spark; another thread may `stop` it at any time. On errors it is stopped.
 
         Raises:
-            NoJava, SparkFailed: as named; it is stopped.
+            NoJava: there is no Java runtime for Spark.
+            SparkFailed: Spark did not start.
         """
         began = time.monotonic()
         try:
@@ -95,17 +96,18 @@ class Session:
         """Make a call to Spark in a thread of its own.
 
         Raises:
-            TimeoutError: it takes longer. Py4JError: Spark refuses, or is gone.
+            TimeoutError: it takes longer than ``seconds``.
+            Py4JError: the call failed, or Spark is gone.
         """
         return aside(call, seconds)
 
     @property
     def last_words(self) -> str:
-        """What Spark's process said last."""
+        """The last line of output of Spark's process."""
         return "" if self._jvm is None else self._jvm.last_words
 
     def has_no_executor(self) -> bool:
-        """Whether nobody has come yet from the cluster to run tasks."""
+        """Return whether the cluster has not provided an executor yet."""
 
         def known() -> int:
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
@@ -120,7 +122,7 @@ class Session:
             self.context = self._new_context()
             self._check_registered()
             self.context.pythonExec = os.environ.get("PYSPARK_PYTHON") or sys.executable
-            # A connection that breaks when Spark's process is killed is no news for standard error.
+            # Keep connections broken by killing Spark's process off standard error.
             self.context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
             # Java removes it even if this process can't.
             self.context._jvm.java.io.File(str(self._folder)).deleteOnExit()  # noqa: SLF001
@@ -131,7 +133,7 @@ class Session:
         # Spark adds folders of its own; this process imports as before.
         sys.path[:] = [entry for entry in sys.path if entry in before]
         if self._stopped.is_set():
-            self.stop()  # nobody waits any more
+            self.stop()  # the caller has given up
 
     def _new_context(self) -> Any:
         if SparkContext._gateway is None:  # noqa: SLF001
@@ -167,31 +169,31 @@ class Session:
             raise SparkFailed("interrupted while Spark was starting")
 
     def _submitted(self, gateway: Any, settings: Mapping[str, str]) -> SparkConf:
-        """What Spark was submitted with, and our settings for the rest: under ``spark-submit`` it has none of them."""
+        """Return the submitted settings, completed by ours: under ``spark-submit`` Spark has none of them."""
         conf = SparkConf(_jvm=gateway.jvm)
         for name, value in settings.items():
             conf.setIfMissing(name, value)
         found = str(conf.get("spark.master", ""))
         # Spark writes some URLs out in full
         if replace(Master.parse(found), url=self.master.url) != self.master:
-            raise SparkFailed("this was submitted to another Spark", where=found, todo=f"Give --master {found}.")
+            raise SparkFailed("submitted to another Spark master", where=found, todo=f"Use --master {found}.")
         return conf
 
     def _warm_up(self) -> None:
-        """Have Spark start the processes that tasks run in, and take its own first steps."""
+        """Run an empty job, so that Spark initializes and starts the task processes."""
         tasks = self.context.defaultParallelism
         self.context.parallelize(range(tasks), tasks).foreachPartition(deque)
 
     def _check_registered(self) -> None:
-        """Spark makes a context, and stops it a little later, also when a standalone master never answered."""
+        """Fail if the standalone master never answered: Spark creates a context anyway and stops it later."""
         if self.master.addresses and self.context.applicationId.startswith("spark-application-"):
-            raise SparkFailed("the Spark master did not take the application", where=self.master.url)
+            raise SparkFailed("the Spark master did not accept the application", where=self.master.url)
 
     def stop(self, *, in_order: bool = False) -> None:
-        """Stop Spark (not a guest's), whatever state it is in, and remove its files.
+        """Stop Spark in any state, unless the program started it, and remove its files.
 
         Args:
-            in_order: whether all went well; then a stop that has something to keep for the next start takes its time.
+            in_order: whether the run succeeded; then the stop may take longer, to write the class archive.
         """
         self._stopped.set()
         try:
@@ -209,7 +211,7 @@ class Session:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _reason(self, error: BaseException) -> str:
-        """What Spark said of an error; where its process is gone, what it said last."""
+        """Return Spark's message for an error, or its last line of output if the process is gone."""
         if isinstance(error, Py4JJavaError):
             with suppress(TimeoutError, Py4JError, OSError):
                 return last_line(self.call(lambda: str(error.java_exception.toString()), STOP_SECONDS))
@@ -224,14 +226,14 @@ class Session:
 
 
 def _hurry(context: Any) -> None:
-    """Have the context end its server of accumulators beside the rest of its stop, not before: it takes a second."""
+    """Stop the context's accumulator server in the background: it takes a second."""
     server = context._accumulatorServer  # noqa: SLF001
     end = server.shutdown
     server.shutdown = lambda: threading.Thread(target=end, name="accumulators end", daemon=True).start()
 
 
 def _silence_py4j() -> None:
-    """Py4j logs an error with its traceback for each connection that ends; what matters is raised anyway."""
+    """Silence py4j, which logs a traceback for each connection that ends; real errors are raised anyway."""
     logger = logging.getLogger("py4j")
     if not _log.isEnabledFor(logging.DEBUG):
         logger.setLevel(logging.CRITICAL)
@@ -243,15 +245,16 @@ _users = 0
 
 
 def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
-    """The process's session, started if there is none; and whether it was started now.
+    """Return the process's session, started if necessary, and whether this call started it.
 
     Args:
-        master: as of `Session`.
-        preload: likewise.
-        starting: told of a session that is about to be started.
+        master: as `Session`.
+        preload: as `Session`.
+        starting: called with a session before it is started.
 
     Raises:
-        SparkFailed: it runs with another master, or can't be started. NoJava: as named.
+        SparkFailed: Spark runs with another master, or did not start.
+        NoJava: there is no Java runtime for Spark.
     """
     global _users  # noqa: PLW0603  (one Spark context a process: Spark's own rule)
     with _lock:
@@ -264,7 +267,7 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
         session = _shared[0]
         if session.master != master:
             raise SparkFailed(
-                "Spark runs in this process with another master",
+                "Spark already runs in this process with another master",
                 where=session.master.url,
                 todo=f"Wait for it to end, or run {master.url} in a process of its own.",
             )
@@ -273,7 +276,7 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
 
 
 def release(session: Session, *, in_order: bool) -> None:
-    """Give a session back; the last user stops it, as `Session.stop` says."""
+    """Release a session; the last user stops it, see `Session.stop`."""
     global _users  # noqa: PLW0603
     with _lock:
         _users -= 1

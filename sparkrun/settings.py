@@ -1,4 +1,4 @@
-"""Spark's settings for work like ours: few small tasks that move their data themselves."""
+"""Spark settings for few small tasks that move their data themselves."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 TUNABLES = "GLIBC_TUNABLES"
 LARGE_PAGES = "glibc.malloc.hugetlb=1"
-"""For the processes of tasks: what they move lies in buffers of megabytes, and comes into being by pages of 2 MiB
-instead of 4 KiB where the system lets it (https://sourceware.org/glibc/manual: Memory Allocation Tunables)."""
+"""For task processes, whose buffers are megabytes large: use pages of 2 MiB instead of 4 KiB where the system allows it
+(https://sourceware.org/glibc/manual: Memory Allocation Tunables)."""
 
 JAVA_SETTINGS = {
-    # It schedules; it moves no data. A compiler less and one collector thread make it start sooner.
+    # The driver only schedules. One compiler tier and a serial collector make it start faster.
     "spark.driver.memory": "1g",
     JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-"""Of the driver's Java process: to be known before it starts, so also to whoever calls ``spark-submit``."""
+"""For the driver's Java process; needed before it starts, so callers of ``spark-submit`` must pass them too."""
 
 
 def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java_options: str = "") -> dict[str, str]:
-    """The settings with which Spark is started; a user's ``PYSPARK_SUBMIT_ARGS`` go before them.
+    """Return the settings to start Spark with; a user's ``PYSPARK_SUBMIT_ARGS`` take precedence.
 
     Args:
         master: where tasks run.
-        folder: for what Spark writes on this machine.
+        folder: Spark's folder for local files.
         preload: modules that tasks import.
-        java_options: more of them for the driver's Java process, with a space before each.
+        java_options: further options for the driver's Java process, each with a leading space.
     """
     settings = {
         "spark.master": master.url,
@@ -44,7 +44,7 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # What the driver remembers of finished tasks: nobody looks at it.
+        # Statistics of finished tasks, which nothing uses.
         "spark.ui.retainedTasks": "1000",
         **JAVA_SETTINGS,
         JAVA_OPTIONS: JAVA_SETTINGS[JAVA_OPTIONS] + java_options,
@@ -64,9 +64,9 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java
 
 
 def environment_for(master: Master, java_home: Path) -> dict[str, str]:
-    """Environment variables for Spark's Java process."""
+    """Return the environment variables for Spark's Java process."""
     variables = {"JAVA_HOME": str(java_home)}
-    # Spark's script starts a Java process more, which only puts a command line together
+    # Spark's script starts another Java process, which only builds a command line
     variables["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", JAVA_SETTINGS[JAVA_OPTIONS])
     if master.on_loopback:
         variables["SPARK_LOCAL_IP"] = LOOPBACK

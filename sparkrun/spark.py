@@ -1,4 +1,4 @@
-"""Tasks on Spark: one job a run, one task a specification (or a few), results as tasks finish."""
+"""Runs tasks on Spark: one job per run, one task per specification (or a few), results as tasks finish."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 CANCEL_SECONDS = 5.0
-"""How long a run that ends early waits for Spark to have cancelled its job."""
+"""How long a run that ends early waits for Spark to cancel its job."""
 
 MOST_TASKS = 1000
-"""Tasks of a job at most: more specifications share one, or a stream of 10,000 small segments would wait for Spark."""
+"""Maximum tasks per job; more specifications share tasks, as 10,000 small segments would overload the scheduler."""
 
 PATIENCE_SECONDS = 30.0
-"""After how long without any executor the user is told what is waited for."""
+"""Seconds without any executor before the user is warned."""
 
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -72,7 +72,7 @@ class SparkRunner(Runner):
             raise SparkFailed("given up while Spark was starting")
 
     def give_up(self) -> None:
-        """End a start that another thread waits for in ``with``: there it fails with `SparkFailed`."""
+        """Abort a start in another thread, where it raises `SparkFailed`."""
         self._given_up = True
         if self._starting is not None:
             self._starting.stop()
@@ -88,20 +88,22 @@ class SparkRunner(Runner):
             job.cancel()
 
     def job(self, function: Callable[[S], R], specs: Sequence[S]) -> SparkJob:
-        """A run whose results one thread may take while another ends it; it has begun."""
+        """Start a run whose results one thread may take while another cancels it."""
         if self._session is None:
             raise RuntimeError("the runner is closed")
         return SparkJob(self._session, function, specs)
 
 
 class SparkJob:
-    """One job of Spark, submitted by a thread of its own, which waits for its end.
+    """A Spark job, submitted by its own thread, which waits for the end.
 
-    Results come through an accumulator: Spark hands a task's part of it to the driver when the task has finished, and
-    only for the first attempt of a task that does.
+    Results arrive through an accumulator: Spark passes a task's part to the driver when the task finishes, and only for
+    its first successful attempt.
 
     Args:
-        session: where. function, specs: as of `Runner.run`; one specification at least.
+        session: the session.
+        function: as `Runner.run`.
+        specs: as `Runner.run`; at least one.
     """
 
     def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
@@ -130,14 +132,14 @@ class SparkJob:
             _accumulatorRegistry.pop(self._task.left.aid, None)
 
     def _failure(self, error: BaseException) -> BaseException:
-        """What the user has to see of the way a job failed."""
+        """Translate the failure of a job for the user."""
         if not isinstance(error, Exception) or self._cancelled.is_set():
             return error
         if isinstance(error, Py4JJavaError):
             return task_failed(str(error.java_exception.toString()))
         if isinstance(error, (Py4JError, OSError, EOFError)):
             _log.debug("Spark went away", exc_info=error)
-            return SparkFailed("Spark's process ended in the middle of the work", where=self._session.last_words)
+            return SparkFailed("Spark's process ended during the run", where=self._session.last_words)
         return task_failed(error)
 
     def results(self) -> Iterator[tuple[int, Any]]:
@@ -152,7 +154,7 @@ class SparkJob:
                 raise problem
             yield index, result
         if len(seen) < len(self._specs):
-            raise SparkFailed(f"Spark ended a job after {len(seen)} of {len(self._specs)} results")
+            raise SparkFailed(f"Spark ended the job after {len(seen)} of {len(self._specs)} results")
 
     def _outcomes(self) -> Iterator[tuple[int, bytes]]:
         """What tasks leave, as they finish.
@@ -167,7 +169,7 @@ class SparkJob:
             except queue.Empty:
                 if not warned and self._session.has_no_executor():
                     warned = True
-                    _log.warning("no executor has come from %s yet; waiting", self._session.master.url)
+                    _log.warning("waiting for an executor from %s", self._session.master.url)
                 continue
             if said is None:
                 return

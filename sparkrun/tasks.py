@@ -1,4 +1,4 @@
-"""The place where a verb's tasks run."""
+"""The runner of a verb's tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["Tasks"]
 
 @dataclass
 class Tasks:
-    """The place where tasks run, opened when it is first needed and shared by all steps of a verb.
+    """A verb's runner, opened when first needed and shared by all its steps.
 
     Attributes:
-        master: a Spark master, or ``"inline"``. stack: closes it.
+        master: a Spark master, or ``"inline"``.
+        stack: closes the runner.
     """
 
     master: str
@@ -26,10 +27,10 @@ class Tasks:
 
     @cached_property
     def runner(self) -> Runner:
-        """The place."""
+        """The runner."""
         return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
 
     @property
     def start_seconds(self) -> float:
-        """How long it took to start; 0 if it was not needed."""
+        """Start time of the runner; 0 if it was not needed."""
         return self.runner.start_seconds if "runner" in self.__dict__ else 0.0

@@ -110,8 +110,8 @@ def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None
     ended = hook.run(export)
     assert ended.code == 1
     assert ended.document is not None
-    assert ended.document["error"]["what"] == "this was submitted to another Spark"
-    assert ended.document["error"]["todo"] == "Give --master local[2]."
+    assert ended.document["error"]["what"] == "submitted to another Spark master"
+    assert ended.document["error"]["todo"] == "Use --master local[2]."
 
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])

@@ -316,7 +316,7 @@ if __name__ == "__main__":
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("SparkFailed Spark's process ended in the middle of the work")
+    assert done.stdout.startswith("SparkFailed Spark's process ended during the run")
     assert done.stdout.count("\n") == 1
 
 
@@ -419,7 +419,7 @@ def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluste
         check=False,
         timeout=400,
     )
-    slow_start = f"no executor has come from {spark_cluster.master_url} yet; waiting\n"
+    slow_start = f"waiting for an executor from {spark_cluster.master_url}\n"
     assert (done.returncode, done.stderr.replace(slow_start, "", 1)) == (0, "")
     answer = json.loads(done.stdout)
     pythons, files, daemons = (set(values) for values in zip(*answer["places"], strict=True))

@@ -194,7 +194,7 @@ def test_one_line_of_a_failure() -> None:
     assert last_line("org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat org.a.B(C.scala:1)") == (
         "Could not parse Master URL: 'x'"
     )
-    assert last_line("") == "without saying why"
+    assert last_line("") == "no reason given"
 
 
 def test_the_code_for_executors_is_all_of_ours_and_can_be_imported(tmp_path: Path) -> None:

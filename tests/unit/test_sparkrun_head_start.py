@@ -157,7 +157,7 @@ def test_without_spark_the_threads_do_it_all(coming: ComingSpark, caplog: pytest
         run = runner.run(answer_after, [(first, 0), (first, 1), (first, 2)])
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and (time.sleep(0.3), first.set())).start()
         assert sorted(number for _, (number, _) in run) == [0, 1, 2]
-    assert caplog.messages == ["no Java runtime. Install one.; the work goes on without Spark"]
+    assert caplog.messages == ["no Java runtime. Install one.; continuing without Spark"]
     assert not coming.given_up
 
 
