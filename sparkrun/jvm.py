@@ -35,7 +35,7 @@ POLL_SECONDS = 0.02
 """How often to check whether it has started."""
 
 _ADDRESS = struct.Struct(">ii")
-"""What Java writes: its port, and how many bytes of a secret follow."""
+"""The header Java writes: its port, and the length of the secret that follows."""
 
 _log = logging.getLogger(__name__)
 

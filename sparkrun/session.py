@@ -93,7 +93,7 @@ class Session:
             self.start_seconds = time.monotonic() - began
 
     def call(self, call: Callable[[], T], seconds: float) -> T:
-        """Make a call to Spark in a thread of its own.
+        """Make a call to Spark in a separate thread.
 
         Raises:
             TimeoutError: it takes longer than ``seconds``.
@@ -269,7 +269,7 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
             raise SparkFailed(
                 "Spark already runs in this process with another master",
                 where=session.master.url,
-                todo=f"Wait for it to end, or run {master.url} in a process of its own.",
+                todo=f"Wait for it to end, or run {master.url} in another process.",
             )
         _users += 1
         return session, fresh

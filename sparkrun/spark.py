@@ -143,7 +143,7 @@ class SparkJob:
         return task_failed(error)
 
     def results(self) -> Iterator[tuple[int, Any]]:
-        """As of `Runner.run`; once."""
+        """Yield the results as `Runner.run`; call it once."""
         seen: set[int] = set()
         for index, outcome in self._outcomes():
             if index in seen:
@@ -157,7 +157,7 @@ class SparkJob:
             raise SparkFailed(f"Spark ended the job after {len(seen)} of {len(self._specs)} results")
 
     def _outcomes(self) -> Iterator[tuple[int, bytes]]:
-        """What tasks leave, as they finish.
+        """Yield the outcomes of tasks as they finish.
 
         Raises:
             TaskFailed, SparkFailed: the job failed.
@@ -189,7 +189,7 @@ class SparkJob:
 
 
 class _Task:
-    """What runs on an executor: the function, for the specifications of one partition."""
+    """Runs on an executor: calls the function for the specifications of one partition."""
 
     def __init__(self, function: Callable[[Any], Any], left: Accumulator[list[tuple[int, bytes]]]) -> None:
         self.function = function

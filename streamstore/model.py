@@ -161,7 +161,7 @@ class Epoch:
 
 
 class ScaleKind(StrEnum):
-    """How a stream scales."""
+    """The kind of a scaling policy."""
 
     FIXED = "fixed"
     BY_EVENTS = "events"

@@ -59,14 +59,14 @@ class StoreAddress:
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """What a scheme stands for.
+    """The implementation of a URI scheme.
 
     Attributes:
         form: how such a URI is written.
         check: says what is wrong with a location; empty if nothing is.
         settings: makes of the store's URI what the implementation is opened with.
         module, store: where the implementation is; imported when a store is opened.
-        shared: whether an open store keeps nobody else out, so that it can stay open for a while.
+        shared: whether an open store locks out no other user, so that it may stay open.
     """
 
     form: str
@@ -102,7 +102,7 @@ def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """What lies before the last two parts of a path, and these; the latter empty if there are not two."""
+    """Split off the last two parts of a path; the second result is empty if there are fewer."""
     location, *last = rest.rsplit("/", 2)
     return (location, "/".join(last)) if len(last) == 2 and all(last) else (location, "")
 

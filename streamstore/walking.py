@@ -12,7 +12,7 @@ from streamstore.store import StreamStore
 __all__ = ["EventWalk", "find_start"]
 
 _GUESS_BYTES = (1024 * 1024, MAX_EVENT_BYTES + 2 * HEADER_BYTES + 1024 * 1024)
-"""How much is read to guess a boundary: a little first; then enough for the largest event to end in it."""
+"""Bytes read to guess a boundary: a little first, then enough to contain the end of the largest event."""
 
 _MANY_ZEROS = 32 * HEADER_BYTES
 """This many zeros (bytes) are more likely part of a payload than a run of empty events."""

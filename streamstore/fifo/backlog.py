@@ -12,7 +12,7 @@ from streamstore.fifo.place import QueueSegment
 __all__ = ["READ_BYTES", "Backlog", "outstanding_entries"]
 
 READ_BYTES = MAX_ENTRY_BYTES + NOTE_BYTES + OVERHEAD_BYTES
-"""How much is read at once: an entry of any size fits."""
+"""Size of one read (bytes): an entry of any size fits."""
 
 
 class Backlog:

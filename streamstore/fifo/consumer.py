@@ -36,7 +36,7 @@ FIRST_LOOK = 0.02
 LONGEST_LOOK = 0.5
 LONGEST_PAUSE = 60.0
 SETTLE_BYTES = 64 * 1024 * 1024
-"""After how many bytes the stream's head follows the segment's start."""
+"""Bytes after which the stream's head is moved to the segment's start."""
 
 
 class ConsumerBusy(LeaseHeld):
@@ -106,14 +106,14 @@ class Consumer:
 
         Args:
             handler: see `Handler`.
-            idle_seconds: return when nothing came for so long; 0 works off what is there; None waits for ever.
-            until: return before a batch that begins at this offset (bytes) or beyond.
+            idle_seconds: return after this long without new entries; 0 processes what is there; None never returns.
+            until: return before a batch that begins at or after this offset (bytes).
 
         Raises:
             ConsumerBusy: another consumer took over.
-            BadEntry: an entry cannot be decoded; all before it is handled, it and what follows is kept.
-            StreamStoreError: the store could not be used.
-            Exception: what the handler raised at the last of its tries; its batch is kept.
+            BadEntry: an entry cannot be decoded; all entries before it were handled, it and later ones are kept.
+            StreamStoreError: the store failed.
+            Exception: the handler's error on its last attempt; the batch is kept.
         """
         quiet_since = time.monotonic()
         pause = FIRST_LOOK
@@ -133,11 +133,11 @@ class Consumer:
         return self.metrics()
 
     def stop(self) -> None:
-        """Let `run` return after the batch it is at, or at once if that one fails. From any thread."""
+        """Make `run` return after the current batch, or at once if it fails. Thread-safe."""
         self._stop.set()
 
     def metrics(self) -> QueueMetrics:
-        """How it is doing now; asks the store. From any thread."""
+        """Return current metrics; queries the store. Thread-safe."""
         return QueueMetrics(
             outstanding_bytes=self._queue.outstanding(),
             entries=self._entries,
@@ -147,7 +147,7 @@ class Consumer:
         )
 
     def close(self) -> None:
-        """Give the queue back to other consumers."""
+        """Release the queue's lease."""
         try:
             self._settle()
         finally:
@@ -163,7 +163,7 @@ class Consumer:
             self._lease.release(remove=True)
 
     def _handled(self, handler: Handler, batch: Sequence[Entry]) -> bool:
-        """Whether a batch was handled; False if it was given up because of `stop`."""
+        """Process a batch; return False if it was abandoned because of `stop`."""
         try:
             self._attempts(self._try, handler, batch)
         except Exception:
@@ -187,7 +187,7 @@ class Consumer:
         handler(batch)
 
     def _note(self, batch: Sequence[Entry]) -> None:
-        """A batch is handled: drop it."""
+        """Record a batch as handled and truncate it."""
         now = time.time()
         self._queue.processed(batch[-1].end)
         self._processed = batch[-1].end
@@ -210,5 +210,5 @@ class Consumer:
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether a batch is handed out again after an error."""
+    """Return whether to retry a batch after an error."""
     return isinstance(error, Exception) and not isinstance(error, ConsumerBusy)

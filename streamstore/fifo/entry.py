@@ -31,7 +31,7 @@ MAX_ENTRY_BYTES = 1024 * 1024
 """The largest content that is put in. An entry is appended whole or not at all, so it fits into one block."""
 
 NOTE_BYTES = 64 * 1024
-"""How much longer the content of an entry may be that was moved from another queue: room to note why."""
+"""Extra content allowed for an entry moved from another queue: room to note the reason."""
 
 VERSION = 1
 
@@ -40,7 +40,7 @@ _HEAD = struct.Struct(">BQ16s")
 _CHECK = struct.Struct(">I")
 
 OVERHEAD_BYTES = HEADER_BYTES + _HEAD.size + _CHECK.size
-"""What an entry takes in the segment besides its content."""
+"""Bytes of an entry in the segment in addition to its content."""
 
 
 class BadEntry(Damaged):
@@ -48,7 +48,7 @@ class BadEntry(Damaged):
 
 
 class EntryTooLarge(Usage):
-    """A content that no entry can hold. Nothing was put in."""
+    """The content exceeds the maximum entry size. Nothing was added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) ->
         where: the segment's name, for messages.
 
     Raises:
-        BadEntry: what stands there is no entry; names segment and offset.
+        BadEntry: the bytes are not an entry; names segment and offset.
     """
     if len(buffer) - at < HEADER_BYTES:
         return None

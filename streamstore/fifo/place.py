@@ -37,7 +37,7 @@ class QueueSegment:
 
     @classmethod
     def open(cls, store: StreamStore, name: StreamName) -> QueueSegment:
-        """A queue that exists.
+        """Open an existing queue.
 
         Raises:
             NoSuchScope, NoSuchStream: it does not.
@@ -56,7 +56,7 @@ class QueueSegment:
 
     @classmethod
     def make(cls, store: StreamStore, name: StreamName) -> QueueSegment:
-        """A queue, made if need be together with its scope.
+        """Open a queue; create it and its scope if missing.
 
         Raises:
             NotAQueue: the stream is something else.
@@ -73,11 +73,11 @@ class QueueSegment:
         return f"{self.store.uri}/{self.segment.in_stream(self.name)}"
 
     def info(self) -> SegmentInfo:
-        """Where what is outstanding starts and ends now."""
+        """Return the segment's current start and write offsets."""
         return self.store.segment_info(self.name, [self.segment])[0]
 
     def outstanding(self) -> int:
-        """Bytes that were put in and not yet handled."""
+        """Return the bytes not yet processed."""
         info = self.info()
         return info.write_offset - info.start_offset
 
@@ -86,9 +86,9 @@ class QueueSegment:
         return self.store.read(self.name, self.segment, start, end)
 
     def processed(self, offset: int) -> None:
-        """Drop what lies below an offset; the others see it as progress at once."""
+        """Truncate below an offset; other processes see the progress at once."""
         self.store.truncate_segment(self.name, self.segment, offset)
 
     def settle(self, offset: int) -> None:
-        """Let the stream's head follow what `processed` dropped."""
+        """Move the stream's head up to an offset passed to `processed`."""
         self.store.truncate(StreamCut(self.name, {self.segment: offset}))

@@ -1,4 +1,4 @@
-"""Putting entries into a queue."""
+"""Adds entries to a queue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from streamstore.fifo.place import QueueSegment
 __all__ = ["LIMIT_BYTES", "Producer", "QueueFull"]
 
 LIMIT_BYTES = 64 * 1024 * 1024
-"""How much may be outstanding unless a producer is told otherwise."""
+"""Default limit of outstanding bytes."""
 
 BLOCK_BYTES = 1024 * 1024
-"""`Producer.put_many` appends so much at once."""
+"""Size of the appends of `Producer.put_many` (bytes)."""
 
 WAIT_SECONDS = 60.0
 LONGEST_PAUSE = 0.5
@@ -38,8 +38,8 @@ class Producer:
 
     Args:
         queue: where to.
-        limit: bytes that may be outstanding (write offset less start offset).
-        wait_seconds: for how long a put waits for room, or for other producers.
+        limit: maximum outstanding bytes (write offset minus start offset).
+        wait_seconds: how long a put waits for room, or for other producers.
 
     Raises:
         Usage: the limit is smaller than the largest entry.
@@ -61,7 +61,7 @@ class Producer:
         )
 
     def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:
-        """Put one entry in; when this returns it survives a kill. Waits while too much is outstanding.
+        """Add one entry durably. Waits while too much is outstanding.
 
         Args:
             content: of the entry.
@@ -127,16 +127,16 @@ class Producer:
                 appender.append(block)
                 appender.flush()
             except SegmentTruncated:
-                return  # it was appended, the answer was lost, and the consumer has handled it meanwhile
+                return  # it was appended, the answer was lost, and the consumer has already handled it
             except OffsetConflict:
                 if appender.acknowledged < end:
                     raise
-                # ours is there; somebody else's came behind it while the answer was lost
+                # our block was written, and another one after it, while the answer was lost
         finally:
             appender.close()
 
     def _holds(self, wanted: Callable[[Entry], bool]) -> bool:
-        """Whether such an entry is outstanding; what follows a bad entry is not seen."""
+        """Return whether a matching entry is outstanding; entries after a bad one are not checked."""
         with suppress(BadEntry):
             return any(map(wanted, outstanding_entries(self._queue)))
         return False

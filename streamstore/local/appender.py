@@ -1,4 +1,4 @@
-"""Appending to one segment: bytes first, then how far they go."""
+"""Appends to one segment: first the data, then the state."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class LocalAppender(SegmentAppender):
 
     @property
     def offset(self) -> int:
-        """Where the next block will go."""
+        """See `SegmentAppender.offset`."""
         return self._offset
 
     @property
     def acknowledged(self) -> int:
-        """Up to which offset the data is on disk."""
+        """See `SegmentAppender.acknowledged`."""
         return self._acknowledged
 
     def append(self, block: bytes | bytearray | memoryview) -> None:
@@ -64,7 +64,9 @@ class LocalAppender(SegmentAppender):
 
         Raises:
             StoreFull: there is no room for the block; those before it stand, and can be flushed.
-            SegmentSealed, NoSuchStream, OffsetConflict, StreamStoreError: as named.
+            SegmentSealed: the segment is sealed.
+            NoSuchStream: the stream was deleted.
+            OffsetConflict: there is another writer.
         """
         block = memoryview(block).cast("B")
         if not 0 < len(block) <= MAX_BLOCK_BYTES:
@@ -109,7 +111,7 @@ class LocalAppender(SegmentAppender):
             raise SegmentSealed("the segment is sealed", where=self._where)
 
     def _open(self) -> FileIO:
-        """Open the segment's file, alone; it is made if this is the segment's first append."""
+        """Open the segment's file exclusively, creating it for the first append."""
         file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

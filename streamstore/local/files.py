@@ -1,4 +1,4 @@
-"""Files that survive a kill and a power loss, locks between processes, and what the system's errors mean here."""
+"""Files that survive kills and power losses, locks between processes, and translation of system errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextlib.contextmanager
 def system_errors(where: Path) -> Iterator[None]:
-    """Turn what the system refuses into the store's errors; a file that is missing is left to the caller.
+    """Translate system errors into the store's errors, except `FileNotFoundError`.
 
     Raises:
-        StoreFull, AccessDenied, StreamStoreUnavailable: as named.
+        StoreFull: the disk or quota is full.
+        AccessDenied: access is denied, or the file system is read-only.
+        StreamStoreUnavailable: any other system error.
     """
     try:
         yield
@@ -49,13 +51,13 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold a lock on a folder against other processes and threads; waits for it. A kill frees it.
 
     Raises:
-        FileNotFoundError: the folder is not there, or was removed meanwhile.
+        FileNotFoundError: the folder does not exist, or was removed while waiting.
     """
     while True:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(handle), folder.stat()):  # else another one was put in its place meanwhile
+            if os.path.samestat(os.fstat(handle), folder.stat()):  # else it was replaced in the meantime
                 yield
                 return
         finally:

@@ -30,7 +30,7 @@ def scope_errors(root: Path, scope: str) -> Iterator[None]:
 
 
 class StreamFolder:
-    """Where one stream lies. The record it read last is kept, and read again when it has changed.
+    """A stream's folder. Caches the record, and rereads it when it has changed.
 
     Args:
         root: the store's folder.
@@ -44,15 +44,15 @@ class StreamFolder:
         self._last: StreamRecord | None = None
 
     def data(self, segment: SegmentId) -> Path:
-        """The file with a segment's bytes."""
+        """Return the path of a segment's data file."""
         return data_path(self.path, segment)
 
     def state(self, segment: SegmentId) -> Path:
-        """The file that says how far a segment goes."""
+        """Return the path of a segment's state file."""
         return state_path(self.path, segment)
 
     def exists(self) -> bool:
-        """Whether the stream is there."""
+        """Return whether the stream exists."""
         try:
             self.revision()
         except (NoSuchScope, NoSuchStream):
@@ -63,7 +63,8 @@ class StreamFolder:
         """Another value after each change of the record.
 
         Raises:
-            NoSuchScope, NoSuchStream: as named.
+            NoSuchScope: the scope does not exist.
+            NoSuchStream: the stream does not exist.
         """
         with self._errors():
             return read_revision(self.path)
@@ -72,7 +73,8 @@ class StreamFolder:
         """The stream's record now.
 
         Raises:
-            NoSuchScope, NoSuchStream: as named.
+            NoSuchScope: the scope does not exist.
+            NoSuchStream: the stream does not exist.
         """
         last = self._last
         if last is not None and last.revision == self.revision():
@@ -86,7 +88,8 @@ class StreamFolder:
         """Hold the stream's lock: shared to acknowledge bytes, alone to change the record.
 
         Raises:
-            NoSuchScope, NoSuchStream: as named.
+            NoSuchScope: the scope does not exist.
+            NoSuchStream: the stream does not exist.
         """
         with contextlib.ExitStack() as stack:
             with self._errors():
@@ -110,7 +113,7 @@ class StreamFolder:
 
 
 def check_first(record: StreamRecord, first: Epoch | None) -> None:
-    """Refuse a stream that was made again under the name since the caller saw it.
+    """Reject a stream that was recreated since the caller read it.
 
     Raises:
         StreamChanged: its first epoch is another one than given.
@@ -120,7 +123,7 @@ def check_first(record: StreamRecord, first: Epoch | None) -> None:
 
 
 def check_live(record: StreamRecord, segment: SegmentId) -> None:
-    """Refuse a segment that never was, or that the head has passed.
+    """Reject a segment that never existed or was truncated.
 
     Raises:
         NoSuchSegment: says which of the two.

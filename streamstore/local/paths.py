@@ -1,8 +1,8 @@
-"""Where things lie in the store's folder.
+"""Layout of the store's folder.
 
 ``SCOPE/STREAM/stream.json`` is the stream's record, ``SCOPE/STREAM/N.#epoch.E.data`` a segment's bytes as they are, and
 ``….state`` how far it goes. A segment without files is empty. Names that begin with a dot are the store's own:
-``.numbers/SCOPE`` says with which number a stream that is made again begins, the others are drafts and remains.
+``.numbers/SCOPE`` has the first segment number of recreated streams, the others are drafts and remains.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def numbers_path(root: Path, scope: str) -> Path:
 
 
 def data_path(folder: Path, segment: SegmentId) -> Path:
-    """The file with a segment's bytes."""
+    """Return the path of a segment's data file."""
     return folder / f"{segment}{_DATA}"
 
 
 def state_path(folder: Path, segment: SegmentId) -> Path:
-    """The file that says how far a segment goes."""
+    """Return the path of a segment's state file."""
     return folder / f"{segment}{_STATE}"
 
 
 def segment_of(path: Path) -> SegmentId | None:
-    """Which segment a file belongs to; None if it is not a segment's."""
+    """Return the segment a file belongs to, or None."""
     try:
         return SegmentId.parse(path.stem) if path.suffix in {_DATA, _STATE} else None
     except InvalidName:

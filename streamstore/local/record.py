@@ -1,4 +1,4 @@
-"""What is known of a stream besides its bytes: one JSON file, replaced whole with each change."""
+"""A stream's metadata: one JSON file, replaced atomically with each change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StreamRecord:
         return self.epochs[-1]
 
     def is_open(self, segment: SegmentId) -> bool:
-        """Whether events can be appended to it."""
+        """Return whether a segment accepts appends."""
         return not self.sealed and segment in self.current.segments
 
     @cached_property
@@ -89,7 +89,7 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
 
     Raises:
         FileNotFoundError: there is no such stream.
-        StreamStoreError: the file is damaged, or of a format that this version does not know.
+        StreamStoreError: the file is damaged, or has an unsupported format.
     """
     content = (folder / RECORD).read_bytes()
     try:
@@ -111,7 +111,7 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
 
 
 def save_record(folder: Path, record: StreamRecord) -> None:
-    """Put a record in the place of the one before."""
+    """Replace a stream's record."""
     epochs, before = [], dict[SegmentId, KeyRange]()
     for epoch in record.epochs:
         opens = {str(s): [r.low, r.high] for s, r in epoch.segments.items() if s not in before}

@@ -1,4 +1,4 @@
-"""Scopes, and streams as their members: making, listing and deleting them whole."""
+"""Creates, lists and deletes scopes, and streams in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stream_names(root: Path, scope: str) -> Iterator[StreamName]:
     """Every stream of a scope, sorted.
 
     Raises:
-        NoSuchScope: as named.
+        NoSuchScope: the scope does not exist.
     """
     _check_name(scope)
     with scope_errors(root, scope):
@@ -43,7 +43,7 @@ def stream_names(root: Path, scope: str) -> Iterator[StreamName]:
 
 
 def create_scope(root: Path, scope: str) -> bool:
-    """Make a scope, and the store's folder if need be; False if it was there."""
+    """Create a scope, and the store's folder if missing; return False if it already existed."""
     _check_name(scope)
     with system_errors(root / scope):
         return make_folder(root / scope)
@@ -53,7 +53,8 @@ def delete_scope(root: Path, scope: str) -> None:
     """Delete an empty scope.
 
     Raises:
-        ScopeNotEmpty: it has streams, or anything else that is not the store's. NoSuchScope: it is not there.
+        ScopeNotEmpty: it has streams or unknown files.
+        NoSuchScope: it does not exist.
     """
     _check_name(scope)
     remains = root / f"{REMAINS}{secrets.token_hex(8)}"
@@ -68,10 +69,11 @@ def delete_scope(root: Path, scope: str) -> None:
 
 
 def create_stream(folder: StreamFolder, configuration: StreamConfiguration) -> None:
-    """Make a stream of segments of equal width.
+    """Create a stream with segments of equal width.
 
     Raises:
-        StreamExists: somebody made it before. NoSuchScope: its scope is not there.
+        StreamExists: the stream exists.
+        NoSuchScope: its scope does not exist.
     """
     count = configuration.scaling.min_segments
     if count < 1:
@@ -120,7 +122,7 @@ def _equal_ranges(count: int) -> Iterator[KeyRange]:
 
 
 def _numbers(folder: StreamFolder) -> dict[str, int]:
-    """Deleted stream of the scope → number that it goes on with."""
+    """Return the first segment number for each deleted stream of the scope."""
     path = numbers_path(folder.root, folder.stream.scope)
     try:
         return {str(name): int(number) for name, number in json.loads(path.read_bytes()).items()}

@@ -1,4 +1,4 @@
-"""What can be seen of a stream's segments without its lock, and the room they take on the disk."""
+"""Lock-free reads of a stream's segments, and freeing of their disk space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Seen = TypeVar("_Seen")
 
 
 def settled(folder: StreamFolder, look: Callable[[StreamRecord], _Seen]) -> _Seen:
-    """Look at a stream's files without its lock; again if the stream was changed, or deleted, meanwhile."""
+    """Read a stream's files without its lock; retry if the stream was changed or deleted in the meantime."""
     while True:
         record = folder.record()
         seen = look(record)
@@ -27,7 +27,7 @@ def settled(folder: StreamFolder, look: Callable[[StreamRecord], _Seen]) -> _See
 
 
 def info_of(folder: StreamFolder, record: StreamRecord, segment: SegmentId) -> SegmentInfo:
-    """Where a segment starts and ends now.
+    """Return a segment's current state.
 
     Raises:
         NoSuchSegment: it never was, or the head has passed it.

@@ -49,7 +49,7 @@ _KEPT_RECORDS = 64
 class LocalStore(StreamStore):
     """Streams in a folder of this machine; several processes may use it at once.
 
-    Looking makes nothing: the folder is made with its first scope.
+    Reading creates nothing: the folder is created with its first scope.
 
     Args:
         folder: its absolute path.
@@ -85,11 +85,11 @@ class LocalStore(StreamStore):
         return settled(folder, lambda record: record.describe(tail_of(folder, record)))
 
     def exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists."""
+        """See `StreamStore.exists`."""
         return self._folder(stream).exists()
 
     def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
-        """What is known of each segment, in the order asked."""
+        """See `StreamStore.segment_info`."""
         folder = self._folder(stream)
         return settled(folder, lambda record: [info_of(folder, record, segment) for segment in segments])
 
@@ -111,7 +111,7 @@ class LocalStore(StreamStore):
                 folder.data(segment), start, end, lambda: info_of(folder, folder.record(), segment).start_offset, where
             )
         except FileNotFoundError:
-            check_live(folder.record(), segment)  # says so if it went away meanwhile
+            check_live(folder.record(), segment)  # raises if it was truncated or deleted in the meantime
             raise StreamStoreError("a segment's file was removed", where=str(folder.data(segment))) from None
 
     def create_scope(self, scope: str) -> bool:
@@ -128,7 +128,8 @@ class LocalStore(StreamStore):
         """Replace policies and tags.
 
         Raises:
-            StreamChanged: they are others than ``was``. StreamSealed: the stream is sealed.
+            StreamChanged: the current configuration is not ``was``.
+            StreamSealed: the stream is sealed.
         """
         folder = self._folder(stream)
         with folder.locked() as record:
@@ -145,7 +146,8 @@ class LocalStore(StreamStore):
         """Seal segments and open others in their place.
 
         Raises:
-            ScaleRefused: as in `StreamStore.scale`. StreamSealed: the stream is sealed.
+            ScaleRefused: as `StreamStore.scale`.
+            StreamSealed: the stream is sealed.
         """
         folder = self._folder(stream)
         with folder.locked() as record:
@@ -162,7 +164,7 @@ class LocalStore(StreamStore):
             return epoch
 
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
-        """Open a segment for appending; nobody else can until the appender is closed or its process ends."""
+        """Open a segment for appending, exclusively until the appender is closed or its process ends."""
         appender = LocalAppender(self._folder(stream), segment, in_flight)
         with self._mutex:
             self._appenders.add(appender)
@@ -186,7 +188,8 @@ class LocalStore(StreamStore):
         """Move the stream's head to a cut.
 
         Raises:
-            InvalidCut: as in `StreamStore.truncate`. StreamSealed: the stream is sealed.
+            InvalidCut: as `StreamStore.truncate`.
+            StreamSealed: the stream is sealed.
         """
         folder = self._folder(cut.stream)
         with folder.locked() as record:
@@ -202,10 +205,10 @@ class LocalStore(StreamStore):
             free_segments(folder, truncated)
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream for ever.
+        """Seal the stream permanently.
 
         Raises:
-            StreamChanged: it is not the one with this first epoch.
+            StreamChanged: the stream has another first epoch.
         """
         folder = self._folder(stream)
         with folder.locked() as record:
@@ -217,7 +220,7 @@ class LocalStore(StreamStore):
         """Delete the stream with its data.
 
         Raises:
-            StreamChanged: it is not the one with this first epoch.
+            StreamChanged: the stream has another first epoch.
         """
         scopes.delete_stream(self._folder(stream), first)
 
@@ -236,7 +239,7 @@ class LocalStore(StreamStore):
         try:
             return is_own(self._folder(stream).record().configuration)
         except StreamStoreError:
-            return False  # it is damaged or gone; whoever uses it is told
+            return False  # damaged or gone; using it raises the error
 
     def _folder(self, stream: StreamName) -> StreamFolder:
         with self._mutex:

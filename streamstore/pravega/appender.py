@@ -50,7 +50,8 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         part: as for `SegmentSession`.
 
     Raises:
-        NoSuchSegment, SegmentSealed: as named.
+        NoSuchSegment: the segment does not exist.
+        SegmentSealed: the segment is sealed.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class PravegaAppender(SegmentSession, SegmentAppender):
 
     @property
     def offset(self) -> int:
-        """Where the next block will go."""
+        """See `SegmentAppender.offset`."""
         return self._offset
 
     @property
     def acknowledged(self) -> int:
-        """Up to where the segment store holds the data."""
+        """See `SegmentAppender.acknowledged`."""
         return self._acknowledged
 
     def append(self, block: bytes | bytearray | memoryview) -> None:

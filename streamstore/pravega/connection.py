@@ -144,7 +144,7 @@ class Connection:
             silent = 0
 
     def is_idle(self) -> bool:
-        """Whether it is open with nothing to read, so that the next answer will be to the next request."""
+        """Return whether it is open with nothing to read, so that the next reply belongs to the next request."""
         try:
             readable, _, _ = select.select([self._socket], [], [], 0)
         except (OSError, ValueError):

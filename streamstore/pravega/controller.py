@@ -112,7 +112,7 @@ class Controller:
         )
 
     def scope_exists(self, scope: str) -> bool:
-        """Whether the scope exists."""
+        """Return whether the scope exists."""
         return bool(self._calls.call("checkScopeExists", pb.ScopeInfo(scope=scope)).exists)
 
     def create_scope(self, scope: str) -> bool:
@@ -140,7 +140,7 @@ class Controller:
         )
 
     def stream_exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists; False too if its scope does not."""
+        """Return whether the stream exists; False if its scope does not."""
         return bool(self._calls.call("checkStreamExists", stream_message(stream)).exists)
 
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
@@ -159,14 +159,14 @@ class Controller:
         self._update(cut.stream, "truncateStream", cut_message(cut))
 
     def seal_stream(self, stream: StreamName) -> None:
-        """Seal for ever; a sealed one stays so."""
+        """Seal the stream permanently."""
         self._update(stream, "sealStream", stream_message(stream))
 
     def delete_stream(self, stream: StreamName, is_gone: Callable[[], bool]) -> None:
         """Delete a sealed stream; raises `StreamNotSealed` for another.
 
         Args:
-            stream: which.
+            stream: the stream.
             is_gone: whether it is gone, even if another stream has its name. The controller waits two minutes until
                 no stream has the name, and then fails.
         """
@@ -197,7 +197,7 @@ class Controller:
         """Query a stream's state with concurrent calls, whose answers may be from different moments.
 
         Args:
-            stream: which.
+            stream: the stream.
             epochs: how many of the first to ask for.
         """
         named = stream_message(stream)
@@ -231,7 +231,7 @@ class Controller:
         return int(answer.epoch)
 
     def is_scaled(self, stream: StreamName, epoch: int) -> bool:
-        """Whether the scale that ends this epoch is finished."""
+        """Return whether the scale that ends this epoch is finished."""
         request = pb.ScaleStatusRequest(streamInfo=stream_message(stream), epoch=epoch)
         answer = self._calls.call("checkScale", request)
         status = self._status(pb.ScaleStatusResponse.ScaleStatus, answer.status, stream, "SUCCESS", "IN_PROGRESS")
@@ -276,7 +276,7 @@ class Controller:
         return self._end(transaction, "abortTransaction")
 
     def transaction_state(self, transaction: Transaction) -> TransactionState:
-        """What became of it."""
+        """Return its state."""
         answer = self._ask(transaction.stream, "checkTransactionState", self._transaction_request(transaction))
         return TransactionState(pb.TxnState.State.Name(answer.state).lower())
 

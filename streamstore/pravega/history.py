@@ -25,7 +25,7 @@ MAKING_SECONDS = 10.0
 """How long to wait for a stream that is being created."""
 
 MAKING_PAUSE = 0.05
-"""Seconds between two questions meanwhile."""
+"""Seconds between two requests while waiting."""
 
 
 def describe(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription:
@@ -58,7 +58,7 @@ def _describe_once(controller: Controller, stores: SegmentStores, stream: Stream
     try:
         infos = stores.infos(stream, list(epochs[last].segments))
     except NoSuchSegment:
-        # truncated away meanwhile
+        # truncated in the meantime
         return None
     tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
     return StreamDescription(
@@ -81,7 +81,7 @@ def current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
 
 
 def _all_epochs(controller: Controller, stream: StreamName, first: list[Epoch]) -> list[Epoch]:
-    """Every epoch, also those that were truncated away, and perhaps one that a running scale has only prepared."""
+    """Return every epoch, including truncated ones and possibly one that a running scale has only prepared."""
     if not first:
         raise controller.missing(stream)
     found, asked = list(first), FIRST

@@ -17,13 +17,13 @@ from streamstore.pravega.session import SegmentSession
 __all__ = ["SegmentReader"]
 
 PART_BYTES = 1024 * 1024
-"""What one request asks for and one block holds."""
+"""Size of one request and one block (bytes)."""
 
 IN_FLIGHT = 8
 """Requests under way at once, so also the memory taken, in parts."""
 
 LEAST_ANSWER = 8
-"""Who asks for fewer bytes is given this many if they are there."""
+"""Minimum bytes a segment store returns, if available, even if fewer are requested."""
 
 
 @dataclass(slots=True, eq=False)
@@ -157,9 +157,7 @@ class SegmentReader(SegmentSession):
             raise self._refused(answer)
         part = self._asked.pop(getattr(answer, "request_id", 0), None)
         if part is None:
-            raise WireError(
-                f"an answer that nobody asked for ({type(answer).__name__})", where=str(connection.endpoint)
-            )
+            raise WireError(f"an unexpected reply ({type(answer).__name__})", where=str(connection.endpoint))
         part.failure = answer
 
     def _receive_data(self, connection: Connection, length: int) -> None:
@@ -175,7 +173,7 @@ class SegmentReader(SegmentSession):
         room = 0 if part is None else part.size - part.filled
         if name != self._name or part is None or not 0 <= count <= max(room, LEAST_ANSWER) or length != whole:
             raise WireError(
-                f"an answer that nobody asked for ({count} bytes at {offset} of {name!r})",
+                f"an unexpected reply ({count} bytes at {offset} of {name!r})",
                 where=str(connection.endpoint),
             )
         taken = min(count, room)

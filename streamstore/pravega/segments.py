@@ -63,14 +63,14 @@ class SegmentStores:
         self._endpoints.pop((stream, segment), None)
 
     def name(self, stream: StreamName, segment: SegmentId) -> str:
-        """Where a segment is, for messages."""
+        """Return a segment's full name, for messages."""
         return f"{self.settings.uri}/{segment.in_stream(stream)}"
 
     def infos(self, stream: StreamName, segments: Sequence[SegmentId], part: str = "") -> list[SegmentInfo]:
         """The segments' offsets, in the order asked; those of the parts beside them if ``part`` is given.
 
         Raises:
-            NoSuchSegment: one of them never was, or is truncated away.
+            NoSuchSegment: a segment never existed or was truncated.
         """
         found = self.infos_if_there(stream, segments, part)
         for segment in segments:
@@ -120,7 +120,7 @@ class SegmentStores:
 
     @contextmanager
     def borrowed(self, endpoint: Endpoint) -> Iterator[Connection]:
-        """A connection that goes back to the pool, unless something was raised meanwhile."""
+        """Borrow a connection, which returns to the pool unless the block raises."""
         connection = self.pool.take(endpoint)
         try:
             yield connection
@@ -205,6 +205,6 @@ def _exchange(
         answer = connection.receive()
         number = getattr(answer, "request_id", None)
         if number not in asked:
-            raise WireError(f"an answer that nobody asked for ({answer})", where=str(connection.endpoint))
+            raise WireError(f"an unexpected reply ({answer})", where=str(connection.endpoint))
         answers.append((asked.pop(number), answer))
     return answers

@@ -23,7 +23,7 @@ class SegmentSession(ABC):
         stores: the cluster's segment stores.
         stream: the stream.
         segment: the segment.
-        write: whether it is written, which needs a connection and a token of its own kind.
+        write: whether to write, which needs a dedicated connection and a write token.
         part: what a segment beside the segment, which lives where the segment does, adds to its name.
     """
 
@@ -45,7 +45,7 @@ class SegmentSession(ABC):
 
     @abstractmethod
     def _resume(self, connection: Connection) -> None:
-        """Begin, or go on where the lost connection was left."""
+        """Start, or resume where the lost connection stopped."""
 
     def _persist(self, step: Callable[[Connection], None]) -> None:
         """Do a step, on a new connection if need be, until it succeeds.
@@ -85,7 +85,7 @@ class SegmentSession(ABC):
         return self._token
 
     def _refused(self, answer: Command) -> Exception:
-        """What to raise for an answer that is not what was asked for."""
+        """Return the exception for an error reply."""
         if isinstance(answer, wire.WrongHost):
             return Moved()
         if isinstance(answer, wire.AuthTokenCheckFailed):

@@ -86,7 +86,7 @@ class PravegaSettings:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What secures a connection to a segment store; None without TLS.
+        """Return the TLS context for segment store connections; None without TLS.
 
         Raises:
             StreamStoreError: the CA file can't be read or holds no certificate.

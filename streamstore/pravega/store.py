@@ -31,7 +31,7 @@ __all__ = ["PravegaStore"]
 _log = logging.getLogger(__name__)
 
 LISTED_AT_ONCE = 100
-"""How many streams of a scope are asked for their configuration at once."""
+"""Number of streams whose configurations are requested at once."""
 
 
 class PravegaStore(StreamStore):
@@ -48,7 +48,7 @@ class PravegaStore(StreamStore):
 
     @property
     def settings(self) -> PravegaSettings:
-        """What another process needs to open the same store."""
+        """The settings, to open the same store in another process."""
         return self._settings
 
     @property
@@ -83,7 +83,7 @@ class PravegaStore(StreamStore):
         return history.describe(self._controller, self._stores, stream)
 
     def exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists."""
+        """See `StreamStore.exists`."""
         return self._controller.stream_exists(stream)
 
     def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
@@ -96,7 +96,7 @@ class PravegaStore(StreamStore):
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope; False if it was there."""
-        StreamName(scope, "any")  # says what a name has to be
+        StreamName(scope, "any")  # validates the name
         return self._controller.create_scope(scope)
 
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
@@ -135,7 +135,7 @@ class PravegaStore(StreamStore):
         changes.truncate(self._controller, self._stores, cut)
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream for ever."""
+        """Seal the stream permanently."""
         changes.seal(self._controller, stream, first)
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:

@@ -25,7 +25,7 @@ class _Token:
 
 
 class DelegationTokens:
-    """Tokens from the controller, kept until they have to be renewed. Usable from all threads.
+    """Tokens from the controller, cached until they must be renewed. Thread-safe.
 
     Args:
         ask: gets a new token for a stream, for writing or for reading.
@@ -61,7 +61,7 @@ class DelegationTokens:
 
 
 def lifetime(token: str) -> float:
-    """How long a token holds from its making (seconds).
+    """Return a token's lifetime (seconds).
 
     A token is a JSON web token; only its own times are compared, so this machine's clock may be wrong.
     """

@@ -1,4 +1,4 @@
-"""Pravega's transactions: each has a segment of its own beside every segment that was open when it began."""
+"""Pravega's transactions: each has its own segment beside every segment that was open when it began."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamstore.transactions import Transaction, Transactions, TransactionState
 __all__ = ["PravegaTransactions"]
 
 COMMIT_SECONDS = 120.0
-"""How long a commit is waited for; it is done by the controller in the background, as a rule within 0.2 s."""
+"""How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
 
 FIRST_LOOK = 0.02
 LONGEST_LOOK = 0.5
@@ -118,5 +118,5 @@ class PravegaTransactions(Transactions):
 
 
 def _part(transaction: Transaction) -> str:
-    """What the name of a transaction's segment has beyond that of the segment it will be merged into."""
+    """Return the suffix that a transaction's segment adds to the name of its target segment."""
     return f"#transaction.{transaction.id.hex}"

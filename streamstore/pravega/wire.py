@@ -17,7 +17,7 @@ NEVER_WROTE = -(2**63)
 """`AppendSetup.last_event_number` of a writer whose events the segment has not seen."""
 
 READ_PREFIX = struct.Struct(">q??i")
-"""What stands between the segment's name and the data in a `SegmentRead`: offset, at tail, end of segment, length."""
+"""Fields between the segment's name and the data in a `SegmentRead`: offset, at tail, end of segment, length."""
 
 _BLOCK_PREFIX = struct.Struct(">ii16sqqi")
 _INT64 = struct.Struct(">q")
@@ -48,7 +48,7 @@ class SetupAppend(Command):
 
 @command(2)
 class AppendSetup(Command):
-    """The answer: the last event number that this writer stored for ever in the segment, or `NEVER_WROTE`."""
+    """The answer: the last event number this writer stored durably in the segment, or `NEVER_WROTE`."""
 
     request_id: Int64
     segment: Text
@@ -271,7 +271,7 @@ class ErrorMessage(Command):
 def encode_block(
     writer_id: UUID, event_number: int, expected_offset: int, length: int, request_id: int
 ) -> tuple[bytes, bytes]:
-    """What stands before and after the data in the frame of a `ConditionalBlockEnd`, so that data is never copied."""
+    """Encode the bytes before and after the data of a `ConditionalBlockEnd` frame, so that data is never copied."""
     size = _BLOCK_PREFIX.size - HEADER.size + length + _INT64.size
     prefix = _BLOCK_PREFIX.pack(ConditionalBlockEnd.code, size, writer_id.bytes, event_number, expected_offset, length)
     return prefix, _INT64.pack(request_id)

@@ -128,7 +128,7 @@ def test_an_idle_connection_that_was_lost_is_not_used_again() -> None:
         pool.give(other)
         assert pool.take(endpoint) is other
         pool.give(other)
-        # the newest is taken first: one was hung up, the other has an answer that nobody asked for
+        # the newest is taken first: one was hung up, the other has an unexpected reply
         store.clients[1].hang_up()
         store.clients[0].send(wire.SegmentTruncated(1, NAME))
         time.sleep(0.1)
@@ -270,11 +270,11 @@ def test_a_slow_server_that_shows_signs_of_life_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (wire.SegmentRead("other/stream/0.#epoch.0", 0, False, False, b"abc", 2), "nobody asked for .*other/stream"),
-        (wire.SegmentRead(NAME, 77, False, False, b"abc", 2), "nobody asked for .*3 bytes at 77"),
+        (wire.SegmentRead("other/stream/0.#epoch.0", 0, False, False, b"abc", 2), "unexpected reply .*other/stream"),
+        (wire.SegmentRead(NAME, 77, False, False, b"abc", 2), "unexpected reply .*3 bytes at 77"),
         (wire.SegmentRead(NAME, 0, False, False, b"abc", 999), "another request's id"),
-        (wire.SegmentRead(NAME, 0, False, False, b"x" * (PART + 1), 2), "nobody asked for .*513 bytes at 0"),
-        (wire.SegmentTruncated(4711, NAME), "nobody asked for .*SegmentTruncated"),
+        (wire.SegmentRead(NAME, 0, False, False, b"x" * (PART + 1), 2), "unexpected reply .*513 bytes at 0"),
+        (wire.SegmentTruncated(4711, NAME), "unexpected reply .*SegmentTruncated"),
     ],
 )
 def test_answers_that_nobody_asked_for(answer: Command, says: str) -> None:
