@@ -188,7 +188,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         answer = connection.receive()
         if isinstance(answer, wire.DataAppended):
             if not any(block.end == answer.event_number for block in self._blocks):
-                raise WireError(f"acknowledgement of an unknown block ({answer.event_number})", where=self._where)
+                raise WireError(f"acknowledgement of {answer.event_number}, which was never sent", where=self._where)
             self._acknowledge(answer.event_number)
         elif isinstance(answer, wire.ConditionalCheckFailed | wire.InvalidEventNumber):
             raise InDoubt("a Pravega segment store rejects a block at the segment's write offset")

@@ -120,12 +120,12 @@ class DurableQueueContract:
         handled = work_off(queue, batch_bytes=1000)
         assert handled.contents == [b"before", largest, b"after"]
         assert [len(batch) for batch in handled.batches] == [1, 1, 1]
-        with pytest.raises(EntryTooLarge, match="at most"):
+        with pytest.raises(EntryTooLarge, match="exceeds the maximum"):
             Producer(queue).put(largest + b"x")
         note = bytes(NOTE_BYTES)
         Producer(queue).move(largest + note, uuid.uuid4())
         assert work_off(queue).contents == [largest + note]
-        with pytest.raises(EntryTooLarge, match="at most"):
+        with pytest.raises(EntryTooLarge, match="exceeds the maximum"):
             Producer(queue).move(largest + note + b"x", uuid.uuid4())
 
     def test_what_is_moved_is_there_once_while_it_is_outstanding(self, queue: QueueSegment) -> None:

@@ -108,7 +108,7 @@ def test_the_folder_can_be_read_by_people(store: LocalStore, folder: Path) -> No
 
 
 def test_the_folder_has_to_be_absolute() -> None:
-    with pytest.raises(InvalidName, match="is not absolute: 'some/folder'"):
+    with pytest.raises(InvalidName, match="must be absolute: 'some/folder'"):
         LocalStore("some/folder")
 
 
