@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
+from layouts.keys import GenerationSpan
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.plan import find_plan, remove_work
@@ -29,20 +30,21 @@ def finish(archive: Archive, root: RootAddress, generation: int, progress: Progr
             _sweep(archive, root, generation)
         except (AccessDenied, ObjectStoreUnavailable) as error:
             progress.warn(f"objects that belong to no event stay for now; they harm nobody: {error}")
-    tidy_up(archive, generation, progress)
+    tidy_up(archive, GenerationSpan.of(generation), progress)
 
 
 def finish_again(archive: Archive, root: RootAddress, generation: int, progress: Progress) -> None:
     """As `finish`, for a generation that an earlier run published: its plan is still there if that run was cut off."""
-    if find_plan(archive.store, archive.prefix, generation) is not None:
+    if find_plan(archive.store, archive.prefix, GenerationSpan.of(generation)) is not None:
         finish(archive, root, generation, progress, strays=True)
 
 
 def _sweep(archive: Archive, root: RootAddress, generation: int) -> None:
     def sweep(listing: Listing) -> None:
-        if (generation, generation) not in listing.names:
+        span = GenerationSpan.of(generation)
+        if span not in listing.spans:
             return  # merged since, or expired: what its index says need not be there, and is not all that may be
-        tasks = list(tasks_of([archive.load_name(generation)], root, archive.prefix, lambda _: ()))
+        tasks = list(tasks_of([archive.load_span(span)], root, archive.prefix, lambda _: ()))
         with open_runner("inline[4]") as runner:
             for _ in runner.run(remove_strays, tasks):
                 pass
@@ -50,15 +52,15 @@ def _sweep(archive: Archive, root: RootAddress, generation: int) -> None:
     archive.stable(sweep)
 
 
-def tidy_up(archive: Archive, generation: int, progress: Progress, first: int | None = None) -> None:
+def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     """Remove a published generation's plan and rows.
 
     Where deleting is not allowed, or the server goes away meanwhile, they stay, which harms nobody: the generation is
     published, and a later run may remove them.
     """
     try:
-        remove_work(archive.store, archive.prefix, generation, first)
+        remove_work(archive.store, archive.prefix, span)
     except AccessDenied:
-        progress.warn(f"deleting is not allowed there: the work files of generation {generation} stay under _work/")
+        progress.warn(f"deleting is not allowed there: the work files of generation {span.last} stay under _work/")
     except ObjectStoreUnavailable as error:
-        progress.warn(f"the work files of generation {generation} stay under _work/ for now: {error}")
+        progress.warn(f"the work files of generation {span.last} stay under _work/ for now: {error}")

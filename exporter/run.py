@@ -173,7 +173,7 @@ class ExportRun:
         done = self._take_up()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.generation
+        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
             for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
@@ -191,7 +191,7 @@ class ExportRun:
         """Read the rows that earlier runs left; returns how many bytes they stand for."""
         done = 0
         store, prefix = self._archive.store, self._archive.prefix
-        for segment, row in find_rows(store, prefix, self._plan.generation, attempt=self._attempt):
+        for segment, row in find_rows(store, prefix, self._plan.span, attempt=self._attempt):
             if segment in self._chains:
                 self._chains[segment].add(row)
                 done += row.bytes

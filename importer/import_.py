@@ -183,8 +183,8 @@ def generation_at(archive: Archive, moment: datetime) -> int:
 
     def find(listing: Listing) -> int:
         created = None
-        for name in reversed(listing.names):
-            manifest = archive.read_manifest(*name)
+        for span in reversed(listing.spans):
+            manifest = archive.read_manifest(span)
             taken = [(one.generation, one.created) for one in manifest.replaces]
             for number, created in reversed(taken or [(manifest.generation, manifest.created)]):
                 if created <= moment:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from common.errors import Usage
 from common.progress import Progress
+from layouts.keys import GenerationSpan
 from manifests.archive import Archive, History
 from manifests.check_ranges import (
     CheckResult,
@@ -23,7 +24,7 @@ from manifests.check_ranges import (
     plan_reading,
 )
 from manifests.deleting import below_head
-from manifests.listing import Listing, Name
+from manifests.listing import Listing
 from manifests.model import Layout
 from manifests.plan import current_plan
 from manifests.range_row import RangeRow
@@ -204,7 +205,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
     )
 
 
-def _joins(source: Archive, under_way: Sequence[Name]) -> list[RangeRow]:
+def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRow]:
     return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 
@@ -237,7 +238,7 @@ def _repair(runner: Runner, history: History, source: Archive, address: RootAddr
         joins: dict[SegmentId, list[RangeRow]] = {}
         for row in joins_of(source, listing, merges_under_way(source)):
             joins.setdefault(row.segment, []).append(row)
-        held = [one for one in history.generations if (one.manifest.generation, one.manifest.first) in listing.names]
+        held = [one for one in history.generations if one.manifest.span in listing.spans]
         tasks = tasks_of(held, address, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
 

@@ -54,10 +54,10 @@ def _holding(archive: Archive, wanted: EventPointer) -> Generation:
     archive.manifest()  # says so if there is no archive
 
     def find(listing: Listing) -> Generation:
-        for name in reversed(listing.names):
-            for entry in archive.read_manifest(*name).segments:
+        for span in reversed(listing.spans):
+            for entry in archive.read_manifest(span).segments:
                 if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
-                    return archive.load_name(*name)
+                    return archive.load_span(span)
         todo = "'streamvault show --timeline' tells what it has."
         raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
 

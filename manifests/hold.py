@@ -68,15 +68,15 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     def change(listing: Listing) -> Decision | None:
         nonlocal found
         held = [
-            number
-            for number, names in sorted(listing.holds.items())
-            if name in names and (generation is None or number == wanted)
+            span
+            for span in listing.spans
+            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == wanted)
         ]
-        found = found or tuple(held)
+        found = found or tuple(span.last for span in held)
         # what was merged may have been held before
         decision = listing.decision
-        for number in held:
-            decision = decision.release(name, range(listing.first_of(number), number + 1))
+        for span in held:
+            decision = decision.release(name, span.generations)
         return decision if held and not dry_run else None
 
     source.decide(change)
@@ -97,7 +97,7 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
         holder = listing.holder(generation)
         if holder is None:
             raise Conflict("the generation has expired meanwhile", where=f"{archive.uri}, generation {generation}")
-        if name in listing.holds.get(holder, ()):
+        if name in listing.holds.get(holder.last, ()):
             return None
         return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.errors import Damaged, Failed, Problem
 from common.times import moment_text
-from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, parse_segment
+from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
@@ -80,23 +80,23 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         archive=source.uri,
         stream=str(source.stream),
         expired=listing.dropped,
-        generations=tuple(_entry(source, listing, *name) for name in listing.names),
+        generations=tuple(_entry(source, listing, span) for span in listing.spans),
     )
 
 
-def _entry(source: Archive, listing: Listing, number: int, first: int) -> TimelineEntry:
-    manifest = source.read_manifest(number, first)
-    mark = find_checked(source.store, source.stream, number, first) if number in listing.checked else None
+def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineEntry:
+    manifest = source.read_manifest(span)
+    mark = find_checked(source.store, source.stream, span) if span.last in listing.checked else None
     return TimelineEntry(
-        generation=number,
-        first=first,
+        generation=span.last,
+        first=span.first,
         created=moment_text(manifest.created),
         start=manifest.from_.to_json(),
         end=manifest.to.to_json(),
         layout=manifest.layout,
         events=manifest.events,
         bytes=manifest.bytes,
-        holds=listing.holds.get(number, ()),
+        holds=listing.holds.get(span.last, ()),
         checked="" if mark is None else moment_text(mark.created),
     )
 
@@ -197,15 +197,14 @@ def _check_there(address: RootAddress) -> None:
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
     listing = archive.listing()
-    if not (listing.generations if archive.table else listing.newest):
+    if not (listing.spans if archive.table else listing.newest):
         return None
-    numbers = listing.generations
     summary = ArchiveSummary(
         archive=Archive(archive.store, archive.stream).uri,
         table=archive.table,
         stream=str(archive.stream),
-        generations=len(numbers),
-        first_generation=listing.first_of(numbers[0]) if numbers else 0,
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,
     )
     try:
@@ -216,17 +215,17 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
     """The same with what the manifests say. One is held at a time."""
-    if not listing.generations:
+    if not listing.spans:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
     events = size = 0
-    for name in listing.names:
-        manifest = archive.read_manifest(*name)
+    for span in listing.spans:
+        manifest = archive.read_manifest(span)
         events += manifest.events
         size += manifest.bytes
     return replace(
         summary,
-        generations=len(listing.names),
-        first_generation=listing.names[0][1],
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first,
         generation=manifest.generation,
         created=str(manifest.document()["created"]),
         events=events,

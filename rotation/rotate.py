@@ -217,9 +217,9 @@ class Rotation:
         dry_run: bool = False,
     ) -> RotateReport:
         listing = self.archive.listing()
-        expired = tuple(number for gone in expiry.manifests for number in range(gone.first, gone.generation + 1))
+        expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
         deleted = deleted or DeletedData()
-        first = next((listing.first_of(n) for n in listing.generations if n not in expired), exported.generation)
+        first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
         stopped = expiry.stopped
         total = time.monotonic() - began
         return RotateReport(
