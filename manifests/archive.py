@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from common.errors import Conflict, Damaged, Failed, Overtaken
-from layouts.keys import GenerationSpan, archive_prefix, decision_key, manifest_key, ranges_key, table_folder
+from layouts.keys import TABLES, GenerationSpan, archive_prefix, decision_key, manifest_key, ranges_key, table_folder
 from layouts.layout import table_layout
 from layouts.place import Place
 from manifests.agreement import by_segment, check_follows, cross_check
@@ -22,6 +22,7 @@ from manifests.range_row import RangeRow
 from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
 from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
@@ -42,27 +43,67 @@ class Archive:
     """One stream's archive at one root.
 
     Args:
-        store: the root.
-        stream: the archived stream; its folder is ``SCOPE/STREAM``.
-        table: the copy of the archive that a table is: its records are the manifests of the generations whose data are
-            in the table's files.
+        store: the root, opened.
+        stream: the archived stream.
+        root: the same root, for tasks that open it themselves; None if there are none.
     """
 
-    def __init__(self, store: ObjectStore, stream: StreamName, table: str = "") -> None:
+    table = ""
+    """The name of the table whose records this is; empty for an archive."""
+
+    def __init__(self, store: ObjectStore, stream: StreamName, root: RootAddress | None = None) -> None:
         self.store = store
         self.stream = stream
-        self.table = table
-        self.prefix = archive_prefix(stream.scope, stream.stream) + (table_folder(table) if table else "")
+        self._root = root
+
+    @classmethod
+    def open(cls, uri: str) -> Archive:
+        """The archive at ``ROOT/SCOPE/STREAM``. Nothing is asked of the store yet.
+
+        Raises:
+            Problem: not such a URI, or its bucket cannot be reached.
+        """
+        root, scope, stream = RootAddress.parse(uri).resolve().split()
+        return Archive.at(root, StreamName(scope, stream))
+
+    @staticmethod
+    def at(root: RootAddress, stream: StreamName) -> Archive:
+        """A stream's archive below a root."""
+        return Archive(root.open(), stream, root)
+
+    @property
+    def root(self) -> RootAddress:
+        """The root's address.
+
+        Raises:
+            ValueError: the archive was not opened by its address.
+        """
+        if self._root is None:
+            raise ValueError("the archive was not opened by its address")
+        return self._root
+
+    @property
+    def prefix(self) -> str:
+        """Its folder below the root, with a slash: ``SCOPE/STREAM/``."""
+        return archive_prefix(self.stream.scope, self.stream.stream)
 
     @property
     def place(self) -> Place:
-        """Its folder in the store; of a table, where its records are."""
+        """Its folder in the store."""
         return Place(self.store, self.prefix)
 
     @property
     def uri(self) -> str:
-        """``ROOT/SCOPE/STREAM``, of a table, where its records are: ``ROOT/SCOPE/STREAM/_table/NAME``."""
+        """``ROOT/SCOPE/STREAM``."""
         return self.place.uri
+
+    def tables(self) -> Sequence[str]:
+        """The names of the tables that have been made beside it."""
+        return self.store.folders(self.prefix + TABLES)
+
+    def table_archive(self, name: str) -> TableArchive:
+        """The copy of the archive that a table is."""
+        return TableArchive(self.store, self.stream, name, self._root)
 
     def listing(self) -> Listing:
         """What is in force, and the marks beside it."""
@@ -227,8 +268,11 @@ class Archive:
         return self._generation(manifest, rows, written)
 
     def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[RangeRow]], written: bytes) -> Generation:
-        layout = table_layout(manifest.generation) if self.table else manifest.layout
-        return Generation(manifest, rows, layout, hashlib.sha256(written).hexdigest())
+        return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        """What `layouts.layout.open_reader` takes for a generation's data."""
+        return manifest.layout
 
     def published(self, wanted: GenerationModel) -> Manifest | None:
         """The manifest in force of a plan's generation, or of what it was merged into; None if there is none yet.
@@ -251,8 +295,8 @@ class Archive:
         return found
 
     def _is_empty(self, listing: Listing) -> bool:
-        """Whether nothing was published yet. A table's mark says where it is to begin, and comes before all else."""
-        return not listing.spans and (bool(self.table) or not listing.dropped)
+        """Whether nothing was published yet."""
+        return not listing.spans and not listing.dropped
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """The manifest of the generation that is meant; the newest by default.
@@ -264,10 +308,7 @@ class Archive:
         if not listing.spans:
             if not self._is_empty(listing):
                 raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
-            if listing.dropped:
-                todo = "'streamvault handoff' goes on with it."
-                raise NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
-            raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
+            raise self._nothing_yet(listing)
         if generation is None:
             return listing.spans[-1]
         if not listing.dropped < generation <= listing.newest:
@@ -279,6 +320,9 @@ class Archive:
             todo = f"It has {listing.spans[0].first} to {listing.newest}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
+
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table tells more)
+        return NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
 
     def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
         """The generations in force up to the one that is meant, as by `_span`.
@@ -393,6 +437,41 @@ class Archive:
                 ) from None
             return found, False
         return data, True
+
+
+class TableArchive(Archive):
+    """The copy of an archive that a table is: records of the generations whose data are in the table's files.
+
+    Its prefix is ``SCOPE/STREAM/_table/NAME/``, where the records are.
+
+    Args:
+        store: as of `Archive`.
+        stream: likewise.
+        name: of the table.
+        root: as of `Archive`.
+    """
+
+    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
+        super().__init__(store, stream, root)
+        self.table = name
+
+    @property
+    def prefix(self) -> str:
+        """The folder of its records below the root, with a slash."""
+        return super().prefix + table_folder(self.table)
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        return table_layout(manifest.generation)
+
+    def _is_empty(self, listing: Listing) -> bool:
+        # its first decision says where it is to begin, and comes before all else
+        return not listing.spans
+
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        if not listing.dropped:
+            return super()._nothing_yet(listing)
+        todo = "'streamvault handoff' goes on with it."
+        return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
 
 
 def _expired(where: str) -> Conflict:

@@ -31,11 +31,10 @@ from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
 from manifests.reports import CheckReport
 from manifests.sweeping import remove_strays, tasks_of
-from objectstore.uri import RootAddress
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 from sparkrun.runner import Runner
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import SegmentId
 
 __all__ = ["check_archive", "run_checks"]
 
@@ -86,18 +85,17 @@ def check_archive(
     share = subset if subset is not None else float(read_data)
     if seed is None:
         seed = secrets.randbelow(1_000_000)
-    address, scope, stream = RootAddress.parse(archive).resolve().split()
-    source = Archive(address.open(), StreamName(scope, stream))
-    look = _look_at(source, address, generation, share=share, seed=seed)
+    source = Archive.open(archive)
+    look = _look_at(source, generation, share=share, seed=seed)
     look.history.check_fingerprints(fingerprints, source.uri)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
         found = _compare(runner, look, source, progress, reads=bool(share))
         while found.found and state_of(source) != look.state:
             # generations have expired or were merged beside the check, so that objects are missing, or too much, with
             # good reason: look again
-            look = _look_at(source, address, generation, share=share, seed=seed)
+            look = _look_at(source, generation, share=share, seed=seed)
             found = _compare(runner, look, source, progress, reads=bool(share))
-        removed = _repair(runner, look.history, source, address) if repair and not found.found and found.stray else 0
+        removed = _repair(runner, look.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
     told = found.findings[:MAX_FINDINGS]
@@ -154,7 +152,7 @@ class _Found:
     notes: tuple[str, ...]
 
 
-def _look_at(source: Archive, address: RootAddress, generation: int | None, *, share: float, seed: int) -> _Look:
+def _look_at(source: Archive, generation: int | None, *, share: float, seed: int) -> _Look:
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
@@ -165,7 +163,9 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
             history=History([one]),
             events=one.manifest.events,
             bytes=one.manifest.bytes,
-            ranges=plan_reading(one, address, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)),
+            ranges=plan_reading(
+                one, source.root, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)
+            ),
             strays=[],
             layouts=[],
             notes=(f"only generation {generation}; objects outside of its ranges were not looked for",),
@@ -177,7 +177,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
     joins = _joins(source, under_way)
     ranges, strays = plan_check(
         history,
-        address,
+        source.root,
         source.prefix,
         share=share,
         seed=seed,
@@ -228,7 +228,7 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
     )
 
 
-def _repair(runner: Runner, history: History, source: Archive, address: RootAddress) -> int:
+def _repair(runner: Runner, history: History, source: Archive) -> int:
     """Delete what the indexes prove to be off their chains; returns how many objects.
 
     Generations that expire or are merged meanwhile are left alone: some of their objects are gone with good reason.
@@ -239,7 +239,7 @@ def _repair(runner: Runner, history: History, source: Archive, address: RootAddr
         for row in joins_of(source, listing, merges_under_way(source)):
             joins.setdefault(row.segment, []).append(row)
         held = [one for one in history.generations if one.manifest.span in listing.spans]
-        tasks = tasks_of(held, address, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
+        tasks = tasks_of(held, source.root, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
 
     return source.stable(repair)

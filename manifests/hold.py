@@ -10,7 +10,6 @@ from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision, Hold
 from manifests.reports import HoldReport
-from manifests.show import open_archive
 
 __all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
 
@@ -40,7 +39,7 @@ def hold_archive(
     check_name(name)
     if len(why) > LONGEST_WHY:
         raise Usage(f"--why has {LONGEST_WHY} characters at most", where=f"{len(why)} characters")
-    source = open_archive(archive)
+    source = Archive.open(archive)
     number = source.manifest(generation).generation
     unchanged = name in source.listing().holds.get(number, ())
     if not dry_run:
@@ -61,7 +60,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
         NoSuchHold: none has it.
     """
     check_name(name)
-    source = open_archive(archive)
+    source = Archive.open(archive)
     wanted = source.manifest(generation).generation  # says so if there is none
     found: tuple[int, ...] = ()
 

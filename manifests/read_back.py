@@ -20,7 +20,6 @@ from manifests.marks import Checked, find_checked
 from manifests.model import Manifest
 from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 
 __all__ = ["last_checked", "read_back"]
@@ -28,7 +27,6 @@ __all__ = ["last_checked", "read_back"]
 
 def read_back(
     archive: Archive,
-    root: RootAddress,
     runner_of: Callable[[], Runner],
     progress: Progress,
     only: Container[int] | None = None,
@@ -37,7 +35,6 @@ def read_back(
 
     Args:
         archive: which.
-        root: the same root, for tasks.
         runner_of: the place where tasks run; asked for only if there is something to read.
         progress: told how it goes on.
         only: numbers of those to read; None for all.
@@ -57,7 +54,7 @@ def read_back(
         if only is not None and number not in only:
             continue
         count = archive.stable(
-            partial(_read_one, archive=archive, root=root, runner_of=runner_of, progress=progress, number=number)
+            partial(_read_one, archive=archive, runner_of=runner_of, progress=progress, number=number)
         )
         if count is not None:
             read.append(number)
@@ -93,7 +90,6 @@ def _read_one(
     listing: Listing,
     *,
     archive: Archive,
-    root: RootAddress,
     runner_of: Callable[[], Runner],
     progress: Progress,
     number: int,
@@ -109,14 +105,12 @@ def _read_one(
     joins = list(joins_of(archive, listing, merges_under_way(archive)))
     digest = _manifest_digest(archive, span)
     generation = archive.load_span(span)
-    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0, joins=joins)
+    tasks = plan_reading(generation, archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
     progress.begin(f"reading generation {number} back", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
     if found and state_of(archive) != state:  # generations were merged, or expired, beside this: look again
-        return _read_one(
-            archive.listing(), archive=archive, root=root, runner_of=runner_of, progress=progress, number=number
-        )
+        return _read_one(archive.listing(), archive=archive, runner_of=runner_of, progress=progress, number=number)
     if found:
         line = next(line for result in results for line in result.findings)
         more = f" (and {found - 1} more findings)" if found > 1 else ""

@@ -24,7 +24,6 @@ from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
 from objectstore.metered import MeteredStore
-from objectstore.uri import RootAddress
 from streamstore.model import SegmentId
 
 __all__ = ["LEAST_GRACE", "Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
@@ -76,9 +75,7 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     ]
 
 
-def delete_replaced(
-    archive: Archive, root: RootAddress, *, now: datetime | None = None
-) -> tuple[DeletedData, tuple[Replacement, ...]]:
+def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
     """Delete what was replaced, once its grace is over and what replaced it was read back, unless S3 locks it.
 
     May be killed at any moment, called again, run twice at once, and be late. Memory grows with the number of a merged
@@ -86,7 +83,6 @@ def delete_replaced(
 
     Args:
         archive: where.
-        root: the same root.
         now: this moment, for tests.
 
     Returns:
@@ -102,11 +98,11 @@ def delete_replaced(
         return done, tuple(waiting)
     from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
 
-    locks = open_locks(root)
+    locks = open_locks(archive.root)
     for one in due:
         lock = locks.first_lock(_keys(archive, one)) if locks else None
         if lock is None:
-            done += _delete(archive, root, one)
+            done += _delete(archive, one)
         else:
             waiting.append(replace(one, due=max(one.due, lock.until or one.due), retained=lock.until))
     return done, tuple(waiting)
@@ -119,8 +115,8 @@ def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
     yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
 
 
-def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedData:
-    store = MeteredStore(root.open())
+def _delete(archive: Archive, one: Replacement) -> DeletedData:
+    store = MeteredStore(archive.root.open())
     prefix = archive.prefix
     ends = archive.stable(lambda listing: _ends(archive, listing, one.old))
     gone = (

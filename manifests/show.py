@@ -23,7 +23,7 @@ from objectstore.uri import RootAddress
 from streamstore.errors import InvalidName
 from streamstore.model import StreamName
 
-__all__ = ["list_archives", "open_archive", "show_archive", "show_timeline"]
+__all__ = ["list_archives", "show_archive", "show_timeline"]
 
 
 def list_archives(place: str) -> list[ArchiveSummary]:
@@ -56,7 +56,7 @@ def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
     Raises:
         NoSuchArchive: there is none, or not that generation. Damaged: the manifest is not valid.
     """
-    return open_archive(archive).manifest(generation)
+    return Archive.open(archive).manifest(generation)
 
 
 def show_timeline(archive: str) -> Timeline:
@@ -68,7 +68,7 @@ def show_timeline(archive: str) -> Timeline:
     Raises:
         NoSuchArchive: there is none. Damaged: a manifest or mark is missing or not valid.
     """
-    source = open_archive(archive)
+    source = Archive.open(archive)
     source.manifest()  # says so if there is no archive
     return source.stable(partial(_timeline, source))
 
@@ -99,12 +99,6 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
         holds=listing.holds.get(span.last, ()),
         checked="" if mark is None else moment_text(mark.created),
     )
-
-
-def open_archive(uri: str) -> Archive:
-    """The archive at ``ROOT/SCOPE/STREAM``."""
-    address, scope, stream = RootAddress.parse(uri).split()
-    return Archive(address.open(), StreamName(scope, stream))
 
 
 _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
@@ -148,12 +142,11 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
         name = StreamName(scope, stream)
     except (InvalidRoot, InvalidName):
         return  # a foreign folder
-    store = root.open()
-    archive = Archive(store, name)
+    archive = Archive.at(root, name)
     yield archive
-    for table in store.folders(archive.prefix + TABLES):
+    for table in archive.tables():
         with suppress(InvalidKey):  # a foreign folder
-            yield Archive(store, name, table)
+            yield archive.table_archive(table)
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:

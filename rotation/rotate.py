@@ -152,8 +152,8 @@ class Rotation:
         """
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
-        checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
-        deleted, _ = delete_replaced(self.archive, self.order.root)
+        checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        deleted, _ = delete_replaced(self.archive)
         resumed = self.archive.listing().unfinished and not self.queue
         made = None if exported.unchanged else exported.generation
         expiry = expire(self.archive, self.policy, self._locks, made=made)

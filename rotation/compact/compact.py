@@ -25,14 +25,12 @@ from manifests.read_back import read_back
 from manifests.replaced import LEAST_GRACE, delete_replaced, merges_under_way, replacements
 from manifests.transient import PASSING
 from objectstore.s3.storage_classes import check_readable, check_storage_class
-from objectstore.uri import RootAddress
 from rotation.compact.choose import choose_runs
 from rotation.compact.run import Compacted, compact_generations
 from rotation.reports import CompactedRun, CompactReport
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.tasks import Tasks
-from streamstore.model import StreamName
 
 __all__ = ["GRACE", "TARGET", "Compaction", "compact_archive"]
 
@@ -85,15 +83,14 @@ def compact_archive(
     _check(target, at_least, grace)
     check_window(window)
     check_readable(storage_class)
-    address, scope, stream = RootAddress.parse(archive).resolve().split()
-    check_storage_class(storage_class, address)
-    source = Archive(address.open(), StreamName(scope, stream))
+    source = Archive.open(archive)
+    check_storage_class(storage_class, source.root)
     source.manifest()  # says so if there is no archive
     choose = partial(_choose, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         work = Compaction(
-            source, address, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+            source, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
         )
         if dry_run:
             return work.rehearse(choose).report(source, began, dry_run=True)
@@ -166,7 +163,7 @@ class Compaction:
     """Merges what a policy chooses, and clears away what was replaced.
 
     Args:
-        archive: where. root: the same root, for tasks.
+        archive: where.
         runner_of: the place where tasks run; asked for only if chunks are to be joined.
         progress: told how it goes on.
         grace: seconds for which replaced pieces stay.
@@ -181,7 +178,6 @@ class Compaction:
     def __init__(
         self,
         archive: Archive,
-        root: RootAddress,
         runner_of: Callable[[], Runner],
         progress: Progress,
         *,
@@ -190,7 +186,6 @@ class Compaction:
         storage_class: str,
     ) -> None:
         self._archive = archive
-        self._root = root
         self._runner_of = runner_of
         self._progress = progress
         self._grace = grace
@@ -235,8 +230,8 @@ class Compaction:
         for one in archive.stable(lambda now: replacements(archive, now)):
             if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
                 with self._leaving_alone(one.span):
-                    read_back(archive, self._root, self._runner_of, self._progress, {one.span.last})
-        deleted, waiting = delete_replaced(archive, self._root)
+                    read_back(archive, self._runner_of, self._progress, {one.span.last})
+        deleted, waiting = delete_replaced(archive)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
 
@@ -284,7 +279,6 @@ class Compaction:
         try:
             compacted: Compacted = compact_generations(
                 archive,
-                self._root,
                 span,
                 self._runner_of,
                 self._progress,

@@ -23,7 +23,6 @@ from manifests.model import Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import Piece, find_rows
-from objectstore.uri import RootAddress
 from rotation.compact.task import JoinTask, join_ranges
 from sparkrun.runner import Runner
 
@@ -46,7 +45,6 @@ class Compacted:
 
 def compact_generations(
     archive: Archive,
-    root: RootAddress,
     span: GenerationSpan,
     runner_of: Callable[[], Runner],
     progress: Progress,
@@ -60,8 +58,7 @@ def compact_generations(
 
     Args:
         archive: where.
-        root: the same root, for tasks.
-        span: the last and the first original generation of what is merged.
+        span: the original generations that become one.
         runner_of: the place where tasks run; asked for only if chunks are to be joined.
         progress: told how it goes on.
         window: bytes that a task may hold of what is on its way.
@@ -77,7 +74,6 @@ def compact_generations(
     try:
         return _compact(
             archive,
-            root,
             span,
             runner_of,
             progress,
@@ -101,7 +97,6 @@ def compact_generations(
 
 def _compact(
     archive: Archive,
-    root: RootAddress,
     span: GenerationSpan,
     runner_of: Callable[[], Runner],
     progress: Progress,
@@ -127,7 +122,8 @@ def _compact(
     todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
     sizes = [join.end - join.start for join in todo]
     progress.begin(f"merging {span}", sum(sizes))
-    tasks = [JoinTask(root, archive.prefix, storage_class, join, plan.compression, span, window) for join in todo]
+    root, prefix = archive.root, archive.prefix
+    tasks = [JoinTask(root, prefix, storage_class, join, plan.compression, span, window) for join in todo]
     moved = 0
     for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
         done[todo[index].segment, piece.start] = piece

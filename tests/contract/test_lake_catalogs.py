@@ -54,7 +54,7 @@ class Ground:
         self.address = RootAddress.parse(vault.root).resolve()
         options = find_options(self.address.open(), f"{NAME}/", "stream")
         assert options is not None
-        archive = Archive(self.address.open(), NAME, "stream")
+        archive = Archive.at(self.address, NAME).table_archive("stream")
         self.place = TablePlace(self.database, options, archive, self.address.access)
         self.generations = [archive.load(number) for number in (1, 2)]
 
@@ -141,7 +141,7 @@ def test_a_generation_is_registered_once(ground: Ground) -> None:
 
 def test_a_table_of_another_place_is_left_alone(ground: Ground, tmp_path: Path) -> None:
     ground.open().publish(ground.place, ground.generations[0])
-    archive = Archive(RootAddress.parse(f"file://{tmp_path}").open(), NAME, "stream")
+    archive = Archive.at(RootAddress.parse(f"file://{tmp_path}"), NAME).table_archive("stream")
     elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
     with pytest.raises(Conflict, match="another place"):
         ground.open().missing(elsewhere, [1])

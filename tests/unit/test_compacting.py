@@ -23,7 +23,6 @@ from manifests.model import Compression, Layout, now_utc
 from manifests.read_back import read_back
 from manifests.replaced import delete_replaced, merges_under_way
 from objectstore.obstore_store import ObstoreStore
-from objectstore.uri import RootAddress
 from rotation.compact import run as compact
 from rotation.reports import CompactReport
 from sparkrun.inline import InlineRunner
@@ -91,9 +90,9 @@ def compacted(vault: Vault, **options: Any) -> CompactReport:
 
 def clear(vault: Vault) -> int:
     """Read back what was merged, and delete what was replaced, as if its grace were over."""
-    archive, root = archive_of(vault.root), RootAddress.parse(vault.root)
-    read_back(archive, root, lambda: InlineRunner(1), Progress())
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + LATER)
+    archive = archive_of(vault.root)
+    read_back(archive, lambda: InlineRunner(1), Progress())
+    deleted, waiting = delete_replaced(archive, now=now_utc() + LATER)
     assert not waiting
     return deleted.objects
 
@@ -480,7 +479,6 @@ def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], 
 def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
     return compact.compact_generations(
         archive_of(vault.root),
-        RootAddress.parse(vault.root),
         GenerationSpan(*span),
         lambda: InlineRunner(1),
         Progress(),
@@ -620,17 +618,17 @@ def test_what_was_replaced_stays_until_what_replaced_it_was_read_back(
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))
-    _, waiting = delete_replaced(archive_of(chunks.root), RootAddress.parse(chunks.root), now=now_utc() + LATER)
+    _, waiting = delete_replaced(archive_of(chunks.root), now=now_utc() + LATER)
     assert [one.is_checked for one in waiting] == [False]
 
 
 def test_a_grace_is_remembered(chunks: Vault) -> None:
     compacted(chunks, grace=7200.0)
     rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
-    archive, root = archive_of(chunks.root), RootAddress.parse(chunks.root)
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=1.9))
+    archive = archive_of(chunks.root)
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=1.9))
     assert (deleted.objects, [one.span for one in waiting]) == (0, [(1, 5)])
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=2.1))
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2.1))
     assert deleted.objects
     assert not waiting
 

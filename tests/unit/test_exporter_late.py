@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def archive_of(place: Place) -> Archive:
-    return Archive(RootAddress.parse(place.root).open(), NAME)
+    return Archive.at(RootAddress.parse(place.root), NAME)
 
 
 @pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])
