@@ -69,7 +69,7 @@ def objects_of(root: str) -> ObjectStore:
 
 
 def archive_of(root: str) -> Archive:
-    return Archive(objects_of(root), NAME)
+    return Archive.at(RootAddress.parse(root), NAME)
 
 
 def contents(root: str) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ from threading import Barrier, Thread
 import pytest
 from obstore.store import MemoryStore
 
+from layouts.keys import GenerationSpan
 from manifests.plan import create_plan
 from manifests.rows import leave_row
 from objectstore.deciding import WAITS, decide
@@ -65,7 +66,7 @@ def test_nobody_asks_for_ever(waits: list[float]) -> None:
     for attempt in (
         lambda store: decide(store, "a", b"mine"),
         lambda store: create_plan(store, PREFIX, plan_of()),
-        lambda store: leave_row(store, PREFIX, 1, LEFT, row(0)),
+        lambda store: leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0)),
     ):
         waits.clear()
         with pytest.raises(ObjectStoreUnavailable, match="as existing, then as missing: memory://x/"):

@@ -11,7 +11,7 @@ import pytest
 from common.errors import Conflict, Overtaken
 from exporter.make_plan import Wanted
 from exporter.settle_plan import settle_plan
-from layouts.keys import chunk_key, event_key, manifest_key
+from layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from manifests.plan import end_plan
@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def archive_of(place: Place) -> Archive:
-    return Archive(RootAddress.parse(place.root).open(), NAME)
+    return Archive.at(RootAddress.parse(place.root), NAME)
 
 
 @pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])
@@ -152,7 +152,7 @@ def test_a_sweep_that_others_overtake_finds_no_damage(
     archive.store.put(archive.prefix + stray, b"x" * 12)
     method, woken = getattr(ObstoreStore, stop), False
     listed: Any = ObstoreStore.list
-    manifest = archive.prefix + manifest_key(2)
+    manifest = archive.prefix + manifest_key(GenerationSpan.of(2))
     last = {"list": f"{layout}/0000000000.0000000000/", "get": manifest}[stop]
 
     def stopping(self: ObstoreStore, key: str, *rest: Any) -> Any:
