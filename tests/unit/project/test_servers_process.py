@@ -17,7 +17,7 @@ from tests.servers.process import ServerProcess
 
 pytestmark = pytest.mark.timeout(60)
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 STARTER = """
 import sys, time
 from pathlib import Path

@@ -11,7 +11,7 @@ from sparkrun.code import PACKAGES
 from streamvault.cli import main
 from streamvault.cli.app import app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 FOR_USERS = sorted([ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")])
 

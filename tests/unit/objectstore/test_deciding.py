@@ -12,7 +12,7 @@ from manifests.rows import leave_row
 from objectstore.deciding import WAITS, decide
 from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from objectstore.obstore_store import ObstoreStore
-from tests.unit.test_manifest_work import LEFT, PREFIX, plan_of, row
+from tests.unit.manifests.test_plan import LEFT, PREFIX, plan_of, row
 
 
 class Contradicting(ObstoreStore):

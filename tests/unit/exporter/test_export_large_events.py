@@ -30,7 +30,7 @@ from streamvault import (
     read_archive,
 )
 from tests.streams import append_events, digest_of, events_of
-from tests.unit.test_exporter_guesses import KINDS, NAME, SEGMENT, Place
+from tests.unit.exporter.test_task_guesses import KINDS, NAME, SEGMENT, Place
 
 MIB = 1024 * 1024
 KIND_IDS = ["events", "chunks", "zstd"]

@@ -241,7 +241,7 @@ from pathlib import Path
 from streamstore.errors import StoreFull
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamName
-from tests.unit.test_local import NAME, FIRST, fill_up, frame, read
+from tests.unit.streamstore.local.test_store import NAME, FIRST, fill_up, frame, read
 
 root = Path(sys.argv[1])
 store = LocalStore(root)

@@ -24,7 +24,7 @@ from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
 from streamvault import check_archive, export_stream, rotate_stream
 from tests.streams import append_events
-from tests.unit.test_exporter_guesses import KINDS, NAME, SEGMENT, Place
+from tests.unit.exporter.test_task_guesses import KINDS, NAME, SEGMENT, Place
 
 KIND_IDS = ["events", "chunks", "zstd"]
 

@@ -22,7 +22,7 @@ from objectstore.folder.listing import walk
 from objectstore.folder.store import FolderStore
 from tests.servers.availability import is_required
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 
 names = st.text(st.sampled_from("a0-./_~"), min_size=1, max_size=8)
 
