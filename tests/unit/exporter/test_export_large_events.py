@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,8 @@ from streamvault import (
     read_archive,
 )
 from tests.streams import append_events, digest_of, events_of
-from tests.unit.exporter.test_task_guesses import KINDS, NAME, SEGMENT, Place
+from tests.unit.places import SEGMENT, Place
+from tests.unit.small_archives import KINDS, NAME
 
 MIB = 1024 * 1024
 KIND_IDS = ["events", "chunks", "zstd"]
@@ -50,11 +50,6 @@ LARGE = [
     b"",
     b"last",
 ]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve())
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)

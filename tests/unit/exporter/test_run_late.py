@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,14 +23,10 @@ from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
 from streamvault import check_archive, export_stream, rotate_stream
 from tests.streams import append_events
-from tests.unit.exporter.test_task_guesses import KINDS, NAME, SEGMENT, Place
+from tests.unit.places import SEGMENT, Place
+from tests.unit.small_archives import KINDS, NAME
 
 KIND_IDS = ["events", "chunks", "zstd"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve())
 
 
 def archive_of(place: Place) -> Archive:

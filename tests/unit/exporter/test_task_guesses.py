@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,23 +12,18 @@ from hypothesis import strategies as st
 
 from exporter.make_plan import Wanted
 from exporter.settle_plan import settle_plan
-from exporter.spans import Span, spans_of
+from exporter.spans import Span
 from exporter.task import ExportTask, export_range
 from layouts.windows import WINDOW
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from objectstore.uri import RootAddress
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamstore.uri import parse_stream
-from streamstore.walking import find_start
-from streamvault import check_archive, export_stream, import_stream
-from tests.streams import append_events, digest_of, events_of, frame
+from tests.streams import frame
+from tests.unit.places import SEGMENT, Place, lure
+from tests.unit.small_archives import KINDS, NAME
 
-NAME = StreamName("scope", "stream")
-SEGMENT = SegmentId(0, 0)
 MOST_RANGES = 40
-KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 
 
 def nested(depth: int, core: bytes) -> bytes:
@@ -38,19 +31,6 @@ def nested(depth: int, core: bytes) -> bytes:
     for _ in range(depth):
         core = frame(b"") + frame(core)
     return core
-
-
-def lure(rest: int) -> bytes:
-    """A payload in whose middle an event begins that swallows the next `rest` bytes of the segment as well.
-
-    A guess that starts there comes out at a boundary as true as any, behind events that it has hidden.
-    """
-    return b"\xff" * 5 + struct.pack(">ii", 0, rest + 3) + b"end"
-
-
-def headers(sizes: list[int]) -> bytes:
-    """Headers, one right behind the other."""
-    return b"".join(struct.pack(">ii", 0, size) for size in sizes)
 
 
 smalls = st.one_of(
@@ -64,90 +44,6 @@ smalls = st.one_of(
     st.binary(min_size=8, max_size=8).map(lambda odd: b"\x01" + bytes(7) + odd + bytes(9)),
     st.integers(300, 5000).map(lambda size: b"\x07" * size),
 )
-
-
-@dataclass(frozen=True)
-class Place:
-    """An embedded store and a root for archives, in memory unless `on_disk` (which flushes every object)."""
-
-    folder: Path
-    on_disk: bool = False
-
-    @property
-    def store(self) -> LocalStore:
-        return LocalStore(self.folder / "streams")
-
-    def uri(self, stream: str = "stream") -> str:
-        return f"local://{self.folder}/streams/scope/{stream}"
-
-    @property
-    def root(self) -> str:
-        return (
-            f"file://{self.folder}/vault" if self.on_disk else f"memory://{self.folder.parent.name}-{self.folder.name}"
-        )
-
-    @property
-    def archive(self) -> str:
-        return f"{self.root}/{NAME}"
-
-    def keys(self, layout: Layout = "events") -> list[str]:
-        """What is archived, as it is listed."""
-        folder = f"{NAME}/{layout}/"
-        return [found.key.removeprefix(folder) for found in RootAddress.parse(self.root).open().list(folder)]
-
-    def fill(self, *segments: list[bytes]) -> None:
-        """Make the stream."""
-        with self.store as store:
-            store.create_scope("scope")
-            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=len(segments))))
-            for segment, payloads in zip(sorted(store.describe(NAME).tail.offsets), segments, strict=True):
-                append_events(store, NAME, segment, payloads)
-
-    def true_keys(self) -> list[str]:
-        with self.store as store:
-            return sorted(
-                f"{p.segment.epoch:010d}.{p.segment.number:010d}/{p.offset:019d}-{p.length:010d}"
-                for p, _ in events_of(store, NAME)
-            )
-
-    def true_chunks(self, range_size: int) -> list[str]:
-        """Ranges are cut at the first event at or after each multiple of the range size."""
-        ranges: dict[tuple[SegmentId, int], tuple[int, int]] = {}
-        with self.store as store:
-            for p, _ in events_of(store, NAME):
-                place = p.segment, p.offset // range_size
-                ranges[place] = ranges.get(place, (p.offset, 0))[0], p.offset + p.length
-        return sorted(
-            f"{segment.epoch:010d}.{segment.number:010d}/{start:019d}-{end - start:019d}"
-            for (segment, _), (start, end) in ranges.items()
-        )
-
-    def prove(self, range_size: int, layout: Layout = "events", compress: Compression = "") -> None:
-        """Export, compare with the truth, check, import, compare again."""
-        report = export_stream(
-            self.uri(), self.root, layout=layout, compress=compress, range_size=range_size, master="inline[2]"
-        )
-        assert self.keys(layout) == (self.true_keys() if layout == "events" else self.true_chunks(range_size))
-        assert report.events == len(self.true_keys())
-        check = check_archive(self.archive, read_data=True, master="inline[2]")
-        assert check.ok, check.findings
-        import_stream(self.archive, self.uri("restored"), master="inline[2]")
-        with self.store as store:
-            assert digest_of(store, StreamName("scope", "restored")) == digest_of(store, NAME)
-
-    def guesses(self, range_size: int) -> Iterator[tuple[int, int | None]]:
-        """For each range but the first, where its task thinks that it begins, and where it does."""
-        with self.store as store:
-            end = store.describe(NAME).tail.offsets[SEGMENT]
-            starts = [p.offset for p, _ in events_of(store, NAME) if p.segment == SEGMENT] + [end]
-            for span in list(spans_of(0, end, range_size))[1:]:
-                true = next(start for start in starts if start >= span.low)
-                yield true, find_start(store, NAME, SEGMENT, span.low, end)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -29,8 +29,8 @@ from streamstore.uri import parse_stream
 from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
 from tests.streams import append_events, digest_of, frame, shape_of
-from tests.unit.exporter.test_task_guesses import lure
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
+from tests.unit.places import lure
 from tests.unit.small_archives import NAME, Vault, contents, objects_of
 
 TARGET = 4 * 1024

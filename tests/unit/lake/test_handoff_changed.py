@@ -20,8 +20,17 @@ from streamstore.model import StreamName
 from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
 from tests.streams import digest_of
 from tests.unit.lakes import rows_in, rows_of, table_keys
-from tests.unit.rotation.compact.test_compact import clear
-from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, archive_of, contents, objects_of, replace_object
+from tests.unit.small_archives import (
+    KINDS,
+    NAME,
+    RANGE_SIZE,
+    Vault,
+    archive_of,
+    clear,
+    contents,
+    objects_of,
+    replace_object,
+)
 
 RESTORED = StreamName("scope", "restored")
 

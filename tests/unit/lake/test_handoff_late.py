@@ -23,8 +23,7 @@ from streamstore.errors import InvalidCut
 from streamstore.model import StreamConfiguration
 from streamvault import compact_archive, handoff_archive, rotate_stream
 from tests.unit.lakes import rows_in, rows_of, table_keys
-from tests.unit.rotation.compact.test_compact import clear
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, objects_of
+from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
 REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
 QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "commit_table")

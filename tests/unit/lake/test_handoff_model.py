@@ -19,8 +19,7 @@ from streamstore.model import StreamCut, StreamName
 from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream
 from tests.streams import events_of
 from tests.unit.lakes import rows_of
-from tests.unit.rotation.compact.test_compact import clear
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, objects_of
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, objects_of
 
 Step = tuple[str, int]
 Row = tuple[int, int, int, bytes]

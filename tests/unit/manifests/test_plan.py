@@ -11,44 +11,18 @@ import pytest
 from common.errors import Damaged
 from layouts.keys import plan_key, row_key
 from manifests.entries import seal
-from manifests.model import GapEntry
-from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, end_plan, find_plan, remove_work
-from manifests.rows import FinishedRange, Gap, Piece, find_rows, leave_row
+from manifests.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
+from manifests.rows import find_rows, leave_row
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from streamstore.model import SegmentId, StreamCut
-from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
-
-PREFIX = "scope/stream/"
-DIGEST = "ab" * 32
+from streamstore.model import SegmentId
+from tests.archives import LEFT, NAME
+from tests.unit.plans import PREFIX, plan_of, row
 
 
 @pytest.fixture
 def store(unique_name: str) -> ObjectStore:
     return RootAddress.parse(f"memory://{unique_name}").open()
-
-
-def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
-    manifest = two_generations()[0].manifest
-    values: dict[str, Any] = {
-        "generation": generation,
-        "created": CREATED,
-        "scope": "scope",
-        "stream": "stream",
-        "layout": "events",
-        "range_size": 64,
-        "configuration": manifest.configuration,
-        "epochs": manifest.epochs,
-        "from_": StreamCut(NAME, {LEFT: 0, RIGHT: 0}),
-        "to": StreamCut(NAME, {LEFT: end, RIGHT: 9}),
-        "segments": (
-            PlannedSegment(name=LEFT.in_stream(NAME), start=0, end=end, sealed=False),
-            PlannedSegment(name=RIGHT.in_stream(NAME), start=0, end=9, sealed=True),
-        ),
-        "gaps": (GapEntry(segment=RIGHT.in_stream(NAME), start=0, end=9, reason="truncated"),),
-        "sealed": False,
-    }
-    return Plan(**(values | changes))
 
 
 def test_the_first_plan_holds(store: ObjectStore) -> None:
@@ -145,17 +119,6 @@ def test_removing_the_work_of_a_generation_leaves_the_others(store: ObjectStore)
         PREFIX + plan_key(2),
     ]
     remove_work(store, PREFIX, 1)
-
-
-def row(start: int, *pieces: tuple[int, int], gaps: tuple[tuple[int, int], ...] = (), end: int | None = None) -> Any:
-    held = tuple(Piece(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces or ((start, start + 10),))
-    last = max([high for _, high in pieces or ((start, start + 10),)] + [high for _, high in gaps])
-    return FinishedRange(
-        start=start,
-        end=last if end is None else end,
-        pieces=held,
-        gaps=tuple(Gap(start=low, end=high, reason="truncated") for low, high in gaps),
-    )
 
 
 def test_the_first_row_holds(store: ObjectStore) -> None:

@@ -12,7 +12,8 @@ from manifests.rows import leave_row
 from objectstore.deciding import WAITS, decide
 from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from objectstore.obstore_store import ObstoreStore
-from tests.unit.manifests.test_plan import LEFT, PREFIX, plan_of, row
+from tests.archives import LEFT
+from tests.unit.plans import PREFIX, plan_of, row
 
 
 class Contradicting(ObstoreStore):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from manifests.marks import find_checked
 from manifests.model import now_utc
 from manifests.read_back import read_back
 from objectstore.obstore_store import ObstoreStore
-from objectstore.s3.locks import Lock, ObjectLocks
 from objectstore.uri import RootAddress
 from rotation.reports import RotateReport
 from streamstore.model import KeyRange, SegmentId, StreamCut
@@ -39,6 +38,7 @@ from streamvault import (
     show_timeline,
 )
 from tests.streams import digest_of, shape_of
+from tests.unit.locks import Locked
 from tests.unit.small_archives import (
     NAME,
     RANGE_SIZE,
@@ -420,18 +420,6 @@ def test_a_hold_that_comes_while_an_expiry_is_on_its_way_is_honoured(
 
 
 # locks, told by a double; real ones are in tests/integration/test_locks.py
-
-
-class Locked(ObjectLocks):
-    def __init__(self, *locked: str) -> None:
-        self.locked = locked
-
-    def lock_of(self, key: str) -> Lock | None:
-        until = datetime(2030, 1, 1, tzinfo=UTC)
-        return Lock(key, "retention (COMPLIANCE)", until) if key.startswith(self.locked) else None
-
-    def _look(self, key: str) -> Lock | None:
-        return self.lock_of(key)
 
 
 @pytest.mark.parametrize("locked", ["_manifest/0000000002.json", "_manifest/0000000002.ranges.parquet", "data"])

@@ -30,7 +30,7 @@ from streamvault.spark.ledger import Ledger
 from streamvault.spark.pravega_sink import PravegaSink
 from tests.streams import append_events
 from tests.unit.small_archives import NAME, Vault
-from tests.unit.streamvault.spark.test_pravega_sink import TARGET, Place
+from tests.unit.spark_sinks import TARGET, Place
 
 QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfinished")
 

@@ -15,7 +15,7 @@ from objectstore.uri import RootAddress
 from streamstore.fifo import NotAQueue
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
-from tests.unit.rotation.test_rotate import Locked
+from tests.unit.locks import Locked
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
 
 

@@ -20,7 +20,6 @@ from manifests import check_archive as checking
 from manifests import replaced
 from manifests.archive import Archive
 from manifests.model import Compression, Layout, now_utc
-from manifests.read_back import read_back
 from manifests.replaced import delete_replaced, merges_under_way
 from objectstore.obstore_store import ObstoreStore
 from objectstore.uri import RootAddress
@@ -43,7 +42,7 @@ from streamvault import (
 )
 from streamvault.cli import main
 from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, data_keys, replace_object
 
 PREFIX = f"{NAME}/"
 LATER = timedelta(hours=2)
@@ -87,15 +86,6 @@ def chunks(tmp_path: Path) -> Vault:
 
 def compacted(vault: Vault, **options: Any) -> CompactReport:
     return compact_archive(vault.archive, master="inline[2]", **options)
-
-
-def clear(vault: Vault) -> int:
-    """Read back what was merged, and delete what was replaced, as if its grace were over."""
-    archive, root = archive_of(vault.root), RootAddress.parse(vault.root)
-    read_back(archive, root, lambda: InlineRunner(1), Progress())
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + LATER)
-    assert not waiting
-    return deleted.objects
 
 
 def is_sound(vault: Vault) -> bool:

@@ -16,8 +16,7 @@ from objectstore.uri import RootAddress
 from streamstore.cuts import segments_between
 from streamstore.model import StreamCut
 from streamvault import check_archive, compact_archive, export_stream, hold_archive, release_archive, rotate_stream
-from tests.unit.rotation.compact.test_compact import clear
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, segments_of
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, segments_of
 
 RANGE_SIZE = 2048
 CHUNKS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}
