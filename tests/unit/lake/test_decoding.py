@@ -100,7 +100,7 @@ def test_an_event_decodes_the_same_whatever_stands_beside_it(payloads: list[byte
         assert {**row, "_error": None} == {**alone, "_error": None}
 
 
-def test_csv() -> None:
+def test_csv_fields_have_their_types() -> None:
     made = options("csv", {"c1": "bigint", "c2": "string", "c3": "timestamp"}, event_time="c3")
     rows = decoded(made, b'1,"a,b",2026-01-01T00:00:00Z\r\n', b"2", b"x,y,", b"", b"3,,", b"4,a,b,c", b"5,a,\n6,b,")
     assert [row["c1"] for row in rows] == [1, None, None, None, 3, None, None]
@@ -123,13 +123,13 @@ def test_a_line_of_csv_decodes_the_same_whatever_stands_beside_it(lines: list[by
 @pytest.mark.parametrize(
     ("line", "value"), [(b'1,"a""b"', 'a"b'), (b'1,a"b', 'a"b'), (b'1,"a"b', "ab"), (b'1,""', None)]
 )
-def test_quotes_that_are_closed(line: bytes, value: str | None) -> None:
+def test_closed_quotes_are_removed(line: bytes, value: str | None) -> None:
     [row] = decoded(options("csv", {"c1": "bigint", "c2": "string"}), line)
     assert (row["c1"], row["c2"], row["_error"]) == (1, value, None)
 
 
 @pytest.mark.parametrize("line", [b'1,"a', b'"1,a', b'1,"a""', b'1,"'])
-def test_a_quote_that_is_not_closed(line: bytes) -> None:
+def test_unclosed_quote_is_an_error_of_the_row(line: bytes) -> None:
     [row] = decoded(options("csv", {"c1": "string", "c2": "string"}), line)
     assert row["_error"] == "a quote is not closed"
     assert (row["c1"], row["c2"]) == (None, None)
@@ -160,7 +160,7 @@ AVRO = {
 }
 
 
-def test_avro() -> None:
+def test_avro_fields_have_their_types() -> None:
     record = {
         "id": 5, "note": None, "at": datetime(2026, 1, 1, tzinfo=UTC), "kind": "A", "again": "B", "tags": ["t"],
         "more": {"m": 1.5}, "price": Decimal("3.25"), "place": {"x": 0.5},
@@ -187,7 +187,7 @@ def test_avro() -> None:
         '{"type":"record","name":"r","fields":[{"name":"u","type":["int","string"]}]}',
     ],
 )
-def test_avro_schemas_that_are_no_table(schema: str) -> None:
+def test_avro_schema_that_is_no_record_is_refused(schema: str) -> None:
     with pytest.raises(Usage):
         avro_columns(schema)
 
@@ -206,13 +206,13 @@ def test_avro_schemas_that_are_no_table(schema: str) -> None:
         (None, "s", None),
     ],
 )
-def test_times(value: object, unit: str, wanted: str | None) -> None:
+def test_time_is_read_in_its_unit(value: object, unit: str, wanted: str | None) -> None:
     values = pa.array([value], pa.string() if value is None else None)
     found = as_time(values, unit)[0].as_py()
     assert (None if found is None else found.isoformat()) == wanted
 
 
-def test_a_time_that_is_none() -> None:
+def test_invalid_time_is_refused() -> None:
     with pytest.raises(NotATime):
         as_time(pa.array(["soon"]), "ms")
 
@@ -250,13 +250,13 @@ def test_columns_of_csv_are_inferred() -> None:
 
 
 @pytest.mark.parametrize("decode", ["json", "csv"])
-def test_nothing_to_infer_from(decode: str) -> None:
+def test_columns_cannot_be_inferred_without_valid_payloads(decode: str) -> None:
     with pytest.raises(Usage, match="sample"):
         infer_columns(decode, [b"", b"\xff"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", [*COLUMNS.values(), "map<string,array<int>>", "binary", "float", "int"])
-def test_types_there_and_back(text: str) -> None:
+def test_type_names_round_trip(text: str) -> None:
     assert hive_type(arrow_type(text)) == text
     assert trino_type(arrow_type(text))
 
@@ -264,7 +264,7 @@ def test_types_there_and_back(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "varchar", "array<>", "array<int", "struct<a>", "decimal(39,1)", "map<int>", "array<" * 50]
 )
-def test_no_types(text: str) -> None:
+def test_invalid_type_name_is_refused(text: str) -> None:
     with pytest.raises(Usage):
         arrow_type(text)
 

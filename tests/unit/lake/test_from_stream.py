@@ -101,13 +101,13 @@ def test_every_event_is_a_row(vault: Vault) -> None:
         assert restored(vault) == (digest_of(store, NAME), shape_of(store, NAME)["epochs"])
 
 
-def test_tasks_travel() -> None:
+def test_tasks_can_be_pickled() -> None:
     address, name = parse_stream("local:///folder/scope/stream")
     for task in (StreamSource(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
         assert pickle.loads(pickle.dumps(task)) == task
 
 
-def test_payloads_that_look_like_events(tmp_path: Path) -> None:
+def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     with vault.store as store:
         store.create_scope(NAME.scope)
@@ -164,7 +164,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, root: str, after: int) -> Callable[[]
     return lambda: monkeypatch.setattr(kind, "put", put)
 
 
-def test_killed_before_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_before_any_write_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     died = 0
     for writes in range(40):
         vault = Vault(tmp_path / str(writes))
@@ -188,14 +188,14 @@ def test_killed_before_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert died > 5
 
 
-def test_two_runs_at_once_make_one_table(vault: Vault) -> None:
+def test_concurrent_runs_make_one_table(vault: Vault) -> None:
     with ThreadPoolExecutor(3) as threads:
         reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
     assert all(report.generations == (1,) for report in reports)
     assert is_whole(vault)
 
 
-def test_a_stream_that_grows_while_it_is_handed_off(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_appended_during_a_handoff_come_with_the_next(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(task: FileTask) -> WrittenFile:
         vault.add(b"meanwhile")
         return write_file(task)
@@ -207,7 +207,7 @@ def test_a_stream_that_grows_while_it_is_handed_off(vault: Vault, monkeypatch: p
     assert is_whole(vault)
 
 
-def test_what_was_truncated_between_runs_is_a_gap(vault: Vault) -> None:
+def test_truncation_between_runs_is_a_gap(vault: Vault) -> None:
     hand_off(vault)
     known = {row["pointer"] for row in rows_of(vault.root)}
     vault.add(*(b"lost %d" % number for number in range(9)), b"kept")
@@ -226,7 +226,7 @@ def test_what_was_truncated_between_runs_is_a_gap(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("keep", [3, 0], ids=["a part", "all"])
-def test_what_is_truncated_meanwhile_is_a_gap(vault: Vault, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
+def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     hand_off(vault)
     vault.add(*(b"%d" % number * 150 for number in range(10, 20)))
     left = 1
@@ -253,7 +253,7 @@ def test_what_is_truncated_meanwhile_is_a_gap(vault: Vault, monkeypatch: pytest.
     assert hand_off(vault).added == (3,)
 
 
-def test_a_stream_that_was_made_again(vault: Vault) -> None:
+def test_recreated_stream_is_refused(vault: Vault) -> None:
     hand_off(vault)
     with vault.store as store:
         store.seal(NAME)
@@ -268,7 +268,7 @@ def test_a_stream_that_was_made_again(vault: Vault) -> None:
 
 @pytest.mark.parametrize("begun", [False, True], ids=["published", "planned"])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["made again", "another store"])
-def test_another_stream_of_the_same_name_and_shape(
+def test_another_stream_of_the_same_name_and_shape_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, elsewhere: bool
 ) -> None:
     def filled(vault: Vault, letter: bytes) -> Vault:
@@ -301,7 +301,7 @@ def test_another_stream_of_the_same_name_and_shape(
 
 
 @pytest.mark.parametrize("size", [100, 9000], ids=["one range", "several"])
-def test_a_tail_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
+def test_plan_whose_tail_lies_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
     vault = Vault(tmp_path)
     whole = frame(b"x" * size) * 3
     with vault.store as store:
@@ -326,7 +326,7 @@ def test_a_tail_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
         assert restored(vault)[0] == digest_of(store, NAME)
 
 
-def test_fields_of_json_are_columns(tmp_path: Path) -> None:
+def test_json_fields_become_columns(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     with vault.store as store:
         store.create_scope(NAME.scope)
@@ -386,7 +386,7 @@ def test_a_dry_run_writes_nothing(vault: Vault) -> None:
     assert report.events == pytest.approx(done.events, rel=0.5)
 
 
-def test_archives_and_streams_make_different_tables(vault: Vault) -> None:
+def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     with pytest.raises(Conflict, match="made of the stream itself"):
@@ -398,7 +398,7 @@ def test_archives_and_streams_make_different_tables(vault: Vault) -> None:
         hand_off(vault, table="other", raw=True, catalog="glue")
 
 
-def test_the_command(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["handoff", vault.uri(), "--master", "inline"]
     assert main(line) == 2
     assert "needs a place" in capfd.readouterr().err

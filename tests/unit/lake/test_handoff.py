@@ -104,7 +104,7 @@ def test_a_dry_run_writes_nothing(vault: Vault) -> None:
     assert report.cost.objects == report.files == hand_off(vault).files
 
 
-def test_other_options_begin_no_second_table_in_the_same_place(vault: Vault) -> None:
+def test_handoff_refuses_other_options_than_the_tables(vault: Vault) -> None:
     vault.export()
     hand_off(vault, format="parquet")
     with pytest.raises(Conflict, match="kind"):
@@ -116,7 +116,7 @@ def test_other_options_begin_no_second_table_in_the_same_place(vault: Vault) -> 
     assert hand_off(vault).format == "parquet", "what nothing is said of holds"
 
 
-def test_a_run_that_finds_files_takes_them(vault: Vault) -> None:
+def test_resumed_run_keeps_the_files_it_finds(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     whole = contents(vault.root)
@@ -129,7 +129,7 @@ def test_a_run_that_finds_files_takes_them(vault: Vault) -> None:
     assert contents(vault.root) == whole
 
 
-def test_two_runs_at_once_make_one_table(vault: Vault) -> None:
+def test_concurrent_runs_make_one_table(vault: Vault) -> None:
     vault.export()
     with ThreadPoolExecutor(3) as threads:
         reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
@@ -137,7 +137,7 @@ def test_two_runs_at_once_make_one_table(vault: Vault) -> None:
     assert [row["payload"] for row in rows_of(vault.root)] == [payload for _, payload in vault.events()]
 
 
-def test_a_foreign_file_is_not_taken(vault: Vault) -> None:
+def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     first, second = table_keys(vault.root)[:2]
@@ -162,7 +162,7 @@ def test_damage_is_not_handed_off(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("options", [{"table": "Ärger"}, {"table": "A.b"}, {"decode": "avro"}, {"event_time": "x"}])
-def test_wrong_options(vault: Vault, options: dict[str, str]) -> None:
+def test_invalid_options_are_refused(vault: Vault, options: dict[str, str]) -> None:
     vault.export()
     with pytest.raises((Usage, Exception)) as error:
         hand_off(vault, **options)
@@ -172,7 +172,7 @@ def test_wrong_options(vault: Vault, options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("layout", "compress", "kind"), [("events", "", "iceberg"), ("chunks", "zstd", "parquet")], ids=["events", "chunks"]
 )
-def test_a_table_is_restored(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
+def test_table_restores_the_stream(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
     vault.export(layout, compress)
     vault.add(*(bytes([number]) * number * 7 for number in range(60)))
     vault.export("events")
@@ -186,7 +186,7 @@ def test_a_table_is_restored(vault: Vault, layout: Layout, compress: Compression
         assert shape_of(store, RESTORED)["epochs"] == shape_of(store, NAME)["epochs"]
 
 
-def test_a_damaged_table_is_not_restored(vault: Vault) -> None:
+def test_import_refuses_a_damaged_table(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     replace_object(vault.root, table_keys(vault.root)[0], None)
@@ -194,7 +194,7 @@ def test_a_damaged_table_is_not_restored(vault: Vault) -> None:
         import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline[2]")
 
 
-def test_a_table_restored_between_cuts(vault: Vault) -> None:
+def test_table_restores_between_cuts_what_the_archive_does(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     events = [pointer for pointer, _ in vault.events()]
@@ -214,7 +214,7 @@ def test_a_table_restored_between_cuts(vault: Vault) -> None:
     assert restored["plain"][0] == len(events) - len(inside) // 2
 
 
-def test_statements_name_the_complete_generations(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ddl_names_the_complete_generations(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     vault.export()
     hand_off(vault, format="parquet")
     vault.add(b"not handed off")
@@ -231,7 +231,7 @@ def test_statements_name_the_complete_generations(vault: Vault, capfd: pytest.Ca
     assert "events/0000000003.0000000006/" in capfd.readouterr().out
 
 
-def test_the_command_says_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     vault.export()
     line = ["handoff", vault.archive, "--master", "inline"]
     assert main([*line, "--dry-run"]) == 0
@@ -244,7 +244,7 @@ def test_the_command_says_what_it_did(vault: Vault, capfd: pytest.CaptureFixture
     assert main([*line, "--table", "other", "--decode", "json", "--schema", "/no/such/file"]) == 2
 
 
-def test_which_table(vault: Vault) -> None:
+def test_import_asks_which_of_several_tables(vault: Vault) -> None:
     vault.export()
     with pytest.raises(Usage, match="no table"):
         import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline")

@@ -118,7 +118,7 @@ def test_a_table_keeps_what_has_expired(vault: Vault) -> None:
     assert restored(vault, "table") == whole
 
 
-def test_what_expired_before_the_table_had_got_it_is_said(vault: Vault) -> None:
+def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vault: Vault) -> None:
     hand_off(vault)
     before = contents(vault.root)
     more(vault, 4)
@@ -143,7 +143,9 @@ def test_a_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, co
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
-def test_of_a_merged_generation_only_the_rest_is_added(tmp_path: Path, layout: Layout, compress: Compression) -> None:
+def test_only_the_missing_part_of_a_merged_generation_is_added(
+    tmp_path: Path, layout: Layout, compress: Compression
+) -> None:
     vault = grown(tmp_path, layout, compress, generations=2)
     hand_off(vault)
     end = table_of(vault).manifest().to
@@ -175,7 +177,7 @@ def test_of_a_merged_generation_only_the_rest_is_added(tmp_path: Path, layout: L
     assert restored(vault, "table", generation=4) == restored(vault, None, generation=4)
 
 
-def test_a_range_is_proved_also_before_the_cut(tmp_path: Path) -> None:
+def test_range_across_the_cut_is_verified_as_a_whole(tmp_path: Path) -> None:
     vault = grown(tmp_path, generations=2)
     hand_off(vault)
     more(vault, 2)
@@ -211,7 +213,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files:
 
 
 @pytest.mark.parametrize(("files", "added"), [(0, [5, 7]), (1, [5, 6, 7])])
-def test_generations_merged_while_they_are_handed_off(
+def test_generations_merged_during_a_handoff_are_a_conflict(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, files: int, added: list[int]
 ) -> None:
     hand_off(vault)
@@ -228,7 +230,7 @@ def test_generations_merged_while_they_are_handed_off(
     assert is_whole(vault)
 
 
-def test_generations_that_expire_while_they_are_handed_off(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generations_that_expire_during_a_handoff_are_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     meanwhile(monkeypatch, lambda: expire(vault, 1), 1)
     with pytest.raises(Conflict, match="generation 1 expired while it was being handed off"):
         hand_off(vault)
@@ -238,7 +240,7 @@ def test_generations_that_expire_while_they_are_handed_off(vault: Vault, monkeyp
     assert hand_off(vault, table="other").added == (4,)
 
 
-def test_two_runs_that_know_different_generations(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_that_know_different_generations_agree(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
     more(vault, 4)
     more(vault, 5)
@@ -253,7 +255,7 @@ def test_two_runs_that_know_different_generations(vault: Vault, monkeypatch: pyt
     assert is_whole(vault)
 
 
-def test_a_run_that_was_killed_and_a_merge(vault: Vault) -> None:
+def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
     hand_off(vault)
     more(vault, 4)
     more(vault, 5)
@@ -270,7 +272,7 @@ def test_a_run_that_was_killed_and_a_merge(vault: Vault) -> None:
     assert is_whole(vault)
 
 
-def test_an_archive_of_another_stream_with_the_same_cuts(vault: Vault, tmp_path: Path) -> None:
+def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, tmp_path: Path) -> None:
     """Of the same name, as long, with the same epochs: as another cluster may have it."""
     twins = []
     for folder, letter in ((tmp_path / "one", b"a"), (tmp_path / "other", b"b")):
@@ -291,7 +293,7 @@ def test_an_archive_of_another_stream_with_the_same_cuts(vault: Vault, tmp_path:
     assert contents(vault.root) == before
 
 
-def test_a_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> None:
+def test_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> None:
     other = Vault(tmp_path / "other")
     other.folder.mkdir()
     other.make(events=90, largest=2000)

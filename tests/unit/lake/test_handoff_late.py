@@ -133,7 +133,7 @@ def is_whole(vault: Vault) -> bool:
     return none_twice(vault) == {str(pointer) for pointer, _ in vault.events()}
 
 
-def test_beside_two_handoffs(tmp_path: Path) -> None:
+def test_late_handoff_beside_two_others_adds_nothing_twice(tmp_path: Path) -> None:
     def others(vault: Vault) -> None:
         for payload in (b"more" * 50, b"most" * 50):
             vault.add(payload)
@@ -144,7 +144,7 @@ def test_beside_two_handoffs(tmp_path: Path) -> None:
         assert is_whole(vault)
 
 
-def test_beside_a_handoff_and_a_truncation(tmp_path: Path) -> None:
+def test_late_handoff_after_a_truncation_loses_nothing(tmp_path: Path) -> None:
     def others(vault: Vault) -> None:
         from_stream(vault)
         vault.add(b"more" * 50)
@@ -160,7 +160,7 @@ def test_beside_a_handoff_and_a_truncation(tmp_path: Path) -> None:
         before.clear()
 
 
-def test_beside_merging(tmp_path: Path) -> None:
+def test_late_handoff_beside_a_merge_adds_nothing_twice(tmp_path: Path) -> None:
     def others(vault: Vault) -> None:
         from_archive(vault)
         vault.export("chunks")
@@ -174,7 +174,7 @@ def test_beside_merging(tmp_path: Path) -> None:
         assert is_whole(vault)
 
 
-def test_beside_an_expiry(tmp_path: Path) -> None:
+def test_late_handoff_beside_an_expiry_adds_nothing_twice(tmp_path: Path) -> None:
     def others(vault: Vault) -> None:
         rotate_stream(vault.uri(), vault.root, keep=1, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
 
@@ -197,7 +197,7 @@ def give_up(vault: Vault) -> None:
         from_stream(vault)
 
 
-def test_beside_a_run_that_gives_up(tmp_path: Path) -> None:
+def test_late_handoff_beside_a_run_that_gives_up_is_whole(tmp_path: Path) -> None:
     for vault in pauses(tmp_path, make, from_stream, give_up):
         from_stream(vault)
         assert is_whole(vault)
@@ -206,7 +206,7 @@ def test_beside_a_run_that_gives_up(tmp_path: Path) -> None:
         assert is_whole(vault)
 
 
-def test_giving_up_beside_a_handoff(tmp_path: Path) -> None:
+def test_late_run_that_gives_up_removes_nothing_published(tmp_path: Path) -> None:
     def others(vault: Vault) -> None:
         with patch.object(lake.run, "write_file", write_file):
             from_stream(vault)
@@ -218,7 +218,7 @@ def test_giving_up_beside_a_handoff(tmp_path: Path) -> None:
         assert is_whole(vault)
 
 
-def test_what_another_run_published_is_not_given_up(tmp_path: Path) -> None:
+def test_run_does_not_give_up_what_another_published(tmp_path: Path) -> None:
     vault = make(tmp_path)
 
     def overtaken(task: FileTask) -> WrittenFile:
@@ -232,7 +232,7 @@ def test_what_another_run_published_is_not_given_up(tmp_path: Path) -> None:
     assert from_stream(vault).unchanged
 
 
-def test_a_late_task_of_what_was_given_up(tmp_path: Path) -> None:
+def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
     vault = make(tmp_path)
     tasks: list[FileTask] = []
 
@@ -288,7 +288,9 @@ def drop_and_register(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("others", [drop_and_register, drop])
-def test_beside_a_table_that_is_made_again_in_the_catalog(tmp_path: Path, others: Callable[[Vault], None]) -> None:
+def test_late_registration_beside_a_remade_catalog_table_is_whole(
+    tmp_path: Path, others: Callable[[Vault], None]
+) -> None:
     for vault in pauses(tmp_path, in_files, register, others, catalog=True):
         vault.add(b"later")
         register(vault)

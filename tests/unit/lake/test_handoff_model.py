@@ -150,7 +150,7 @@ class Killed:
 @example([("kill", 2), ("export", 9), ("compact", 1_000_000), ("clear", 0)], "chunks")
 @example([("hand off", 0), ("export", 30), ("kill", 1), ("export", 8), ("compact", 1_000_000), ("clear", 0)], "chunks")
 @example([("kill", 2), ("export", 9), ("expire", 1), ("hand off", 0), ("export", 3), ("expire", 1)], "events")
-def test_a_table_has_what_the_archive_had(steps: list[Step], layout: str) -> None:
+def test_table_has_every_event_that_the_archive_ever_had(steps: list[Step], layout: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         vault = Vault(Path(folder), a_root())
         vault.make(events=30, largest=400)

@@ -53,20 +53,20 @@ def rows(reader: pa.RecordBatchReader) -> list[tuple[EventPointer, bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_every_column_of_every_event_of_every_layout(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_every_event_of_every_layout_is_read(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
     vault = vault_of_two(tmp_path, kind)
     reader = read_archive(vault.archive)
     assert reader.schema == EVENT_SCHEMA
     assert rows(reader) == vault.events()
 
 
-def test_an_earlier_generation(vault: Vault) -> None:
+def test_earlier_generation_is_read(vault: Vault) -> None:
     first = rows(read_archive(vault.archive, generation=1))
     assert 0 < len(first) < len(vault.events())
     assert set(first) < set(vault.events())
 
 
-def test_between_two_cuts(vault: Vault) -> None:
+def test_events_between_two_cuts_are_read(vault: Vault) -> None:
     cut = archive_of(vault.root).manifest(1).to
     behind = rows(read_archive(vault.archive, from_cut=cut.to_json()))
     assert {payload for _, payload in behind} == {b"of the second generation", b""}
@@ -75,7 +75,7 @@ def test_between_two_cuts(vault: Vault) -> None:
     assert rows(read_archive(vault.archive, from_cut=cut.to_json(), to_cut=cut.to_json())) == []
 
 
-def test_a_cut_in_the_middle_of_a_range(vault: Vault) -> None:
+def test_cut_may_lie_inside_a_range_but_not_inside_an_event(vault: Vault) -> None:
     tail = archive_of(vault.root).manifest().to
     segment = max(tail.offsets)
     events = [pointer for pointer, _ in vault.events() if pointer.segment == segment]
@@ -89,7 +89,7 @@ def test_a_cut_in_the_middle_of_a_range(vault: Vault) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_only_the_columns_asked_for_are_made(vault: Vault) -> None:
+def test_only_requested_columns_are_read(vault: Vault) -> None:
     table = read_archive(vault.archive, columns=["length", "segment"]).read_all()
     assert table.schema.names == ["length", "segment"]
     assert sum(table["length"].to_pylist()) == sum(pointer.length for pointer, _ in vault.events())
@@ -106,19 +106,19 @@ def test_only_the_columns_asked_for_are_made(vault: Vault) -> None:
         ({"to_cut": {"scope/stream/0.#epoch.0": 0}}, "names no segment for the keys"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(vault: Vault, asked: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_wrong_usage(vault: Vault, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(Problem, match=said) as caught:
         read_archive(vault.archive, **asked)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("asked", [{"generation": 3}, {"archive": "memory://nothing/scope/stream"}])
-def test_what_is_not_there_is_said(vault: Vault, asked: dict[str, Any]) -> None:
+def test_missing_archive_or_generation_is_one_line(vault: Vault, asked: dict[str, Any]) -> None:
     with pytest.raises(Problem, match=r"no generation 3|no archive"):
         read_archive(**{"archive": vault.archive, **asked})
 
 
-def test_damage_is_said(tmp_path: Path) -> None:
+def test_damage_is_raised(tmp_path: Path) -> None:
     vault = vault_of_two(tmp_path, KINDS[1])
     replace_object(vault.root, max(data_keys(vault.root)), None)
     with pytest.raises(Problem) as caught:
@@ -126,7 +126,7 @@ def test_damage_is_said(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_an_archive_as_a_table_in_one_line(vault: Vault) -> None:
+def test_reader_can_be_queried_with_sql(vault: Vault) -> None:
     events = read_archive(vault.archive)
     asked = "SELECT count(*), sum(length), count(DISTINCT pointer), max(octet_length(payload)) FROM events"
     assert events is not None
@@ -140,7 +140,7 @@ def test_an_archive_as_a_table_in_one_line(vault: Vault) -> None:
     )
 
 
-def test_a_reader_that_is_left_early_leaves_nothing_behind(vault: Vault) -> None:
+def test_reader_can_be_closed_early(vault: Vault) -> None:
     reader = read_archive(vault.archive)
     assert reader.read_next_batch().num_rows
     reader.close()
@@ -177,7 +177,7 @@ def check_lines(lines: list[dict[str, Any]], events: list[tuple[EventPointer, by
     assert kinds == {"text", "base64"}
 
 
-def test_cat_writes_a_part(vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_cat_writes_the_part_asked_for(vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     events = [payload for _, payload in vault.events()]
     for limit in (0, 1, 70, len(events), len(events) + 1):
         lines = cat(capfdbinary, vault.archive, "--limit", str(limit), "--format", "hex").splitlines()
@@ -190,7 +190,7 @@ def test_cat_writes_a_part(vault: Vault, capfdbinary: pytest.CaptureFixture[byte
     assert json.loads(cat(capfdbinary, vault.archive, "--json", "--limit", "0"))["events"] == []
 
 
-def test_cat_says_what_is_wrong(
+def test_cat_reports_errors_in_one_line(
     vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["cat", vault.archive, "--generation", "9"]) == 1
@@ -205,7 +205,7 @@ def test_cat_says_what_is_wrong(
     assert capfdbinary.readouterr().err.count(b"\n") == 1
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(vault: Vault) -> None:
+def test_cat_ends_quietly_if_its_reader_leaves(vault: Vault) -> None:
     command = f"'{sys.executable}' -m streamvault cat '{vault.archive}' | head -c 10"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True, env=os.environ.copy())
     assert (len(done.stdout), done.stderr) == (10, b"")

@@ -109,7 +109,7 @@ def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.binary(max_size=300), max_size=40), st.integers(0, 2**62), st.data())
-def test_any_part_between_events_comes_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
+def test_any_part_between_events_is_read_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
     store = memory()
     events, raw = framed(payloads, start)
     assert put(store, events) == len(events)
@@ -160,18 +160,18 @@ def test_a_range_is_a_listing_between_two_keys() -> None:
 
 
 @pytest.mark.parametrize("gone", [(0,), (3,), (len(EVENTS) - 1,), (2, 3, 4), (0, 1, 7), tuple(range(len(EVENTS)))])
-def test_missing_objects(store: ObjectStore, gone: tuple[int, ...]) -> None:
+def test_each_run_of_missing_objects_is_one_finding(store: ObjectStore, gone: tuple[int, ...]) -> None:
     store.delete([key_of(EVENTS[index][0], len(EVENTS[index][1])) for index in gone])
     firsts = [index for index in gone if index - 1 not in gone]  # a run of missing events is one finding
     folder = f"{PREFIX}events/0000000003.0000000007/"
     assert findings(store) == [("missing", f"{folder}{EVENTS[index][0]:019d}-…") for index in firsts]
 
 
-def test_a_whole_segment_is_missing() -> None:
+def test_missing_segment_is_one_finding() -> None:
     assert findings(memory(), 0, 100) == [("missing", f"{PREFIX}events/0000000003.0000000007/{0:019d}-…")]
 
 
-def test_objects_of_another_size(store: ObjectStore) -> None:
+def test_objects_of_another_size_are_found_as_changed(store: ObjectStore) -> None:
     for index in (0, 3, 7):
         key = key_of(EVENTS[index][0], len(EVENTS[index][1]))
         store.delete([key])
@@ -182,7 +182,7 @@ def test_objects_of_another_size(store: ObjectStore) -> None:
     assert report.objects == len(EVENTS) - 3
 
 
-def test_objects_that_are_too_much(store: ObjectStore) -> None:
+def test_unknown_objects_are_found_as_strays(store: ObjectStore) -> None:
     inside = EVENTS[2][0]
     inside_events = [key_of(inside + 1, 5), key_of(inside + 20, 0)]
     unknown = [
@@ -267,12 +267,12 @@ def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str)
     assert caught.value.where == f"memory://archive/{key_of(EVENTS[3][0], 256)}"
 
 
-def test_findings_become_problems() -> None:
+def test_finding_becomes_a_problem_of_one_line() -> None:
     problem = Finding("missing", "a/b", 0, 9, "something").problem("s3://bucket")
     assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
 
 
-def test_layouts_that_are_not_known() -> None:
+def test_unknown_layout_is_refused() -> None:
     with pytest.raises(UnknownLayout, match=r"'chunky'\. This release knows: events"):
         open_layout("chunky")
     assert LAYOUT.name == "events"

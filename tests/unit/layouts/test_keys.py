@@ -145,7 +145,7 @@ def parse_nothing_else(key: str) -> bool:
 
 
 @given(segments, offsets, int31(8))
-def test_the_bound_sorts_between_the_neighbours(segment: SegmentId, offset: int, length: int) -> None:
+def test_listing_bound_sorts_between_its_neighbours(segment: SegmentId, offset: int, length: int) -> None:
     bound = keys.events_after(segment, offset)
     assert bound < keys.event_key(segment, offset, 8)
     assert bound < keys.event_key(segment, offset, length)
@@ -187,7 +187,7 @@ def test_what_is_not_exactly_an_event_key_is_foreign(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["_manifest/2147483648.json", "_manifest/000000001.json", "_manifest/0000000001.json~"])
-def test_foreign_manifest_keys(key: str) -> None:
+def test_foreign_manifest_key_is_not_parsed(key: str) -> None:
     assert keys.parse_manifest(key) is None
 
 
@@ -200,12 +200,12 @@ def test_foreign_manifest_keys(key: str) -> None:
         "_work/0000000007/0000000001.0000000002/9999999999999999999.json",
     ],
 )
-def test_foreign_rows(key: str) -> None:
+def test_foreign_row_key_is_not_parsed(key: str) -> None:
     assert keys.parse_row(key) is None
 
 
 @pytest.mark.parametrize("name", ["", "0000000001", "0000000001.000000002", "9999999999.0000000000", "a.b"])
-def test_foreign_segment_folders(name: str) -> None:
+def test_foreign_segment_folder_is_not_parsed(name: str) -> None:
     assert keys.parse_segment(name) is None
 
 

@@ -49,7 +49,7 @@ def read(vault: Vault, extent: Extent, start: int, end: int) -> bytes:
     return b"".join(bytes(block) for block in reader().read_range(table.place, extent, start, end))
 
 
-def test_every_range_is_the_segments_own_bytes(vault: Vault) -> None:
+def test_every_range_is_read_as_the_segments_own_bytes(vault: Vault) -> None:
     wanted = segments_of(vault.root)
     history = table_of(vault).history()
     found = {
@@ -62,7 +62,7 @@ def test_every_range_is_the_segments_own_bytes(vault: Vault) -> None:
     assert len(found) > 5
 
 
-def test_a_part_of_a_range_and_single_events(vault: Vault) -> None:
+def test_part_of_a_range_is_read_from_any_offset(vault: Vault) -> None:
     table = table_of(vault)
     events = dict(vault.events())
     history = table.history()
@@ -111,7 +111,7 @@ def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
 
 
 @pytest.mark.parametrize("damage", ["row gone", "row doubled", "payload cut", "column gone", "no Parquet", "file gone"])
-def test_damage_is_told(vault: Vault, damage: str) -> None:
+def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
     history = table_of(vault).history()
     segment = history.segments()[0]
     _, row = next(history.ranges(segment))
@@ -135,7 +135,7 @@ def test_damage_is_told(vault: Vault, damage: str) -> None:
         read(vault, row.extent, row.start, row.end)
 
 
-def test_what_else_lies_in_the_folder_is_passed_over(vault: Vault) -> None:
+def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
     """Whatever its name: foreign bytes, a file of no table, and one of other ranges."""
     table = table_of(vault)
     history, folder = table.history(), table_data(table.prefix)
@@ -156,7 +156,7 @@ def test_what_else_lies_in_the_folder_is_passed_over(vault: Vault) -> None:
     assert [read(vault, row.extent, row.start, row.end) for row in ranges] == whole
 
 
-def test_a_file_that_unpacks_to_more_than_it_may(vault: Vault) -> None:
+def test_file_that_unpacks_to_more_than_its_range_is_refused(vault: Vault) -> None:
     table = table_of(vault)
     segment = table.history().segments()[0]
     _, row = next(table.history().ranges(segment))
@@ -178,7 +178,7 @@ def test_a_file_that_unpacks_to_more_than_it_may(vault: Vault) -> None:
         read(vault, row.extent, row.start, row.end)
 
 
-def test_names_of_files_are_the_streams_order() -> None:
+def test_file_names_sort_in_the_streams_order() -> None:
     places = [(0, 0, 0), (0, 0, 9), (0, 0, 10), (0, 2, 0), (10, 1, 0), (10, 1, 2**62)]
     files = [TableFileKey(1, SegmentId(epoch, number), offset) for epoch, number, offset in places]
     keys = [table_file_key(*one) for one in files]
@@ -189,16 +189,16 @@ def test_names_of_files_are_the_streams_order() -> None:
 @pytest.mark.parametrize("key", ["generation=01/x", "generation=0/0000000000.0000000000-0000000000000000000.parquet",
                                  "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc",
                                  "generation=1/9999999999.0000000000-0000000000000000000.parquet"])  # fmt: skip
-def test_foreign_files_are_not_taken(key: str) -> None:
+def test_foreign_file_name_is_not_parsed(key: str) -> None:
     assert parse_table_file(key) is None
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
-def test_names_that_no_table_has(name: str) -> None:
+def test_invalid_table_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidKey):
         table_folder(name)
 
 
-def test_an_unknown_reader() -> None:
+def test_unknown_reader_is_refused() -> None:
     with pytest.raises(UnknownLayout):
         open_reader("tables")

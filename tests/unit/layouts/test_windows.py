@@ -17,17 +17,17 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize(
     ("window", "whole"), [(LEAST_WINDOW, 0), (WINDOW, 0), (WINDOW, WINDOW), (LEAST_WINDOW, LEAST_WINDOW)]
 )
-def test_what_is_enough(window: int, whole: int) -> None:
+def test_sufficient_window_is_accepted(window: int, whole: int) -> None:
     check_window(window, whole)
 
 
 @pytest.mark.parametrize("window", [-1, 0, 1, LEAST_WINDOW - 1])
-def test_less_than_the_largest_event_needs_is_refused(window: int) -> None:
+def test_window_below_the_minimum_is_refused(window: int) -> None:
     with pytest.raises(Usage, match=r"a window has 16\.0 MiB at least"):
         check_window(window)
 
 
-def test_a_range_that_does_not_fit_is_refused() -> None:
+def test_window_smaller_than_a_whole_range_is_refused() -> None:
     with pytest.raises(Usage, match="a chunk is put whole") as caught:
         check_window(32 * MIB, 32 * MIB + 1)
     assert caught.value.exit_code == 2
@@ -46,7 +46,9 @@ def test_a_range_that_does_not_fit_is_refused() -> None:
         (["--compress", "zstd", "--layout", "chunks"], 0),
     ],
 )
-def test_the_commands_options(tmp_path: Path, options: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_export_refuses_a_window_that_does_not_fit(
+    tmp_path: Path, options: list[str], code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     assert main(["export", vault.uri(), vault.root, "--master", "inline", *options]) == code
@@ -54,7 +56,7 @@ def test_the_commands_options(tmp_path: Path, options: list[str], code: int, cap
     assert capfd.readouterr().err.count("\n") == bool(code)
 
 
-def test_importing_asks_for_a_window_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_refuses_a_window_below_the_minimum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     vault.export("chunks", "zstd")
@@ -66,9 +68,7 @@ def test_importing_asks_for_a_window_too(tmp_path: Path, capfd: pytest.CaptureFi
     assert main([*line, "--window", "16MiB"]) == 0
 
 
-def test_a_plan_of_chunks_that_does_not_fit_is_refused_though_events_were_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_window_must_fit_the_plan_that_an_earlier_run_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan that an earlier run made holds, so its ranges have to fit."""
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)

@@ -42,11 +42,11 @@ def held(*arguments: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems' C libraries have other ways")
-def test_large_buffers_go_back() -> None:
+def test_freed_large_buffers_return_to_the_system() -> None:
     assert held() > 24  # or there would be nothing to see
     assert held("give back") < 12
 
 
-def test_it_may_be_said_twice() -> None:
+def test_give_back_may_be_called_twice() -> None:
     give_back_large_buffers()
     give_back_large_buffers()

@@ -77,7 +77,7 @@ def sizes(of: list[tuple[str, bytes]]) -> list[tuple[str, int]]:
     return [(key, len(data)) for key, data in of]
 
 
-def test_all_are_put_and_come_back_in_order() -> None:
+def test_objects_are_put_and_come_back_in_order() -> None:
     store = Watched()
     wanted = items(500)
     assert put_all(store, iter(wanted)) == 500
@@ -86,7 +86,7 @@ def test_all_are_put_and_come_back_in_order() -> None:
     assert list(get_all(store, sizes(backwards), window=3)) == backwards
 
 
-def test_none_is_fine() -> None:
+def test_empty_input_makes_no_requests() -> None:
     assert put_all(Watched(), []) == 0
     assert list(get_all(Watched(), [])) == []
 
@@ -112,7 +112,7 @@ def test_no_more_than_the_windows_bytes_are_in_flight() -> None:
     assert store.most_bytes == 5000  # one that is larger goes alone
 
 
-def test_results_that_wait_for_the_consumer_count() -> None:
+def test_results_that_wait_for_the_consumer_count_towards_the_window() -> None:
     store = Watched(seconds=0)
     wanted = items(300)
     put_all(store, wanted)
@@ -146,7 +146,7 @@ def test_a_source_is_used_by_one_thread_at_a_time_and_taken_no_further_than_need
     assert taken < 40
 
 
-def test_an_error_of_the_source_is_raised_as_it_is() -> None:
+def test_error_of_the_source_is_raised_unchanged() -> None:
     def source() -> Iterator[tuple[str, bytes]]:
         yield from items(50)
         raise ZeroDivisionError("in the source")
@@ -159,7 +159,7 @@ def test_an_error_of_the_source_is_raised_as_it_is() -> None:
         list(get_all(store, ((key, len(data)) for key, data in source())))
 
 
-def test_the_first_error_ends_it() -> None:
+def test_first_error_ends_the_run() -> None:
     store = Watched()
     wanted = items(400)
     store.fail_at = 100
@@ -176,7 +176,7 @@ def test_the_first_error_ends_it() -> None:
     assert len(seen) < 300
 
 
-def test_a_missing_and_a_changed_object() -> None:
+def test_get_all_raises_for_missing_and_changed_objects() -> None:
     store = Watched()
     put_all(store, items(50))
     with pytest.raises(NoSuchObject, match="a/nope"):
@@ -198,7 +198,7 @@ def test_an_early_end_stops_the_threads() -> None:
     assert store.requests < 300
 
 
-def test_the_same_object_again_is_fine_another_is_a_conflict() -> None:
+def test_put_same_accepts_equal_content_and_refuses_other() -> None:
     store = Watched()
     for _ in range(2):
         put_same(store, "a", b"payload")
@@ -237,13 +237,13 @@ def test_keys_are_deleted_by_bulk_requests_while_they_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("count", "requests"), [(0, 0), (1, 1), (DELETE_AT_ONCE, 1), (DELETE_AT_ONCE + 1, 2)])
-def test_few_keys_take_few_requests(count: int, requests: int) -> None:
+def test_few_keys_are_deleted_by_few_requests(count: int, requests: int) -> None:
     store = Watched()
     assert delete_all(store, (f"a/{number}" for number in range(count))) == count
     assert store.requests == requests
 
 
-def test_a_deletion_that_fails_ends_the_others() -> None:
+def test_failed_deletion_ends_the_others() -> None:
     store = Watched()
     store.fail_at = 3
     with pytest.raises(AccessDenied, match="no permission"):

@@ -37,7 +37,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-def test_the_first_decision_holds() -> None:
+def test_first_decision_holds() -> None:
     store = ObstoreStore(MemoryStore(), bucket="memory://x")
     start = Barrier(10)
     held: list[tuple[bytes, bool]] = []
@@ -55,14 +55,14 @@ def test_the_first_decision_holds() -> None:
     assert sorted(created for _, created in held) == [False] * 9 + [True]
 
 
-def test_a_decision_that_vanishes_is_made_again(waits: list[float]) -> None:
+def test_decision_that_vanishes_is_made_again(waits: list[float]) -> None:
     store = Contradicting(3)
     assert decide(store, "a", b"mine") == (b"mine", True)
     assert store.get("a") == b"mine"
     assert waits == list(WAITS[:4])
 
 
-def test_nobody_asks_for_ever(waits: list[float]) -> None:
+def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) -> None:
     for attempt in (
         lambda store: decide(store, "a", b"mine"),
         lambda store: create_plan(store, PREFIX, plan_of()),

@@ -120,7 +120,7 @@ PUTS = [
 
 
 @pytest.mark.parametrize(("said", "kind", "text"), PUTS, ids=[f"{kind.__name__}-{text[:20]}" for _, kind, text in PUTS])
-def test_what_a_put_may_meet(says: Says, said: bytes, kind: type[Problem], text: str) -> None:
+def test_error_answer_to_a_put_is_one_named_problem(says: Says, said: bytes, kind: type[Problem], text: str) -> None:
     with pytest.raises(Problem) as caught:
         says(said).put("a/b", b"x")
     assert type(caught.value) is kind
@@ -154,7 +154,9 @@ ETAG = ('ETag: "e"', "Last-Modified: Sat, 21 Nov 2026 08:16:42 GMT")
         ),
     ],
 )
-def test_what_a_ranged_read_may_meet(says: Says, said: bytes, kind: type[Problem], text: str) -> None:
+def test_error_answer_to_a_ranged_read_is_one_named_problem(
+    says: Says, said: bytes, kind: type[Problem], text: str
+) -> None:
     with pytest.raises(Problem) as caught:
         says(said).get_range("a/b", 2, 5)
     assert type(caught.value) is kind
@@ -170,33 +172,33 @@ def listing(*entries: tuple[str, int]) -> bytes:
     return answer("200 OK", f'<?xml version="1.0"?><ListBucketResult>{objects}</ListBucketResult>')
 
 
-def test_a_listing_in_another_order_is_refused(says: Says) -> None:
+def test_listing_in_another_order_is_refused(says: Says) -> None:
     store = says(listing(("a/b", 1), ("a/B", 1), ("a/c", 1)))
     with pytest.raises(UnorderedListing, match="s3://bucket"):
         list(store.list("a/"))
 
 
-def test_a_listing_that_repeats_a_key_is_refused(says: Says) -> None:
+def test_listing_that_repeats_a_key_is_refused(says: Says) -> None:
     with pytest.raises(UnorderedListing):
         list(says(listing(("a/b", 1), ("a/b", 1))).list("a/"))
 
 
-def test_a_server_that_ignores_where_to_start_is_put_up_with(says: Says) -> None:
+def test_listing_skips_keys_if_the_server_ignores_where_to_start(says: Says) -> None:
     store = says(listing(("a/b", 1), ("a/c", 1), ("a/d", 1)))
     assert [entry.key for entry in store.list("a/", "a/b")] == ["a/c", "a/d"]
 
 
-def test_objects_that_stand_for_folders_do_not_disturb_the_order(says: Says) -> None:
+def test_listing_leaves_out_objects_that_stand_for_folders(says: Says) -> None:
     store = says(listing(("a/", 0), ("a/b", 1), ("a/b-c", 1), ("a/b/", 0), ("a/b/c", 1)))
     assert [entry.key for entry in store.list("a/")] == ["a/b", "a/b-c", "a/b/c"]
 
 
-def test_a_listing_that_is_none_is_refused(says: Says) -> None:
+def test_invalid_list_response_is_refused(says: Says) -> None:
     with pytest.raises(ObjectStoreError, match="list response"):
         list(says(answer("200 OK", "")).list("a/"))
 
 
-def test_part_of_a_bulk_deletion_fails(says: Says) -> None:
+def test_partly_failed_bulk_deletion_raises_its_error(says: Says) -> None:
     failed = "<DeleteResult><Error><Key>a/b</Key><Code>{}</Code><Message>m</Message></Error></DeleteResult>"
     with pytest.raises(AccessDenied, match="no permission to delete"):
         says(answer("200 OK", failed.format("AccessDenied"))).delete(["a/b"])
@@ -204,7 +206,7 @@ def test_part_of_a_bulk_deletion_fails(says: Says) -> None:
         says(answer("200 OK", failed.format("InternalError"))).delete(["a/b"])
 
 
-def test_a_key_that_was_gone_hides_no_key_that_was_refused() -> None:
+def test_missing_key_does_not_hide_a_refused_one_in_a_deletion() -> None:
     class Bucket(MemoryStore):
         """Answers for each key, as S3 does; obstore passes on the first error only."""
 

@@ -36,12 +36,12 @@ def export(vault: Vault) -> list[str]:
     return told.warnings
 
 
-def test_a_sound_server_is_not_spoken_of(vault: Vault) -> None:
+def test_sound_server_gives_no_warning(vault: Vault) -> None:
     assert export(vault) == []
     assert not [key for key in data_keys(vault.root) if "probe" in key]
 
 
-def test_one_that_lists_in_another_order_gets_no_archive(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_lists_in_another_order_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = ObstoreStore.list
 
     def in_another_order(self: ObstoreStore, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
@@ -53,7 +53,7 @@ def test_one_that_lists_in_another_order_gets_no_archive(vault: Vault, monkeypat
     assert data_keys(vault.root) == []
 
 
-def test_one_that_overwrites_is_told_of_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_overwrites_is_warned_of_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
         self._backend.put(self._base + key, data, mode="overwrite")
 
@@ -65,7 +65,9 @@ def test_one_that_overwrites_is_told_of_once(vault: Vault, monkeypatch: pytest.M
     assert export(vault) == []
 
 
-def test_a_table_of_a_stream_is_told_of_it_too(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handoff_of_a_stream_warns_of_a_server_that_overwrites_once(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
         self._backend.put(self._base + key, data, mode="overwrite")
 

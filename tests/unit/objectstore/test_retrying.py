@@ -117,7 +117,7 @@ def test_every_kind_of_request_is_tried_again(failing: Failing) -> None:
 
 
 @pytest.mark.parametrize("problem", [AccessDenied("no"), NoSuchObject("no"), ValueError("a bug")])
-def test_what_would_fail_again_is_not_tried_again(failing: Failing, problem: Exception) -> None:
+def test_lasting_errors_are_not_tried_again(failing: Failing, problem: Exception) -> None:
     failing.before = [problem]
     with pytest.raises(type(problem)):
         RetryingStore(failing).get("a")
@@ -128,7 +128,7 @@ def test_what_would_fail_again_is_not_tried_again(failing: Failing, problem: Exc
     assert failing.attempts == 2
 
 
-def test_a_lost_answer_to_a_put_is_a_success(failing: Failing) -> None:
+def test_put_whose_answer_was_lost_succeeds(failing: Failing) -> None:
     store = RetryingStore(failing)
     failing.after = [away()]
     store.put("a", b"payload")
@@ -143,7 +143,7 @@ def test_a_lost_answer_to_a_put_is_a_success(failing: Failing) -> None:
 
 
 @pytest.mark.usefixtures("failing")
-def test_an_object_that_is_deleted_behind_a_lost_answer_was_taken() -> None:
+def test_put_whose_object_vanished_behind_a_lost_answer_reports_it_taken() -> None:
     class Deleting(Failing):
         def get(self, key: str, at_most: int = SMALL) -> bytes:
             self.inner.delete([key])
@@ -155,14 +155,14 @@ def test_an_object_that_is_deleted_behind_a_lost_answer_was_taken() -> None:
         RetryingStore(store).put("a", b"payload")
 
 
-def test_a_larger_object_behind_a_lost_answer_is_not_read(failing: Failing) -> None:
+def test_put_does_not_read_a_larger_object_behind_a_lost_answer(failing: Failing) -> None:
     failing.inner.put("b", b"somebody else's larger object")
     failing.before = [away()]
     with pytest.raises(AlreadyExists):
         RetryingStore(failing).put("b", b"payload")
 
 
-def test_it_gives_up_with_what_happened_last(failing: Failing) -> None:
+def test_last_error_is_raised_when_retries_are_over(failing: Failing) -> None:
     failing.before = [busy()] * 10_000
     began = time.monotonic()
     with pytest.raises(ServerBusy) as caught:
@@ -173,7 +173,7 @@ def test_it_gives_up_with_what_happened_last(failing: Failing) -> None:
     assert caught.value.where == "s3://bucket"
 
 
-def test_a_server_that_never_answered_is_given_less_time(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_never_answered_is_given_less_time(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectstore.retrying.FIRST_CONTACT", 0.2)
     store = RetryingStore(failing, total_seconds=2.5)
     failing.before = [away()] * 10_000
@@ -191,7 +191,7 @@ def test_a_server_that_never_answered_is_given_less_time(failing: Failing, monke
     assert time.monotonic() - began > 1
 
 
-def test_a_broken_listing_goes_on_after_the_last_key(failing: Failing) -> None:
+def test_broken_listing_goes_on_after_the_last_key(failing: Failing) -> None:
     keys = [f"a/{number}" for number in range(9)]
     for key in keys:
         failing.inner.put(key, b"")

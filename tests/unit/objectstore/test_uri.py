@@ -33,7 +33,7 @@ SECRET = "wJalrXUtnFEMI-not-to-be-shown"
         ("memory://name/x", "memory", "name", "x", "memory://name/x"),
     ],
 )
-def test_uris(text: str, scheme: str, place: str, prefix: str, uri: str) -> None:
+def test_uri_is_parsed_and_normalized(text: str, scheme: str, place: str, prefix: str, uri: str) -> None:
     address = RootAddress.parse(text)
     assert (address.scheme, address.place, address.prefix, address.uri) == (scheme, place, prefix, uri)
     assert str(address) == uri
@@ -64,7 +64,7 @@ def test_uris(text: str, scheme: str, place: str, prefix: str, uri: str) -> None
         ("file:///a%00b", "not a plain folder"),
     ],
 )
-def test_what_is_no_root(text: str, says: str) -> None:
+def test_invalid_root_is_refused_in_one_line(text: str, says: str) -> None:
     with pytest.raises(InvalidRoot) as caught:
         RootAddress.parse(text)
     assert says in str(caught.value)
@@ -72,7 +72,7 @@ def test_what_is_no_root(text: str, says: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_an_archives_address_is_taken_apart() -> None:
+def test_archive_address_splits_into_root_scope_and_stream() -> None:
     for archive, root in [
         ("s3://bucket/a/b/scope/stream", "s3://bucket/a/b"),
         ("s3://bucket/scope/stream", "s3://bucket"),
@@ -114,14 +114,14 @@ def resolved(text: str = "s3://bucket/x") -> S3Access:
     return address.access
 
 
-def test_no_credentials(config: Path) -> None:
+def test_missing_credentials_are_refused(config: Path) -> None:
     with pytest.raises(AccessDenied, match="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"):
         RootAddress.parse("s3://bucket").resolve()
     with pytest.raises(AccessDenied):
         RootAddress.parse("s3://bucket").open()
 
 
-def test_aws_itself(with_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_endpoint_the_region_of_aws_is_used(with_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
     access = resolved()
@@ -135,7 +135,9 @@ def test_aws_itself(with_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_an_endpoint_of_the_environment(with_keys: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_endpoint_is_taken_from_the_environment(
+    with_keys: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9000/")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-not-to-be-shown")
     access = resolved()
@@ -147,7 +149,7 @@ def test_an_endpoint_of_the_environment(with_keys: Path, monkeypatch: pytest.Mon
     assert "token-not" not in repr(access)
 
 
-def test_a_profile_with_services(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_with_a_services_section_is_resolved(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.write_text(
         f"""
 [profile archive]
@@ -172,21 +174,21 @@ s3 =
     assert access.keys is not None
 
 
-def test_a_profile_that_is_not_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_profile_is_one_line(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ObjectStoreError, match="nobody") as caught:
         RootAddress.parse("s3://bucket").resolve()
     assert "\n" not in str(caught.value)
 
 
-def test_an_endpoint_that_is_none(with_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_is_one_line(with_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "not a url")
     with pytest.raises(ObjectStoreError, match="AWS configuration") as caught:
         RootAddress.parse("s3://bucket").resolve()
     assert "\n" not in str(caught.value)
 
 
-def test_an_authority_that_cannot_be_read(with_keys: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unusable_ca_bundle_is_refused(with_keys: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "nowhere.pem"))
     with pytest.raises(ObjectStoreError, match="AWS_CA_BUNDLE"):
         RootAddress.parse("s3://bucket").resolve()
@@ -220,12 +222,12 @@ def test_renewable_credentials_are_left_to_each_process(config: Path, monkeypatc
         RootAddress.parse("s3://bucket").resolve()
 
 
-def test_the_same_address_gives_a_process_the_same_store(tmp_path: Path) -> None:
+def test_equal_addresses_open_the_same_store(tmp_path: Path) -> None:
     address = RootAddress.parse(tmp_path.as_uri())
     assert address.open() is pickle.loads(pickle.dumps(address)).open()
 
 
-def test_a_folder_is_made_if_its_parent_is_there(tmp_path: Path) -> None:
+def test_root_folder_is_made_only_if_its_parent_exists(tmp_path: Path) -> None:
     store = RootAddress.parse((tmp_path / "root").as_uri()).open()
     assert list(store.list("")) == []
     assert list(store.folders("")) == []

@@ -29,7 +29,7 @@ names = st.text(st.sampled_from("a0-./_~"), min_size=1, max_size=8)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(st.sets(names, max_size=25), names, st.integers(1, 5))
-def test_any_tree_is_listed_in_byte_order_with_any_window(
+def test_listing_is_in_byte_order_with_any_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: set[str], after: str, window: int
 ) -> None:
     monkeypatch.setattr(folder_listing, "WINDOW", window)
@@ -54,7 +54,7 @@ def test_any_tree_is_listed_in_byte_order_with_any_window(
         assert [path for path, _ in walk(str(root), folder, after)] == inside
 
 
-def test_what_a_listing_leaves_out(tmp_path: Path) -> None:
+def test_listing_leaves_out_staging_files_broken_links_and_empty_folders(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("a/b", b"x")
     (tmp_path / "a" / "b#1-1").write_bytes(b"a staging file")
@@ -66,7 +66,7 @@ def test_what_a_listing_leaves_out(tmp_path: Path) -> None:
     assert list(store.folders("")) == ["a"]
 
 
-def test_foreign_names_are_listed_somehow(tmp_path: Path) -> None:
+def test_listing_includes_names_that_are_no_keys(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("a", b"")
     (tmp_path / "\u00fc").write_bytes(b"12")
@@ -74,7 +74,7 @@ def test_foreign_names_are_listed_somehow(tmp_path: Path) -> None:
     assert [(entry.key, entry.size) for entry in store.list("")] == [("a", 0), ("\u00fc", 2), ("\\xff", 1)]
 
 
-def test_foreign_files_and_folders_in_the_way(tmp_path: Path) -> None:
+def test_put_refuses_a_key_with_a_file_or_folder_in_the_way(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("a/b", b"x")
     with pytest.raises(ObjectStoreError, match="a foreign file is in the way"):
@@ -83,7 +83,7 @@ def test_foreign_files_and_folders_in_the_way(tmp_path: Path) -> None:
         store.put("a", b"x")
 
 
-def test_a_root_that_is_a_file(tmp_path: Path) -> None:
+def test_root_that_is_a_file_is_no_such_bucket(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("")
     store = FolderStore(tmp_path / "root")
     for ask in (
@@ -119,7 +119,7 @@ for number in itertools.count():
 
 
 @pytest.mark.parametrize("unnamed_files", [True, False])
-def test_a_kill_leaves_whole_objects_only(tmp_path: Path, unnamed_files: bool) -> None:
+def test_kill_leaves_whole_objects_only(tmp_path: Path, unnamed_files: bool) -> None:
     for attempt in range(5):
         root = tmp_path / str(attempt)
         writer = subprocess.Popen(
@@ -177,7 +177,7 @@ assert store.get("a/1") == b"x"
 """
 
 
-def test_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
+def test_full_and_read_only_disks_are_named(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     done = subprocess.run(
         ["unshare", "--mount", "--map-root-user", sys.executable, "-c", LITTLE_DISK, str(tmp_path / "disk")],
@@ -209,7 +209,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_an_object_that_is_told_of_survives_a_power_cut(tmp_path: Path, flushed: list[str]) -> None:
+def test_refused_put_flushes_the_folder_of_the_existing_object(tmp_path: Path, flushed: list[str]) -> None:
     """Its process may have been killed between naming it and flushing the folder."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"x")
@@ -218,7 +218,7 @@ def test_an_object_that_is_told_of_survives_a_power_cut(tmp_path: Path, flushed:
     assert str(tmp_path / "a") in flushed
 
 
-def test_folders_that_another_process_made_are_flushed_too(tmp_path: Path, flushed: list[str]) -> None:
+def test_put_flushes_folders_that_another_process_made(tmp_path: Path, flushed: list[str]) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     store = FolderStore(tmp_path)
     store.put("a/b/c", b"x")
@@ -227,9 +227,7 @@ def test_folders_that_another_process_made_are_flushed_too(tmp_path: Path, flush
     assert flushed[3:] == [str(tmp_path / "a" / "b")]
 
 
-def test_staging_files_of_containers_with_one_process_id_are_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_staging_files_of_processes_with_the_same_id_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     staged: list[str] = []
     link = os.link
 

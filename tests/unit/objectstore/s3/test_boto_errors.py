@@ -46,7 +46,7 @@ def said(code: str, status: int) -> ClientError:
         (said("NotImplemented", 501), ObjectStoreError),
     ],
 )
-def test_named(error: ClientError | BotoCoreError, kind: type[ObjectStoreError]) -> None:
+def test_boto_errors_become_named_errors(error: ClientError | BotoCoreError, kind: type[ObjectStoreError]) -> None:
     with pytest.raises(ObjectStoreError) as raised, named_errors("look at", WHERE):
         raise error
     assert type(raised.value) is kind

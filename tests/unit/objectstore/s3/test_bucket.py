@@ -42,7 +42,7 @@ def puts() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
 
 
 @pytest.mark.parametrize("storage_class", ["", "STANDARD_IA"])
-def test_every_object_goes_with_its_checksum(
+def test_every_put_carries_a_sha256_checksum(
     puts: tuple[str, list[tuple[str, bytes, str | None]]], storage_class: str
 ) -> None:
     endpoint, seen = puts

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from streamvault.airflow.copying import copy_root, remove_copy
 
 
-def test_a_copy_has_a_place_of_its_own(tmp_path: Path) -> None:
+def test_copy_has_a_root_of_its_own_and_only_that_is_removed(tmp_path: Path) -> None:
     via = f"file://{tmp_path}"
     root = copy_root(via, "copy", "nightly-1")
     assert root.startswith(f"{via}/copy-")
@@ -36,5 +36,5 @@ def test_a_copy_has_a_place_of_its_own(tmp_path: Path) -> None:
         ("a", "A"),
     ],
 )
-def test_no_two_runs_copy_through_one_place(one: str, other: str) -> None:
+def test_different_runs_have_different_copy_roots(one: str, other: str) -> None:
     assert copy_root("s3://vault/between", "copy", one) != copy_root("s3://vault/between", "copy", other)

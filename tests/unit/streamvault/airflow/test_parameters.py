@@ -18,11 +18,11 @@ def context(conf: dict[str, Any] | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("conf", [None, {}, {"generation": 3}])
-def test_parameters_that_there_are(conf: dict[str, Any] | None) -> None:
+def test_declared_parameters_are_returned(conf: dict[str, Any] | None) -> None:
     assert checked_params(context(conf)) == {"archive": "A", "generation": None, **(conf or {})}
 
 
-def test_a_parameter_that_there_is_not_is_refused() -> None:
+def test_undeclared_parameter_is_refused() -> None:
     """Airflow passes over it, so that the newest state would be restored instead of the one that was meant."""
     with pytest.raises(AirflowFailException, match=r"no parameter generatoin.* are archive, generation"):
         checked_params(context({"generatoin": 3}))

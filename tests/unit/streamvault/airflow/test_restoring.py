@@ -16,7 +16,7 @@ from tests.unit.small_archives import NAME, Vault
 ASKED = {"archive": "file:///vault/a/b", "target": "local:///data/a/b", "at": None, "generation": None}
 
 
-def test_a_restore() -> None:
+def test_restore_is_described_in_one_line() -> None:
     assert check_restore(ASKED) == {"archive": "file:///vault/a/b", "target": "local:///data/a/b"}
     report = {"stream": "S", "archive": "A", "events": 1000, "bytes": 7, "segments": 2, "generation": 3, "warnings": []}
     assert describe_restore(report, read_back=True) == (
@@ -26,7 +26,7 @@ def test_a_restore() -> None:
     assert "as it was appended" in describe_restore(report, read_back=False)
 
 
-def test_a_restore_says_that_the_archives_beginning_has_expired(tmp_path: Path) -> None:
+def test_description_says_that_the_beginning_has_expired(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=20)
     vault.export()
@@ -50,6 +50,6 @@ def test_a_restore_says_that_the_archives_beginning_has_expired(tmp_path: Path) 
         ({"target": "local://a/b"}, "not a stream's URI"),
     ],
 )
-def test_a_restore_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_restore_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
         check_restore({**ASKED, **wrong})

@@ -16,7 +16,7 @@ def streams(scope: str, connection: str | None) -> list[str]:
     return [f"{scope}-{connection}-{number}" for number in (1, 2)]
 
 
-def test_what_a_stream_says_goes_before_what_the_list_says() -> None:
+def test_stream_settings_override_those_of_the_list() -> None:
     declared = {
         "root": "s3://vault/backups",
         "keep": 7,
@@ -29,13 +29,13 @@ def test_what_a_stream_says_goes_before_what_the_list_says() -> None:
     ]
 
 
-def test_a_scope_stands_for_its_streams() -> None:
+def test_scope_stands_for_its_streams() -> None:
     declared = {"root": "s3://vault", "pravega_conn_id": "p", "streams": [{"scope": "billing"}]}
     found = read_rotations(declared).arguments(streams)
     assert [each["stream"] for each in found] == ["billing/billing-p-1", "billing/billing-p-2"]
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_list_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rotation.json"
     file.write_text(json.dumps([{"stream": "a/b", "root": "s3://vault"}]))
     assert read_rotations(None, str(file)).arguments(streams) == [{"stream": "a/b", "root": "s3://vault"}]
@@ -58,7 +58,7 @@ def test_a_file(tmp_path: Path) -> None:
         ({"root": "ftp://h", "streams": ["a/b"]}, "not a root's URI"),
     ],
 )
-def test_a_list_that_is_not_valid(declared: Any, said: str) -> None:
+def test_invalid_list_is_refused(declared: Any, said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
         read_rotations(declared)
 
@@ -67,13 +67,13 @@ def test_a_list_that_is_not_valid(declared: Any, said: str) -> None:
     ("declared", "said"),
     [(["a/b"], "it has no root"), ({"root": "s3://vault", "streams": ["a/b", "a/b"]}, "there twice")],
 )
-def test_a_list_that_cannot_be_followed(declared: Any, said: str) -> None:
+def test_list_without_a_root_or_with_duplicates_is_refused(declared: Any, said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
         read_rotations(declared).arguments(streams)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
-def test_more_streams_than_one_list_may_have(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_shared_out_over_batches(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     arguments = [{"stream": f"a/{number}"} for number in range(count)]
     batches = in_batches(arguments, 4)
@@ -82,7 +82,7 @@ def test_more_streams_than_one_list_may_have(count: int, monkeypatch: pytest.Mon
     assert max(map(len, batches)) <= 2
 
 
-def test_more_streams_than_all_lists_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_streams_than_fit_all_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     with pytest.raises(AirflowFailException, match=r"9 streams .* takes 8: .* Raise AIRFLOW__CORE__MAX_MAP_LENGTH"):
         in_batches([{}] * 9, 4)

@@ -68,7 +68,7 @@ def frozen(moto_s3: S3Server, bucket_name: str, tmp_path: Path, monkeypatch: pyt
     return Frozen(moto_s3, bucket_name, tmp_path)
 
 
-def test_what_is_cold(frozen: Frozen) -> None:
+def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None:
     client, needed = s3_client("aws_default"), frozen.needed()
     assert next_cold(client, frozen.uri, needed) is None
     folder = frozen.first[0].rpartition("/")[0]
@@ -88,7 +88,7 @@ def test_what_is_cold(frozen: Frozen) -> None:
     assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 0
 
 
-def test_only_what_the_restore_reads_is_asked_for(frozen: Frozen) -> None:
+def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
     """Neither later generations nor tables nor what lies beside the archive's ranges."""
     frozen.freeze([*frozen.first, *frozen.second])
     others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
@@ -129,7 +129,7 @@ def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
     return asyncio.run(collect())
 
 
-def test_waiting(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     real = s3_client("aws_default")
     frozen.freeze(frozen.first[1:2])
     ask_back(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
@@ -142,7 +142,7 @@ def test_waiting(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
 
 
-def test_a_wait_that_cannot_look(frozen: Frozen) -> None:
+def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
     trigger = ArchiveReadableTrigger(
         archive="s3://nowhere-at-all/a/b", stretches=None, aws_conn_id="aws_default", poll_seconds=1
     )
@@ -160,7 +160,7 @@ def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
     return json.loads(json.dumps(arguments))  # type: ignore[no-any-return]
 
 
-def test_the_operator_defers_until_all_is_there(frozen: Frozen) -> None:
+def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
     """First until the manifests can be read, which say what else is needed, then until that can."""
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
@@ -176,7 +176,7 @@ def test_the_operator_defers_until_all_is_there(frozen: Frozen) -> None:
 
 
 @pytest.mark.parametrize("wait", [False, "False"])
-def test_who_does_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> None:
+def test_operator_that_may_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> None:
     frozen.freeze(frozen.first[1:2])
     with pytest.raises(AirflowFailException, match="is in cold storage"):
         WarmArchiveOperator(task_id="t", archive=frozen.uri, wait=wait).execute({})
@@ -187,7 +187,7 @@ def test_who_does_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> No
     ("archive", "generation", "said"),
     [("vault/scope/nothing", None, "no archive"), (PREFIX, 3, "no generation 3"), (None, None, "no such bucket")],
 )
-def test_what_does_not_exist_is_not_waited_for(
+def test_operator_fails_if_the_archive_does_not_exist(
     frozen: Frozen, archive: str | None, generation: int | None, said: str
 ) -> None:
     uri = f"s3://{frozen.bucket}/{archive}" if archive else "s3://nowhere-at-all/a/b"
@@ -195,12 +195,12 @@ def test_what_does_not_exist_is_not_waited_for(
         WarmArchiveOperator(task_id="t", archive=uri, generation=generation).execute({})
 
 
-def test_a_tier_that_there_is_not(frozen: Frozen) -> None:
+def test_operator_refuses_an_unknown_tier(frozen: Frozen) -> None:
     with pytest.raises(AirflowFailException, match="There are Bulk"):
         WarmArchiveOperator(task_id="t", archive=frozen.uri, tier="Slow").execute({})
 
 
-def test_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_in_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse: Callable[..., Any] = pytest.fail
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", refuse)
     WarmArchiveOperator(task_id="t", archive="file:///vault/a/b").execute({})

@@ -81,13 +81,13 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_command_lines(name: str) -> None:
+def test_operator_makes_the_command_line(name: str) -> None:
     operator, command = COMMANDS[name]
     assert operator.command() == command
 
 
 @pytest.mark.parametrize("operator", [ExportStreamOperator, RotateArchiveOperator, ImportStreamOperator])
-def test_every_option_of_the_command_line_is_there(operator: type[CommandOperator]) -> None:
+def test_every_option_of_the_command_line_is_a_template_field(operator: type[CommandOperator]) -> None:
     """So that a new option of a verb is not forgotten here."""
     verb = {"ExportStreamOperator": "export", "RotateArchiveOperator": "rotate"}.get(operator.__name__, "import")
     command = next(command.callback for command in app.registered_commands if command.name == verb)
@@ -106,19 +106,19 @@ def ended(code: int, **document: Any) -> Ended:
 ERROR = {"what": "it is not there", "where": "s3://v", "todo": "Look.", "exit_code": 0}
 
 
-def test_a_report() -> None:
+def test_report_of_a_successful_command_is_returned() -> None:
     assert report_of(ended(0, events=1)) == {"events": 1}
 
 
 @pytest.mark.parametrize("code", [1, 130, -9, 137, 143])
-def test_worth_a_retry(code: int) -> None:
+def test_exit_codes_worth_a_retry_fail_the_attempt_only(code: int) -> None:
     with pytest.raises(AirflowException, match=r"it is not there: s3://v. Look.") as raised:
         report_of(ended(code, error=ERROR))
     assert not isinstance(raised.value, AirflowFailException)
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])
-def test_not_worth_a_retry(code: int) -> None:
+def test_exit_codes_not_worth_a_retry_fail_the_task(code: int) -> None:
     with pytest.raises(AirflowFailException, match=r"it is not there: s3://v. Look."):
         report_of(ended(code, error=ERROR))
 
@@ -140,7 +140,7 @@ def test_not_worth_a_retry(code: int) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
 )
-def test_the_kind_of_a_problem_says_whether_a_retry_may_help(problem: Problem, again: bool) -> None:
+def test_kind_of_problem_decides_whether_airflow_retries(problem: Problem, again: bool) -> None:
     document = ending(problem, resumable=True).to_json()
     with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
         report_of(Ended(problem.exit_code, document))
@@ -150,12 +150,12 @@ def test_the_kind_of_a_problem_says_whether_a_retry_may_help(problem: Problem, a
         assert isinstance(raised.value, AirflowFailException) is not again
 
 
-def test_whoever_is_overtaken_is_told_to_run_the_command_again() -> None:
+def test_overtaken_run_is_told_to_run_the_command_again() -> None:
     assert Overtaken("x").todo == "Run the same command again."
     assert pickle.loads(pickle.dumps(Overtaken("x", todo="Wait."))).todo == "Wait."
 
 
-def test_a_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would do so once for each past slot, and expire what is to be kept."""
     monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has rotated"))
     operator = RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=2)
@@ -163,14 +163,14 @@ def test_a_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         operator.execute({"dag_run": SimpleNamespace(run_type="backfill")})
 
 
-def test_a_driver_that_says_nothing() -> None:
+def test_driver_without_a_report_fails_the_attempt() -> None:
     with pytest.raises(AirflowException, match="the last lines"):
         report_of(ended(1))
     with pytest.raises(AirflowException, match="no report"):
         report_of(ended(0))
 
 
-def test_damage_is_named() -> None:
+def test_damage_is_listed_up_to_a_limit() -> None:
     findings = [f"range {number} is gone" for number in range(30)]
     with pytest.raises(AirflowFailException) as raised:
         report_of(ended(3, archive=ARCHIVE, ok=False, findings=findings, more_findings=5))
@@ -192,13 +192,13 @@ def test_secrets_go_through_the_environment_alone() -> None:
     assert command.startswith("spark-submit --master local[2] ")
 
 
-def test_a_place_that_is_not_asked_for_gets_no_secret() -> None:
+def test_operator_without_connections_passes_no_secrets() -> None:
     variables = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT).variables()
     assert variables == {}
 
 
 @pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])
-def test_a_spark_that_cannot_be_used(conn_id: str) -> None:
+def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
     with pytest.raises(AirflowFailException, match=f"connection '{conn_id}'"):
         StreamvaultSubmitHook(variables={}, conn_id=conn_id)
 
@@ -228,7 +228,7 @@ class Attempt:
     [(False, 1, True), (True, 1, False), (True, 2, True)],
     ids=["new", "same", "retry"],
 )
-def test_what_was_written_is_an_event_of_its_asset(
+def test_new_generation_is_announced_as_an_asset_event(
     monkeypatch: pytest.MonkeyPatch, unchanged: bool, attempt: int, told: bool
 ) -> None:
     """Also if an attempt before wrote it, and was killed before it could say so."""
@@ -241,7 +241,7 @@ def test_what_was_written_is_an_event_of_its_asset(
     assert outlets == ({alias: {ARCHIVE: extra}} if told else {})
 
 
-def test_findings_are_left_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_a_failed_check_are_pushed_as_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"archive": ARCHIVE, "ok": False, "findings": ["gone"]}
     monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(3, report))
     attempt = Attempt(1)
