@@ -54,7 +54,9 @@ LARGE = [
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 @pytest.mark.parametrize("range_size", [3 * MIB, 64 * MIB])
-def test_large_events_come_back(place: Place, layout: Layout, compress: Compression, range_size: int) -> None:
+def test_large_events_are_exported_and_restored(
+    place: Place, layout: Layout, compress: Compression, range_size: int
+) -> None:
     place.fill(LARGE, [b"x", LARGE[1]])
     report = export_stream(
         place.uri(), place.root, layout=layout, compress=compress, range_size=range_size, master="inline[2]"
@@ -68,7 +70,7 @@ def test_large_events_come_back(place: Place, layout: Layout, compress: Compress
         assert sum(1 for _ in events_of(store, NAME)) == report.events
 
 
-def test_what_is_larger_than_the_largest_is_refused_with_the_way_out(place: Place) -> None:
+def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place) -> None:
     place.fill([b"first", bytes(9 * MIB)])
     for size in (8 * MIB, 9 * MIB - 1):
         with pytest.raises(NotEvents, match=r"at offset 13, unless it has 9437184.*raise --largest-event"):
@@ -78,7 +80,7 @@ def test_what_is_larger_than_the_largest_is_refused_with_the_way_out(place: Plac
         export_stream(place.uri(), place.root, largest_event=8 * MIB - 1, master="inline")
 
 
-def test_a_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_boundary(place: Place) -> None:
+def test_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_boundary(place: Place) -> None:
     place.fill([b"x" * 1000, bytes(9 * MIB), b"y"])
     address, _ = parse_stream(place.uri())
     task = FindTask(address, NAME, SEGMENT, 1008 + 9 * MIB + 8 + 9, Span(1008, 1009, known=False))
@@ -88,7 +90,7 @@ def test_a_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_bou
     assert [(piece.start, piece.end, piece.events) for piece in known.pieces] == [(1008, 1016 + 9 * MIB, 1)]
 
 
-def test_a_cut_inside_a_large_event_is_refused(place: Place) -> None:
+def test_cut_inside_a_large_event_is_refused(place: Place) -> None:
     place.fill([b"x", bytes(9 * MIB), b"y"])
     cut = {f"{NAME}/0.#epoch.0": 5 * MIB}
     with pytest.raises(InvalidCut, match="lies inside an event"):
@@ -96,7 +98,7 @@ def test_a_cut_inside_a_large_event_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("cut", [5 * MIB, 9 * MIB + 17], ids=["in its middle", "behind it"])
-def test_a_large_event_that_is_truncated_away_while_it_is_read_is_a_gap(
+def test_large_event_truncated_while_it_is_read_is_a_gap(
     place: Place, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.fill([b"x", random_bytes(9 * MIB, 1), b"y" * 20, random_bytes(9 * MIB, 2)])
@@ -119,7 +121,7 @@ def test_a_large_event_that_is_truncated_away_while_it_is_read_is_a_gap(
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_a_large_event_is_read_by_every_verb_that_reads(place: Place, layout: Layout) -> None:
+def test_every_reading_verb_reads_large_events(place: Place, layout: Layout) -> None:
     payloads = [b"first", random_bytes(9 * MIB, 1), b"last"]
     place.fill(payloads)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
@@ -132,7 +134,7 @@ def test_a_large_event_is_read_by_every_verb_that_reads(place: Place, layout: La
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
-def test_an_import_that_is_cut_off_inside_a_large_event_goes_on(
+def test_import_cut_off_inside_a_large_event_is_resumed(
     place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.fill([b"first", random_bytes(12 * MIB, 1), b"last"])
@@ -157,7 +159,7 @@ def test_an_import_that_is_cut_off_inside_a_large_event_goes_on(
         assert digest_of(store, restored) == digest_of(store, NAME)
 
 
-def test_tables_have_large_events_and_give_them_back(place: Place) -> None:
+def test_tables_hold_and_restore_large_events(place: Place) -> None:
     place.fill([b"first", random_bytes(9 * MIB, 1), b"between", random_bytes(10 * MIB, 2), b"last"])
     export_stream(place.uri(), place.root, layout="chunks", master="inline")
     handoff_archive(place.archive, table="of_archive", format="parquet", master="inline")
@@ -170,7 +172,7 @@ def test_tables_have_large_events_and_give_them_back(place: Place) -> None:
             assert digest_of(store, StreamName("scope", target)) == digest_of(store, NAME)
 
 
-def test_merging_leaves_a_large_event_alone(place: Place) -> None:
+def test_compact_does_not_rewrite_large_events(place: Place) -> None:
     """So that no chunk is made that is larger than the window, and none is written twice."""
     place.fill([b"first"])
     for payload in (b"a", random_bytes(9 * MIB, 1), b"b", b"c"):
@@ -186,9 +188,7 @@ def test_merging_leaves_a_large_event_alone(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", "zstd")], ids=["events", "zstd"])
-def test_converting_with_a_window_that_is_smaller_than_an_event(
-    place: Place, layout: Layout, compress: Compression
-) -> None:
+def test_convert_copies_events_larger_than_its_window(place: Place, layout: Layout, compress: Compression) -> None:
     place.fill([b"first", random_bytes(9 * MIB, 1), b"between", random_bytes(18 * MIB, 2), b"last"])
     export_stream(place.uri(), place.root, layout="chunks", range_size=8 * MIB, window=16 * MIB, master="inline")
     root = f"{place.root}-converted"

@@ -51,7 +51,7 @@ def refused(vault: Vault, first: Vault) -> None:
     [(b"other", b"bytes"), (b"other", b"bytes", b"and", b"more"), (b"o",)],
     ids=["as long", "longer", "shorter"],
 )
-def test_the_stream_of_another_cluster_is_refused(tmp_path: Path, others: tuple[bytes, ...]) -> None:
+def test_stream_of_another_cluster_is_refused(tmp_path: Path, others: tuple[bytes, ...]) -> None:
     mine = made(tmp_path / "mine", b"these", b"bytes")
     other = made(tmp_path / "other", *others, root=mine.root)
     plan(mine)
@@ -63,7 +63,7 @@ def test_the_stream_of_another_cluster_is_refused(tmp_path: Path, others: tuple[
     assert check_archive(mine.archive, read_data=True, master="inline").ok
 
 
-def test_a_stream_that_was_made_again_is_refused(tmp_path: Path) -> None:
+def test_recreated_stream_is_refused(tmp_path: Path) -> None:
     vault = made(tmp_path, b"these", b"bytes")
     plan(vault)
     with vault.store as store:
@@ -73,7 +73,7 @@ def test_a_stream_that_was_made_again_is_refused(tmp_path: Path) -> None:
     refused(vault, vault)
 
 
-def test_a_cluster_under_a_new_name_goes_on(tmp_path: Path) -> None:
+def test_cluster_under_a_new_name_is_accepted(tmp_path: Path) -> None:
     old = made(tmp_path / "old", b"these", b"bytes")
     old.export()
     (tmp_path / "old").rename(tmp_path / "new")
@@ -95,7 +95,7 @@ def test_the_witness_is_what_lies_before_the_cut(tmp_path: Path, monkeypatch: py
         assert list(identity.take_witness(store, cut)) == []
 
 
-def test_what_was_truncated_since_cannot_be_compared_and_is_no_other_stream(tmp_path: Path) -> None:
+def test_truncated_witness_is_not_compared_and_not_refused(tmp_path: Path) -> None:
     vault = made(tmp_path, b"these", b"bytes")
     vault.export()
     with vault.store as store:
@@ -123,7 +123,9 @@ def test_a_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> Non
             identity.check_gone(store, NAME, FIRST)
 
 
-def test_a_mixture_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_of_a_stream_recreated_meanwhile_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stream is made again while its export runs: what was read of the old one and of the new one do not mix."""
     vault = made(tmp_path, b"these", b"bytes")
 

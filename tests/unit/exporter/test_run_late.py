@@ -35,7 +35,7 @@ def archive_of(place: Place) -> Archive:
 
 @pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])
 @pytest.mark.parametrize("size", [300_000, 9 * 1024 * 1024], ids=["small", "large"])
-def test_a_segment_that_is_not_found_and_should_be_there_ends_the_run(
+def test_missing_segment_that_should_exist_ends_the_run(
     place: Place, blocks: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment store may say so while it recovers. It is neither a gap nor a reason to ask for ever."""
@@ -102,9 +102,7 @@ def test_a_plan_is_published_or_given_up(
 
 
 @pytest.mark.parametrize(("first", "second"), [("", "zstd"), ("zstd", "")])
-def test_a_plan_that_was_ended_holds_up_no_other_compression(
-    place: Place, first: Compression, second: Compression
-) -> None:
+def test_ended_plan_does_not_block_another_compression(place: Place, first: Compression, second: Compression) -> None:
     """What it has written of the stream is valid, and lies under the names that the next plan's runs use."""
     place.fill([bytes([number]) * 100 for number in range(20)])
     cut = {f"{NAME}/0.#epoch.0": 1000}
@@ -118,7 +116,7 @@ def test_a_plan_that_was_ended_holds_up_no_other_compression(
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_another_clusters_stream_does_not_go_on_where_a_plan_was_ended(place: Place, layout: Layout) -> None:
+def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, layout: Layout) -> None:
     """Its events would lie among this one's, and no listing tells which are whose."""
     other = Place(place.folder / "other")
     place.fill([b"x" * 12, b"y" * 52, b"z" * 100])
@@ -133,7 +131,7 @@ def test_another_clusters_stream_does_not_go_on_where_a_plan_was_ended(place: Pl
 
 @pytest.mark.parametrize("stop", ["list", "get"])
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
-def test_a_sweep_that_others_overtake_finds_no_damage(
+def test_overtaken_sweep_finds_no_damage(
     place: Place, layout: Layout, compress: Compression, stop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its generation was published, merged with others, and what it replaced is gone, or all of it has expired."""
@@ -170,9 +168,7 @@ def test_a_sweep_that_others_overtake_finds_no_damage(
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_a_repair_that_others_overtake_finds_no_damage(
-    place: Place, layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     place.fill([b"\x07" * 40] * 4)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
     archive = archive_of(place)
@@ -191,9 +187,7 @@ def test_a_repair_that_others_overtake_finds_no_damage(
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
-def test_a_stream_made_again_while_a_generation_is_planned_is_not_mixed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the witness taken after the look whether it is the same stream, it would be the other one's."""
     other = Place(place.folder / "other")
     place.fill([b"a" * 12, b"b" * 12])

@@ -80,7 +80,9 @@ def test_only_the_true_events_are_archived(
         pytest.param([b"\xff" * 300 + bytes(8) + lure(332)] * 40, id="lures"),
     ],
 )
-def test_the_guesses_were_really_wrong(place: Place, payloads: list[bytes], kind: tuple[Layout, Compression]) -> None:
+def test_archive_is_right_though_guesses_are_wrong(
+    place: Place, payloads: list[bytes], kind: tuple[Layout, Compression]
+) -> None:
     """The test before proves something only if tasks do guess wrong."""
     place.fill(payloads)
     guesses = list(place.guesses(512))
@@ -88,24 +90,24 @@ def test_the_guesses_were_really_wrong(place: Place, payloads: list[bytes], kind
     place.prove(512, *kind)
 
 
-def test_the_zeros_of_a_payload_are_not_taken_for_a_million_events(place: Place) -> None:
+def test_zeros_of_a_payload_are_not_taken_for_events(place: Place) -> None:
     place.fill([bytes(2003)] * 8)
     assert all(found is not None and 0 <= true - found < 256 for true, found in place.guesses(512))
     place.prove(512)
 
 
-def test_many_empty_events_in_a_row_are_archived_though_they_look_like_a_payload(place: Place) -> None:
+def test_rows_of_empty_events_are_archived(place: Place) -> None:
     place.fill([b""] * 900, [b"x", *[b""] * 100] * 3)
     place.prove(1024)
 
 
-def test_events_larger_than_a_range(place: Place) -> None:
+def test_events_larger_than_a_range_are_archived(place: Place) -> None:
     large = [b"\x05" * 300_000, bytes(100_000), b"", b"\x06" * 70_000, nested(3, bytes(200_000))]
     place.fill(large, large[::-1])
     place.prove(16 * 1024)
 
 
-def test_events_of_eight_mebibytes(place: Place) -> None:
+def test_events_of_eight_mebibytes_are_archived(place: Place) -> None:
     """The largest a client can write: the guess has to look further, and one block does not hold one."""
     largest = 8 * 1024 * 1024
     place.fill([b"\x05" * largest, bytes(largest), b"small", b"\x06" * largest, b""])
@@ -113,9 +115,7 @@ def test_events_of_eight_mebibytes(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_a_killed_run_leaves_wrong_ranges_and_the_next_one_removes_them(
-    tmp_path: Path, kind: tuple[Layout, Compression]
-) -> None:
+def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
     """Rows and objects of wrong guesses that an earlier run left: the chain passes them by, the sweep takes them."""
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)

@@ -22,7 +22,9 @@ def restore(vault: Vault, *options: str) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_what_is_there_is_verified(tmp_path: Path, kind: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_again_verifies_what_is_there(
+    tmp_path: Path, kind: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=40)
     vault.export(*kind)  # type: ignore[arg-type]
@@ -38,7 +40,7 @@ def test_what_is_there_is_verified(tmp_path: Path, kind: tuple[str, str], capfd:
     assert "read back and verified" in capfd.readouterr().out
 
 
-def test_what_was_written_to_is_refused(tmp_path: Path) -> None:
+def test_import_again_refuses_a_stream_written_to_since(tmp_path: Path) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=10)
     vault.export()
@@ -57,7 +59,7 @@ def test_what_was_written_to_is_refused(tmp_path: Path) -> None:
         (Retention(), ""),
     ],
 )
-def test_what_a_retention_policy_may_delete_is_said_before(
+def test_dry_run_warns_of_what_a_retention_policy_may_delete(
     tmp_path: Path, policy: Retention, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")

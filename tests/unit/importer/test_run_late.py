@@ -154,7 +154,7 @@ def state(folder: Path) -> tuple[StreamDescription, str]:
         (made_again, True, False),
     ],
 )
-def test_a_late_run_changes_nothing(
+def test_late_run_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: Users, sealed: bool, tells: bool
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 3600.0)
@@ -205,7 +205,7 @@ def vault(tmp_path: Path) -> Vault:
     return vault
 
 
-def test_a_source_that_was_made_again_keeps_its_numbers(vault: Vault) -> None:
+def test_import_keeps_the_segment_numbers_of_a_recreated_source(vault: Vault) -> None:
     import_stream(vault.archive, vault.uri(BACK), master="inline")
     with vault.store as store:
         source, back = store.describe(NAME), store.describe(BACK)
@@ -213,7 +213,7 @@ def test_a_source_that_was_made_again_keeps_its_numbers(vault: Vault) -> None:
         assert (back.head.offsets, back.tail.offsets) == (source.head.offsets, source.tail.offsets)
 
 
-def test_a_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     real = LocalStore.create_stream
 
     def answer_lost(store: LocalStore, name: StreamName, configuration: StreamConfiguration) -> None:
@@ -253,12 +253,12 @@ def policies_on_the_way(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> set[Sc
     return seen
 
 
-def test_no_auto_scaler_merges_a_target_on_the_way(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_policy_is_fixed_until_the_import_ends(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     scale_by_rate(vault)
     assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
 
 
-def test_a_policy_that_a_kill_left_is_fixed_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     scale_by_rate(vault)
     real = LocalStore.scale
 
@@ -296,7 +296,7 @@ def kill_after_finish(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
             import_stream(vault.archive, vault.uri(BACK), master="inline")
 
 
-def test_what_was_configured_after_a_kill_at_the_end_stays(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_changed_after_a_kill_at_the_end_stays(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_after_finish(vault, monkeypatch)
     with vault.store as store:
         configured(store)
@@ -307,7 +307,7 @@ def test_what_was_configured_after_a_kill_at_the_end_stays(vault: Vault, monkeyp
         assert list(store.list_streams(NAME.scope, own=True)) == [BACK, NAME]
 
 
-def test_what_was_written_before_the_seal_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = Vault(tmp_path)
     with vault.store as store:
         a_source(store, sealed=True)
@@ -324,9 +324,7 @@ def test_what_was_written_before_the_seal_is_not_sealed(tmp_path: Path, monkeypa
         assert store.describe(BACK) == before
 
 
-def test_a_target_that_was_deleted_after_a_kill_at_the_end_is_not_taken_for_full(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_after_finish(vault, monkeypatch)
     with vault.store as store:
         store.delete(BACK)

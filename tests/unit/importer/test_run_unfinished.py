@@ -83,7 +83,7 @@ def is_second(vault: Vault, *options: str) -> bool:
 
 
 @pytest.mark.parametrize("options", [(), ("--again",), ("--offsets", "shift")], ids=" ".join)
-def test_the_same_command_goes_on_with_what_it_began(
+def test_same_command_resumes_its_older_generation(
     vault: Vault, options: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     begin(vault, *options)
@@ -102,7 +102,7 @@ def test_the_same_command_goes_on_with_what_it_began(
     assert restore(vault, "--again") == 4, "and not the newest"
 
 
-def test_a_dry_run_tells_it(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_tells_the_generation_it_would_resume(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
     grow(vault)
     capfd.readouterr()
@@ -110,7 +110,7 @@ def test_a_dry_run_tells_it(vault: Vault, capfd: pytest.CaptureFixture[str]) -> 
     assert json.loads(capfd.readouterr().out)["generation"] == 2
 
 
-def test_also_if_what_it_began_was_merged_with_the_newer_one(vault: Vault) -> None:
+def test_generation_begun_is_resumed_after_a_merge(vault: Vault) -> None:
     begin(vault)
     grow(vault)
     assert compact_archive(vault.archive, master="inline").runs
@@ -118,7 +118,7 @@ def test_also_if_what_it_began_was_merged_with_the_newer_one(vault: Vault) -> No
     assert is_second(vault)
 
 
-def test_one_that_named_its_generation_is_gone_on_with_too(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault, "--generation", "1")
     capfd.readouterr()
     assert restore(vault) == 0
@@ -127,7 +127,7 @@ def test_one_that_named_its_generation_is_gone_on_with_too(vault: Vault, capfd: 
     assert "generation 2 is newer" in told.err
 
 
-def test_another_generation_that_is_named_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
     grow(vault)
     with vault.store as store:
@@ -144,7 +144,9 @@ def test_another_generation_that_is_named_is_refused(vault: Vault, capfd: pytest
 
 
 @pytest.mark.parametrize("other", ["offsets", "archive"])
-def test_what_was_begun_otherwise_is_refused(vault: Vault, other: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_begun_with_other_options_is_refused(
+    vault: Vault, other: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     begin(vault)
     grow(vault)
     capfd.readouterr()
@@ -158,7 +160,7 @@ def test_what_was_begun_otherwise_is_refused(vault: Vault, other: str, capfd: py
     assert "unfinished stream" in capfd.readouterr().err
 
 
-def test_what_has_expired_since_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
     grow(vault)
     rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline")
@@ -186,7 +188,7 @@ def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: s
         assert record.finishing
 
 
-def test_one_that_was_killed_at_its_very_end_is_ended(
+def test_import_killed_at_its_end_is_finished(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
@@ -208,7 +210,7 @@ def failing_verify(*_: Any) -> Any:
     raise Failed("stopped for a test")
 
 
-def test_a_queued_restore_goes_on_with_what_it_began(vault: Vault) -> None:
+def test_queued_restore_resumes_its_older_generation(vault: Vault) -> None:
     queue = f"local://{vault.folder}/queues/ops/restores"
     request_restore(vault.archive, vault.uri(BACK), queue=queue)
 

@@ -69,18 +69,18 @@ def is_restored(vault: Vault, report: ImportReport) -> None:
     assert report.bytes == archive_of(vault.root).history().bytes
 
 
-def test_an_import_in_one_go_reads_nothing_back(vault: Vault, seen: Seen) -> None:
+def test_uninterrupted_import_reads_nothing_back(vault: Vault, seen: Seen) -> None:
     is_restored(vault, restore(vault))
     assert seen.ranges == []
 
 
-def test_everything_is_read_back_if_that_is_asked_for(vault: Vault, seen: Seen) -> None:
+def test_read_back_reads_everything(vault: Vault, seen: Seen) -> None:
     is_restored(vault, restore(vault, read_back=True))
     assert seen.ranges == all_ranges(vault)
     assert len(seen.ranges) > 10
 
 
-def test_the_command_has_an_option_for_it(tmp_path: Path, seen: Seen) -> None:
+def test_command_has_the_option_read_back(tmp_path: Path, seen: Seen) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=30)
     vault.export()
@@ -148,7 +148,7 @@ def test_a_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
     assert 0 < len(before) < len(all_ranges(vault))
 
 
-def test_what_an_earlier_run_appended_wrongly_is_found(vault: Vault) -> None:
+def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
     """A resumed import trusts no byte that it has not appended."""
     with pytest.MonkeyPatch.context() as patch:
         stopped = Stopped(patch, 0, wrong=True)
@@ -160,7 +160,7 @@ def test_what_an_earlier_run_appended_wrongly_is_found(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_bytes_that_are_not_the_archives_are_found_on_the_way_in(
+def test_wrong_bytes_are_found_while_they_are_appended(
     tmp_path: Path, kind: tuple[Layout, Compression], seen: Seen
 ) -> None:
     vault = Vault(tmp_path)

@@ -58,7 +58,7 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
     )
 
 
-def test_a_sound_archive_has_no_findings(archive: Archive, root: RootAddress) -> None:
+def test_sound_archive_has_no_findings(archive: Archive, root: RootAddress) -> None:
     history = archive.history()
     assert check(archive, root) == CheckResult(events=history.events, bytes=history.bytes)
     assert check(archive, root, share=1.0) == CheckResult(read=4, events=history.events, bytes=history.bytes)
@@ -108,7 +108,7 @@ STRAYS = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_each_damage_is_found_and_named(archive: Archive, root: RootAddress, name: str) -> None:
+def test_each_kind_of_damage_is_found_and_named(archive: Archive, root: RootAddress, name: str) -> None:
     damage, expected = DAMAGES[name]
     damage(archive)
     result = check(archive, root)
@@ -118,7 +118,7 @@ def test_each_damage_is_found_and_named(archive: Archive, root: RootAddress, nam
 
 
 @pytest.mark.parametrize("name", STRAYS)
-def test_what_belongs_to_nothing_is_told_and_no_damage(archive: Archive, root: RootAddress, name: str) -> None:
+def test_strays_are_found_and_no_damage(archive: Archive, root: RootAddress, name: str) -> None:
     put(*STRAYS[name].split("/"))(archive)
     result = check(archive, root, share=1.0)
     assert (result.found, result.stray, result.strays) == (0, 1, (f"{archive.prefix}events/{STRAYS[name]}",))
@@ -132,7 +132,7 @@ def test_changed_content_is_found_by_reading_alone(archive: Archive, root: RootA
     assert "scope/stream/0.#epoch.0 bytes 0 to 19: the content is not what was archived" in result.findings[0]
 
 
-def test_a_range_that_is_found_wanting_is_not_read(archive: Archive, root: RootAddress) -> None:
+def test_range_with_missing_objects_is_not_read(archive: Archive, root: RootAddress) -> None:
     remove(0, 0, 0, 11)(archive)
     assert check(archive, root, share=1.0).read == 3
 
@@ -144,7 +144,7 @@ def test_findings_are_bounded_and_counted(archive: Archive, root: RootAddress) -
     assert (len(result.strays), result.stray, result.found) == (MAX_FINDINGS, MAX_FINDINGS + 50, 0)
 
 
-def test_the_objects_of_an_unfinished_generation_are_nobodys_damage(archive: Archive, root: RootAddress) -> None:
+def test_objects_of_an_unfinished_generation_are_no_damage(archive: Archive, root: RootAddress) -> None:
     newest = archive.manifest()
     ends = newest.to.offsets
     plan = Plan(
@@ -173,7 +173,7 @@ def test_the_objects_of_an_unfinished_generation_are_nobodys_damage(archive: Arc
     assert check(archive, root).stray == 1
 
 
-def test_a_sample_is_the_seeds_and_at_least_one_range(tmp_path: Path) -> None:
+def test_sample_depends_on_the_seed_and_has_at_least_one_range(tmp_path: Path) -> None:
     root = RootAddress.parse(f"file://{tmp_path}")
     archive = Archive(root.open(), NAME)
     made = generation({LEFT: [[b"%d" % number] for number in range(200)]})

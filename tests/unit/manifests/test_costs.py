@@ -23,7 +23,7 @@ def row(size: int, events: int) -> RangeRow:
     return RangeRow(SegmentId(0, 0), 0, size, events, DIGEST)
 
 
-def test_an_export_of_chunks_asks_for_an_object_a_range_and_no_more() -> None:
+def test_cost_of_an_export_of_chunks_is_an_object_a_range() -> None:
     chunks = cost_of_export(1000, 1000, estimated=False, first=True)
     events = cost_of_export(1_000_000, 1000, estimated=False, first=False)
     assert (chunks.objects, chunks.objects_estimated) == (1000, False)
@@ -32,7 +32,7 @@ def test_an_export_of_chunks_asks_for_an_object_a_range_and_no_more() -> None:
     assert chunks.usd * 100 < events.usd
 
 
-def test_an_import_gets_a_chunk_in_parts_of_sixteen_mebibytes() -> None:
+def test_cost_of_an_import_counts_parts_of_sixteen_mebibytes() -> None:
     parts = [("chunks", row(size, 10), size) for size in (64 * MIB, 16 * MIB + 1, 100)]
     cost = cost_of_import(parts, 1)
     assert cost.objects == 3
@@ -44,7 +44,7 @@ def test_an_import_gets_a_chunk_in_parts_of_sixteen_mebibytes() -> None:
     assert (events.objects, events.gets, events.puts) == (2500, 2502, 3 + 1)
 
 
-def test_a_conversion_reads_as_an_import_does_and_writes_as_an_export() -> None:
+def test_cost_of_a_conversion_is_that_of_an_import_and_an_export() -> None:
     stored: list[tuple[Layout, RangeRow]] = [("events", row(64 * MIB, 1500)), ("chunks", row(20 * MIB, 700))]
     chunks = cost_of_conversion(stored, "chunks")
     assert (chunks.objects, chunks.gets) == (2, 1500 + 2)
@@ -54,7 +54,7 @@ def test_a_conversion_reads_as_an_import_does_and_writes_as_an_export() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_what_a_rehearsal_says_is_what_there_is_then(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
+def test_estimate_of_a_dry_run_equals_the_objects_made(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
     vault, root = Vault(tmp_path), a_root()
     vault.make()
     said = export_stream(

@@ -42,7 +42,7 @@ def refusal(vault: Vault | str, pointer: object, code: int) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_every_event_is_got(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_get_returns_every_event(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=150)
     vault.export(*kind)
@@ -52,7 +52,7 @@ def test_every_event_is_got(kind: tuple[Layout, Compression], tmp_path: Path) ->
         assert get_event(vault.archive, str(pointer)) == payload
 
 
-def test_events_of_every_generation_are_got(vault: Vault) -> None:
+def test_get_returns_events_of_every_generation(vault: Vault) -> None:
     live = vault.events()
     assert {payload for _, payload in live} == {b"of the third generation"}
     for pointer, payload in live:
@@ -63,7 +63,7 @@ def test_events_of_every_generation_are_got(vault: Vault) -> None:
         assert get_event(vault.archive, str(EventPointer(NAME, pointer.segment, pointer.offset - gone - 8, 8))) == b""
 
 
-def test_what_was_gone_before_it_was_archived_is_told_with_its_reason(vault: Vault) -> None:
+def test_event_in_a_gap_is_refused_with_the_reason(vault: Vault) -> None:
     for pointer, _ in vault.events():
         gone = EventPointer(NAME, pointer.segment, pointer.offset - 268, 268)
         said = refusal(vault, gone, 1)
@@ -71,7 +71,7 @@ def test_what_was_gone_before_it_was_archived_is_told_with_its_reason(vault: Vau
         assert "truncated at the source before this generation began" in said
 
 
-def test_what_is_no_events_offset_or_length_is_not_there(vault: Vault) -> None:
+def test_pointer_to_no_event_is_refused(vault: Vault) -> None:
     pointer, _ = vault.events()[0]
     for offset, length in ((pointer.offset + 1, 20), (pointer.offset, 30), (pointer.offset, 32)):
         assert str(EventPointer(NAME, pointer.segment, offset, length)) in refusal(
@@ -79,7 +79,7 @@ def test_what_is_no_events_offset_or_length_is_not_there(vault: Vault) -> None:
         )
 
 
-def test_what_lies_beyond_the_archive_is_not_there(vault: Vault) -> None:
+def test_pointer_beyond_the_archive_is_refused(vault: Vault) -> None:
     pointer, payload = vault.events()[-1]
     after = EventPointer(NAME, pointer.segment, pointer.offset + 8 + len(payload), 9)
     assert "the archive does not reach there" in refusal(vault, after, 1)
@@ -91,20 +91,20 @@ def test_what_lies_beyond_the_archive_is_not_there(vault: Vault) -> None:
 @pytest.mark.parametrize(
     "pointer", ["", "scope/stream", f"{NAME}/0.#epoch.0:0-7", f"{NAME}/0.#epoch.0:-1-9", f"{NAME}/0:0-9", "x:0-9"]
 )
-def test_what_is_no_pointer_is_wrong_usage(vault: Vault, pointer: str) -> None:
+def test_invalid_pointer_is_wrong_usage(vault: Vault, pointer: str) -> None:
     refusal(vault, pointer, 2)
 
 
-def test_a_pointer_of_another_stream_is_wrong_usage(vault: Vault) -> None:
+def test_pointer_of_another_stream_is_wrong_usage(vault: Vault) -> None:
     assert "the pointer is of another stream" in refusal(vault, "scope/other/0.#epoch.0:0-9", 2)
 
 
-def test_no_archive_is_said() -> None:
+def test_missing_archive_is_one_line() -> None:
     assert "no archive" in refusal(f"{a_root()}/{NAME}", f"{NAME}/0.#epoch.0:0-9", 1)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_damage_is_said_and_nothing_wrong_is_got(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_damaged_event_is_refused(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=100)
     vault.export(*kind)
@@ -124,9 +124,7 @@ def test_damage_is_said_and_nothing_wrong_is_got(kind: tuple[Layout, Compression
     assert get_event(vault.archive, str(pointer)) == payload
 
 
-def test_the_command_writes_the_payload_and_nothing_else(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_command_writes_the_payload_and_nothing_else(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=30)
     vault.export("chunks", "zstd")

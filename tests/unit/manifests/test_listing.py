@@ -34,12 +34,12 @@ def hold(number: int, name: str) -> Hold:
     return Hold(generation=number, name=name)
 
 
-def test_nothing() -> None:
+def test_empty_listing_has_no_generations() -> None:
     listing = listing_of()
     assert (listing.generations, listing.newest, listing.dropped, listing.missing) == ((), 0, 0, None)
 
 
-def test_an_expiry_hides_all_up_to_it_at_once() -> None:
+def test_expiry_hides_all_generations_up_to_it() -> None:
     decision = NOTHING.hold(hold(3, "a")).hold(hold(3, "B"))
     before = listing_of(*published(1, 2, 3), checked_key(1), checked_key(3), decision=decision)
     assert before.generations == (1, 2, 3)
@@ -66,7 +66,7 @@ def test_an_expiry_hides_all_up_to_it_at_once() -> None:
         (published(4), 3, None),
     ],
 )
-def test_a_lost_manifest_is_told_apart_from_an_expired_one(keys: list[str], dropped: int, missing: int | None) -> None:
+def test_missing_manifest_is_told_apart_from_an_expired_one(keys: list[str], dropped: int, missing: int | None) -> None:
     assert listing_of(*keys, decision=NOTHING.expire(dropped) if dropped else NOTHING).missing == missing
 
 
@@ -94,7 +94,7 @@ def test_a_merged_generation_counts_once_it_is_decided() -> None:
     assert larger.replaced == ((2, 2), (3, 3), (4, 2), (4, 4))
 
 
-def test_what_comes_late_never_counts() -> None:
+def test_late_manifests_never_count() -> None:
     """A manifest that was put when its generation had expired, or had been merged with others, in whole or in part."""
     decision = NOTHING.expire(2).merge(6, 5, 0)
     keys = [*published(3, 4, 7), manifest_key(6, 5), ranges_key(6, 5)]
@@ -107,7 +107,7 @@ def test_what_comes_late_never_counts() -> None:
     assert [listing.is_over(name) for name in ((4, 3), (6, 5), (6, 4), (7, 5), (8, 8))] == [False] * 5
 
 
-def test_an_expiry_takes_a_merged_one_whole() -> None:
+def test_expiry_takes_a_merged_generation_whole() -> None:
     listing = listing_of(*published(5), manifest_key(4, 1), ranges_key(4, 1), decision=NOTHING.merge(4, 1, 0).expire(4))
     assert (listing.names, listing.undecided) == (((5, 5),), ())
     assert set(listing.remains) == {manifest_key(4, 1), ranges_key(4, 1)}
@@ -117,7 +117,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 11), st.integers(1, 6)), max_size=6)
 
 
 @given(STEPS)
-def test_nothing_is_in_force_twice_or_lost_and_what_is_over_stays_over(steps: list[tuple[int, int]]) -> None:
+def test_each_generation_is_in_force_once_until_it_is_over(steps: list[tuple[int, int]]) -> None:
     """Whatever is decided, each original above the head is held once; all manifests ever made lie about."""
     keys, decision, over = [manifest_key(number) for number in range(1, 13)], NOTHING, set[tuple[int, int]]()
     listing = listing_of(*keys)

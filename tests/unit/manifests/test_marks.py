@@ -35,14 +35,14 @@ def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [({"scope": "other"}, "another archive"), ({"generation": 3}, "another")])
-def test_a_mark_of_something_else_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+def test_mark_of_something_else_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
     mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64)
     store.put(PREFIX + checked_key(2), seal({**mark.document(), **change}))
     with pytest.raises(Damaged, match=said):
         find_checked(store, NAME, 2)
 
 
-def test_a_mark_that_was_cut_short_is_damage(store: ObjectStore) -> None:
+def test_truncated_mark_is_damage(store: ObjectStore) -> None:
     store.put(PREFIX + checked_key(1), b'{"format": 1, "sco')
     with pytest.raises(Damaged, match="cut short"):
         find_checked(store, NAME, 1)
@@ -55,7 +55,7 @@ def hold(number: int, name: str = "a") -> Hold:
     return Hold(generation=number, name=name, who="wer", why="für später")
 
 
-def test_each_decision_says_all_that_holds() -> None:
+def test_decision_has_the_whole_state() -> None:
     taken = Decision(**OWNER, number=0).expire(2).merge(5, 3, 600.0).hold(hold(4)).hold(hold(4, "b")).sweep(2)
     assert (taken.dropped, taken.swept) == (2, 2)
     assert [(one.generation, one.first, one.grace) for one in taken.merged] == [(5, 3, 600.0)]
@@ -75,7 +75,7 @@ def test_each_decision_says_all_that_holds() -> None:
         lambda one: one.merge(6, 1, 0).expire(3),
     ],
 )
-def test_what_cannot_hold_is_no_decision(change: Callable[[Decision], object]) -> None:
+def test_contradictory_decision_is_refused(change: Callable[[Decision], object]) -> None:
     taken = Decision(**OWNER, number=7).expire(2).merge(5, 3, 0).hold(hold(5))
     with pytest.raises(ValueError, match=r"generation|expired"):
         change(taken)
@@ -91,7 +91,7 @@ def test_what_cannot_hold_is_no_decision(change: Callable[[Decision], object]) -
         ({"holds": [{"generation": 3, "name": "../a"}]}, "not a valid file"),
     ],
 )
-def test_a_decision_that_cannot_be_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+def test_invalid_decision_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
     document = {**Decision(**OWNER, number=2).document(), **change}
     store.put(PREFIX + decision_key(2), seal(document))
     with pytest.raises(Damaged, match=said):
@@ -102,7 +102,7 @@ def expire(upto: int) -> Callable[[Listing], Decision | None]:
     return lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None
 
 
-def test_decisions_are_counted_and_only_the_newest_stays(store: ObjectStore) -> None:
+def test_decisions_are_numbered_and_only_the_newest_stays(store: ObjectStore) -> None:
     archive = Archive(store, NAME)
     for number in (1, 2, 3):
         listing, taken = archive.decide(expire(number))
@@ -112,9 +112,7 @@ def test_decisions_are_counted_and_only_the_newest_stays(store: ObjectStore) -> 
     assert (listing.decision.number, taken) == (3, False)
 
 
-def test_a_server_that_lies_about_what_is_there_is_not_asked_for_ever(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contradicting_server_is_not_asked_for_ever(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def lying(*_: object) -> None:
         raise AlreadyExists("no", where="there")
 
@@ -123,7 +121,7 @@ def test_a_server_that_lies_about_what_is_there_is_not_asked_for_ever(
         Archive(store, NAME).decide(expire(1))
 
 
-def test_a_decision_that_went_while_it_was_looked_up_is_looked_up_again(
+def test_decision_superseded_while_it_is_read_is_read_again(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = Archive(store, NAME)

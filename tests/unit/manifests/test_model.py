@@ -38,14 +38,14 @@ def read(data: bytes) -> Manifest:
     return decode(Manifest, data, WHERE)
 
 
-def test_what_goes_out_comes_back() -> None:
+def test_manifest_round_trips() -> None:
     for made in two_generations():
         data = made.manifest.encode()
         assert read(data) == made.manifest
         assert read(data).encode() == data
 
 
-def test_what_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = two_generations()[0].manifest
     monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()))
     manifest.encode()
@@ -54,7 +54,7 @@ def test_what_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) ->
         manifest.encode()
 
 
-def test_the_fields_of_the_format_in_their_order() -> None:
+def test_fields_are_those_of_the_format_in_order() -> None:
     document = json.loads(two_generations()[0].manifest.encode())
     assert list(document) == [
         *("format", "generation", "created", "scope", "stream", "layout", "compression", "configuration"),
@@ -83,18 +83,18 @@ def test_fields_of_later_versions_are_ignored_and_not_written_again() -> None:
 
 
 @given(st.data())
-def test_no_bit_of_a_file_changes_without_notice(data: st.DataObject) -> None:
+def test_any_changed_bit_is_found(data: st.DataObject) -> None:
     whole = bytearray(two_generations()[0].manifest.encode())
     at = data.draw(st.integers(0, len(whole) - 2))  # a file may end in any white space
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     refusal(bytes(whole))
 
 
-def test_the_committed_schema_is_the_models() -> None:
+def test_committed_schema_is_that_of_the_model() -> None:
     assert SCHEMA_FILE.read_text() == schema_text(), "run python -m manifests.schema"
 
 
-def test_a_manifest_is_valid_by_the_schema() -> None:
+def test_manifest_is_valid_by_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
     for made in two_generations():
         document = json.loads(made.manifest.encode())
@@ -107,7 +107,7 @@ boundaries = st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), uniqu
 
 
 @given(boundaries, st.integers(0, 2**31 - 1))
-def test_key_ranges_come_back_to_the_last_bit(inner: list[float], number: int) -> None:
+def test_key_ranges_round_trip_exactly(inner: list[float], number: int) -> None:
     edges = [0.0, *inner, 1.0]
     numbers = range(number, number + len(edges) - 1) if number + len(edges) < 2**31 else range(len(edges) - 1)
     segments = {SegmentId(0, n): KeyRange(edges[i], edges[i + 1]) for i, n in enumerate(numbers)}
@@ -131,12 +131,12 @@ def test_key_ranges_come_back_to_the_last_bit(inner: list[float], number: int) -
         timestamp_aggregation_timeout=st.integers(0, 2**63 - 1),
     )
 )
-def test_configurations_come_back(value: StreamConfiguration) -> None:
+def test_configurations_round_trip(value: StreamConfiguration) -> None:
     entry = Configuration.of(value)
     assert Configuration.model_validate_json(entry.encode()).value() == value
 
 
-def test_the_moment_is_in_utc_whatever_it_was_given_in() -> None:
+def test_created_is_written_in_utc() -> None:
     manifest = two_generations()[0].manifest
     there = manifest.created.astimezone(timezone(timedelta(hours=5, minutes=30)))
     same = Manifest.model_validate(manifest.model_dump(by_alias=True) | {"created": there})
@@ -251,21 +251,21 @@ def refusal(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_what_cannot_be_is_damage_in_one_line(name: str) -> None:
+def test_invalid_manifest_is_damage_in_one_line(name: str) -> None:
     change, expected = IMPOSSIBLE[name]
     document = json.loads(two_generations()[0].manifest.encode())
     change(document)
     assert expected in refusal(json.dumps(document).encode())
 
 
-def test_a_file_cut_short_anywhere_is_damage() -> None:
+def test_truncated_file_is_damage() -> None:
     data = two_generations()[0].manifest.encode()
     for size in range(len(data.rstrip())):
         refusal(data[:size])
 
 
 @given(st.binary(max_size=200))
-def test_a_file_of_anything_is_damage(data: bytes) -> None:
+def test_file_of_any_bytes_is_damage(data: bytes) -> None:
     refusal(data)
 
 
@@ -274,13 +274,13 @@ def test_json_of_another_shape_is_damage(text: str) -> None:
     refusal(text.encode())
 
 
-def test_a_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
+def test_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
     moved = Epoch(1, {LEFT: KeyRange(0.0, 0.25), SegmentId(1, 2): KeyRange(0.25, 1.0)})
     with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has other keys in epoch 1"):
         generation({}, epochs=(*EPOCHS, moved))
 
 
-def test_a_generation_across_a_scale_names_every_segment_between_its_cuts() -> None:
+def test_generation_across_a_scale_names_every_segment_between_its_cuts() -> None:
     merged = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)})
     made = generation({LEFT: [[b"a"]], RIGHT: [[b"b"], Hole(9)], SegmentId(1, 2): [[b"c"]]}, epochs=(*EPOCHS, merged))
     assert [entry.name for entry in made.manifest.segments] == [
@@ -295,7 +295,7 @@ def with_fields(**changes: object) -> bytes:
     return seal(document | changes)
 
 
-def test_how_it_is_compressed_comes_back_and_need_not_be_there() -> None:
+def test_compression_round_trips_and_is_optional() -> None:
     found = read(with_fields(layout="chunks", compression="zstd"))
     assert (found.layout, found.compression) == ("chunks", "zstd")
     assert read(found.encode()) == found
@@ -314,7 +314,7 @@ def test_how_it_is_compressed_comes_back_and_need_not_be_there() -> None:
         {"layout": "table"},
     ],
 )
-def test_layouts_that_cannot_be(changes: dict[str, object]) -> None:
+def test_invalid_layout_or_compression_is_damage(changes: dict[str, object]) -> None:
     with pytest.raises(Damaged) as caught:
         read(with_fields(**changes))
     assert str(caught.value).isprintable()

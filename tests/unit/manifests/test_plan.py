@@ -25,7 +25,7 @@ def store(unique_name: str) -> ObjectStore:
     return RootAddress.parse(f"memory://{unique_name}").open()
 
 
-def test_the_first_plan_holds(store: ObjectStore) -> None:
+def test_first_plan_holds(store: ObjectStore) -> None:
     assert find_plan(store, PREFIX, 1) is None
     first, second = plan_of(end=500), plan_of(end=600)
     assert create_plan(store, PREFIX, first) == (first, True)
@@ -72,7 +72,7 @@ def changed(plan: Plan, **changes: object) -> bytes:
         ({"range_size": 0}, "range_size"),
     ],
 )
-def test_a_plan_that_cannot_be_is_damage(store: ObjectStore, changes: dict[str, object], expected: str) -> None:
+def test_invalid_plan_is_damage(store: ObjectStore, changes: dict[str, object], expected: str) -> None:
     store.put(PREFIX + plan_key(1), changed(plan_of(), **changes))
     for attempt in (lambda: find_plan(store, PREFIX, 1), lambda: create_plan(store, PREFIX, plan_of())):
         with pytest.raises(Damaged, match=r"_work/0000000001/plan\.json") as caught:
@@ -81,7 +81,7 @@ def test_a_plan_that_cannot_be_is_damage(store: ObjectStore, changes: dict[str, 
         assert str(caught.value).isprintable()
 
 
-def test_an_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> None:
+def test_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> None:
     assert current_plan(store, PREFIX, 1) == (None, 1)
     create_plan(store, PREFIX, plan_of())
     leave_row(store, PREFIX, 1, LEFT, row(0))
@@ -102,7 +102,7 @@ def test_an_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> Non
     assert list(store.list(PREFIX)) == []
 
 
-def test_a_plan_of_another_stream_is_not_taken_up(store: ObjectStore) -> None:
+def test_plan_of_another_stream_is_not_taken_up(store: ObjectStore) -> None:
     store.put("scope/other/" + plan_key(1), plan_of().encode())
     with pytest.raises(Damaged, match="the plan is of another archive"):
         find_plan(store, "scope/other/", 1)
@@ -121,7 +121,7 @@ def test_removing_the_work_of_a_generation_leaves_the_others(store: ObjectStore)
     remove_work(store, PREFIX, 1)
 
 
-def test_the_first_row_holds(store: ObjectStore) -> None:
+def test_first_row_holds(store: ObjectStore) -> None:
     first, second = row(0, (0, 10)), row(0, (0, 20))
     assert leave_row(store, PREFIX, 1, LEFT, first) == first
     assert leave_row(store, PREFIX, 1, LEFT, second) == first
@@ -139,7 +139,7 @@ def test_rows_are_found_in_the_streams_order(store: ObjectStore) -> None:
     assert list(find_rows(store, PREFIX, 1)) == [(key[0], left[key]) for key in sorted(left)]
 
 
-def test_a_range_that_met_a_truncation_comes_back(store: ObjectStore) -> None:
+def test_row_of_a_range_with_gaps_round_trips(store: ObjectStore) -> None:
     met = row(0, (0, 10), (30, 40), gaps=((10, 30),))
     before = row(50, (50, 60), gaps=((40, 50),))
     for one in (met, before):
@@ -160,7 +160,7 @@ def test_a_range_that_met_a_truncation_comes_back(store: ObjectStore) -> None:
         (0, ((0, 3),), (), None),  # no room for its header
     ],
 )
-def test_a_row_that_cannot_be_is_damage(
+def test_invalid_row_is_damage(
     store: ObjectStore,
     start: int,
     pieces: tuple[tuple[int, int], ...],
@@ -172,7 +172,7 @@ def test_a_row_that_cannot_be_is_damage(
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", row(7).encode(), row(0).encode()[:-9]])
-def test_a_row_of_something_else_is_damage(store: ObjectStore, data: bytes) -> None:
+def test_row_of_something_else_is_damage(store: ObjectStore, data: bytes) -> None:
     store.put(PREFIX + row_key(1, SegmentId(0, 0), 0), data)
     for attempt in (lambda: list(find_rows(store, PREFIX, 1)), lambda: leave_row(store, PREFIX, 1, LEFT, row(0))):
         with pytest.raises(Damaged, match=r"/0000000000000000000\.json") as caught:
@@ -196,7 +196,7 @@ class Vanishing:
         return self._store.get(key, at_most)
 
 
-def test_rows_that_another_run_tidies_away_are_no_error(store: ObjectStore) -> None:
+def test_rows_removed_by_another_run_are_no_error(store: ObjectStore) -> None:
     for start in range(0, 400, 10):
         leave_row(store, PREFIX, 1, LEFT, row(start))
     assert list(find_rows(Vanishing(store), PREFIX, 1)) == []  # type: ignore[arg-type]  # two of its methods do

@@ -32,7 +32,7 @@ def rows_of(count: int) -> Iterator[RangeRow]:
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), unique=True, min_size=1, max_size=5), st.integers(0, 2**62))
-def test_rows_come_back(numbers: list[int], start: int) -> None:
+def test_rows_round_trip(numbers: list[int], start: int) -> None:
     rows = [
         RangeRow(SegmentId(number, number), start + i * 100, start + i * 100 + 100, 3, f"{number:064x}")
         for number in sorted(numbers)
@@ -41,7 +41,7 @@ def test_rows_come_back(numbers: list[int], start: int) -> None:
     assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
 
 
-def test_no_rows_are_a_file_too() -> None:
+def test_empty_index_round_trips() -> None:
     assert list(decode_ranges(NAME, encode_ranges(NAME, []), WHERE)) == []
 
 
@@ -53,7 +53,7 @@ def test_many_rows_go_in_batches_both_ways() -> None:
     assert len(data) < 25_000 * 100
 
 
-def test_anybody_can_read_the_file() -> None:
+def test_index_is_plain_parquet() -> None:
     made = two_generations()[0]
     table = pq.read_table(io.BytesIO(encode_ranges(NAME, made.rows)))
     assert table.column_names == ["segment", "start", "end", "events", "digest"]
@@ -66,7 +66,7 @@ def test_anybody_can_read_the_file() -> None:
     }
 
 
-def test_a_segments_digest_is_that_of_its_ranges_digests() -> None:
+def test_segment_digest_is_that_of_its_ranges_digests() -> None:
     one, two = hashlib.sha256(b"1"), hashlib.sha256(b"2")
     assert segment_digest([one.hexdigest(), two.hexdigest()]) == hashlib.sha256(one.digest() + two.digest()).hexdigest()
     assert segment_digest([]) == hashlib.sha256(b"").hexdigest()
@@ -111,11 +111,11 @@ def refusal(data: bytes) -> str:
         {"digest": "ab" * 33},
     ],
 )
-def test_a_row_that_cannot_be(changes: dict[str, Any]) -> None:
+def test_invalid_row_is_damage(changes: dict[str, Any]) -> None:
     assert "index of ranges" in refusal(file_of(**changes))
 
 
-def test_rows_that_overlap_or_are_out_of_order() -> None:
+def test_rows_that_overlap_or_are_out_of_order_are_damage() -> None:
     first, second = RangeRow(LEFT, 0, 64, 2, DIGEST), RangeRow(LEFT, 64, 128, 2, DIGEST)
     other = RangeRow(RIGHT, 0, 64, 2, DIGEST)
     assert list(decode_ranges(NAME, encode_ranges(NAME, [first, second, other]), WHERE)) == [first, second, other]
@@ -123,7 +123,7 @@ def test_rows_that_overlap_or_are_out_of_order() -> None:
         assert "not in order" in refusal(encode_ranges(NAME, rows))
 
 
-def test_other_columns_are_not_an_index() -> None:
+def test_other_columns_are_damage() -> None:
     for schema in (
         SCHEMA.remove(4),
         SCHEMA.append(pa.field("more", pa.int64())),
@@ -143,7 +143,7 @@ def many_rows(count: int, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "none"}])
-def test_a_small_file_cannot_promise_millions_of_rows(options: dict[str, Any]) -> None:
+def test_small_file_that_claims_millions_of_rows_is_damage(options: dict[str, Any]) -> None:
     data = many_rows(2_000_000, **options)
     assert len(data) < 100_000
     before = pa.total_allocated_bytes()
@@ -151,7 +151,7 @@ def test_a_small_file_cannot_promise_millions_of_rows(options: dict[str, Any]) -
     assert pa.total_allocated_bytes() - before < 1_000_000
 
 
-def test_a_compressed_file_is_refused() -> None:
+def test_compressed_index_is_damage() -> None:
     assert "is compressed" in refusal(many_rows(10, compression="zstd", use_dictionary=False))
     assert "stored in another way than plainly" in refusal(many_rows(10, compression="none"))
 
@@ -165,7 +165,7 @@ def many_frames(count: int, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def test_a_small_file_cannot_promise_millions_of_frames() -> None:
+def test_small_file_that_claims_millions_of_frames_is_damage() -> None:
     data = many_frames(2_000_000)
     assert len(data) < 100_000
     assert "cannot have 2000000 frames" in refusal(data)
@@ -178,7 +178,7 @@ def varint(number: int, size: int = 0) -> bytes:
     return bytes([*(digit | 128 for digit in digits[:-1]), digits[-1]])
 
 
-def test_a_footer_that_tells_less_than_the_pages_hold() -> None:
+def test_footer_that_claims_less_than_the_pages_hold_is_damage() -> None:
     data = many_frames(2_000_000, data_page_size=1 << 30, write_batch_size=1 << 24)
     begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     true = varint(2_000_000)
@@ -199,14 +199,14 @@ def test_long_names_are_not_written_out_for_every_row() -> None:
     assert "names no segment" in refusal(sink.getvalue())
 
 
-def test_there_are_no_more_rows_than_events() -> None:
+def test_more_rows_than_events_are_damage() -> None:
     data = encode_ranges(NAME, rows_of(3))
     assert len(list(decode_ranges(NAME, data, WHERE, most_rows=3))) == 3
     with pytest.raises(Damaged, match="cannot have 3 rows"):
         list(decode_ranges(NAME, data, WHERE, most_rows=2))
 
 
-def test_a_file_cut_short_or_changed_is_damage() -> None:
+def test_truncated_or_changed_index_is_damage() -> None:
     data = encode_ranges(NAME, rows_of(3))
     for size in range(0, len(data), 7):
         refusal(data[:size])
@@ -230,7 +230,7 @@ def compressed_rows() -> list[RangeRow]:
     ]
 
 
-def test_the_sizes_of_frames_come_back() -> None:
+def test_frame_sizes_round_trip() -> None:
     rows = compressed_rows()
     assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
     table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows)))
@@ -245,11 +245,11 @@ def test_an_index_without_frames_has_no_column_for_them() -> None:
 
 
 @pytest.mark.parametrize("frames", [[0], [-1], [5, 5], [1, 2, 3], [None]])
-def test_frames_that_a_range_cannot_have(frames: list[int | None]) -> None:
+def test_invalid_frames_are_damage(frames: list[int | None]) -> None:
     assert "impossible row" in refusal(file_of(SCHEMA.append(FRAMES), frames=frames))
 
 
-def test_a_frames_column_of_another_type_is_no_index() -> None:
+def test_frames_column_of_another_type_is_damage() -> None:
     for kind in (pa.list_(pa.int64()), pa.list_(pa.string()), pa.int32()):
         schema = SCHEMA.append(pa.field("frames", kind, nullable=False))
         value: Any = 5 if kind == pa.int32() else ["5"] if kind == pa.list_(pa.string()) else [5]

@@ -65,7 +65,7 @@ def test_archives_are_found_at_any_depth(vault: Vault, bucket: str) -> None:
     assert list_archives(f"{bucket}/backups/foreign") == []
 
 
-def test_folders_may_have_any_name_and_links_may_go_round(vault: Vault, tmp_path: Path) -> None:
+def test_archives_are_found_in_folders_of_any_name_and_through_links(vault: Vault, tmp_path: Path) -> None:
     for name in ("ein Ordner", "Übersicht 100%", "a#b", "..."):
         (tmp_path / "vault" / name).mkdir(parents=True)
         export(vault, (tmp_path / "vault" / name).as_uri())
@@ -80,7 +80,7 @@ def test_folders_may_have_any_name_and_links_may_go_round(vault: Vault, tmp_path
     assert len(list_archives((tmp_path / "elsewhere").as_uri())) == 1
 
 
-def test_a_place_with_tables_alone(vault: Vault) -> None:
+def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
     handoff_archive(vault.uri(), root=vault.root, table="orders", master="inline")
     (table,) = list_archives(vault.root)
     assert (table.archive, table.table, table.layout, table.events) == (vault.archive, "orders", "table", EVENTS)
@@ -93,7 +93,7 @@ def test_a_place_with_tables_alone(vault: Vault) -> None:
     ]
 
 
-def test_foreign_keys_may_have_empty_parts(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_keys_with_empty_parts_are_ignored(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys such as ``/x``, ``x//y`` or ``x/../y``, which S3 allows, and which no other store of the tests can hold."""
     vault.export()
     real = ObstoreStore.folders
@@ -105,12 +105,12 @@ def test_foreign_keys_may_have_empty_parts(vault: Vault, monkeypatch: pytest.Mon
     assert [found.archive for found in list_archives(vault.root)] == [vault.archive]
 
 
-def test_an_unfinished_archive_is_none_yet(vault: Vault) -> None:
+def test_unfinished_archive_is_not_listed(vault: Vault) -> None:
     put(vault.root, f"{NAME}/_work/0000000001/plan.json", f"{NAME}/events/0000000000.0000000000/x")
     assert list_archives(vault.root) == []
 
 
-def test_neither_events_nor_chunks_are_listed(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_archives_lists_no_data_objects(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     export(vault, f"{vault.root}/backups")
     listed: list[str] = []
 
@@ -133,7 +133,7 @@ def test_neither_events_nor_chunks_are_listed(vault: Vault, monkeypatch: pytest.
     assert listed == ["folders ", "list "]
 
 
-def test_a_folder_that_may_not_be_read_is_said(
+def test_unreadable_folder_is_reported(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "vault" / "lost-found").mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_read_is_said(
 
 
 @pytest.mark.parametrize("place", ["file:///no/such/folder", "memory://nowhere/backups", "memory://nowhere/a/b/c"])
-def test_a_place_that_is_not_there(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_place_is_one_line(place: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NoSuchPlace):
         list_archives(place)
     assert main(["ls", place]) == 1
@@ -165,7 +165,7 @@ def test_a_place_that_is_not_there(place: str, capfd: pytest.CaptureFixture[str]
     assert place in err
 
 
-def test_a_folder_whose_parent_is_there_is_not_there_either(tmp_path: Path) -> None:
+def test_missing_folder_in_an_existing_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoSuchPlace, match="nothing is there"):
         list_archives((tmp_path / "typo").as_uri())
     (tmp_path / "file").write_text("x")
@@ -173,13 +173,15 @@ def test_a_folder_whose_parent_is_there_is_not_there_either(tmp_path: Path) -> N
         list_archives((tmp_path / "file").as_uri())
 
 
-def test_an_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for place in (a_root(), tmp_path.as_uri()):
         assert main(["ls", place]) == 0
         assert capfd.readouterr().out == f"no archives below {place}\n"
 
 
-def test_what_the_command_prints(vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ls_prints_archives_relative_to_the_place(
+    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "my vault"
     (folder / "eu").mkdir(parents=True)
     for root in (folder, folder / "eu"):

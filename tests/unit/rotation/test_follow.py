@@ -88,7 +88,7 @@ def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading
 
 
 @pytest.mark.parametrize("rotate", [False, True])
-def test_followed_until_it_is_sealed(vault: Vault, rotate: bool) -> None:
+def test_follow_ends_when_the_stream_is_sealed(vault: Vault, rotate: bool) -> None:
     turn, rounds = threading.Semaphore(0), 3 * FACTOR
 
     class Turns(Notes):
@@ -114,7 +114,7 @@ def test_followed_until_it_is_sealed(vault: Vault, rotate: bool) -> None:
     is_the_stream(vault)
 
 
-def test_it_ends_when_nothing_comes(vault: Vault) -> None:
+def test_follow_ends_when_the_stream_is_idle(vault: Vault) -> None:
     report = follow(vault, idle=0.05)
     assert (report.ended, report.made) == ("idle", 1)
     assert report.rounds >= 2
@@ -122,12 +122,12 @@ def test_it_ends_when_nothing_comes(vault: Vault) -> None:
     assert follow(vault, idle=0.01).made == 0
 
 
-def test_it_ends_when_the_time_is_over(vault: Vault) -> None:
+def test_follow_ends_when_its_time_is_over(vault: Vault) -> None:
     report = follow(vault, lasting=0.05, idle=3600.0)
     assert (report.ended, report.made) == ("time", 1)
 
 
-def test_it_truncates_and_expires_on_the_way(vault: Vault) -> None:
+def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
     for number in range(3):
         vault.add(b"%d" % number)
         report = follow(vault, rotate=True, idle=0.01, keep=2, truncate_source=True)
@@ -150,13 +150,13 @@ def test_it_truncates_and_expires_on_the_way(vault: Vault) -> None:
         {"layout": "pages"},
     ],
 )
-def test_what_cannot_be_meant(vault: Vault, options: dict[str, Any]) -> None:
+def test_follow_refuses_invalid_options(vault: Vault, options: dict[str, Any]) -> None:
     with pytest.raises(Usage):
         follow(vault, **options)
     assert archive_of(vault.root).generations() == []
 
 
-def test_the_start_of_the_place_for_tasks_counts_for_nobody(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is opened once; no later round may have its time taken off."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
@@ -174,7 +174,7 @@ def test_the_start_of_the_place_for_tasks_counts_for_nobody(vault: Vault, monkey
     assert all(one.seconds >= 0 for one in report.newest)
 
 
-def test_the_commands(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     where = [vault.uri(), vault.root, "--master", "inline"]
     assert main(["export", *where, "--follow", "--idle", "1s", "--every", "1s", "--json"]) == 0
     told = capfd.readouterr()
@@ -245,7 +245,7 @@ UNREACHABLE = ObjectStoreUnavailable("nobody answers", where="there")
     ],
     ids=["put", "get", "list", "read"],
 )
-def test_a_server_that_is_away_for_a_while_is_waited_for(
+def test_outage_is_waited_for_and_no_generation_counted_twice(
     vault: Vault, away: Callable[..., Away], *, rotate: bool, store: type, method: str, error: Problem
 ) -> None:
     """Wherever in a round that is: each generation is counted and told once."""
@@ -276,7 +276,7 @@ def generations(notes: Notes) -> list[str]:
     return [line.partition(":")[0] for line in notes.lines if line.startswith("generation ")]
 
 
-def test_a_generation_counts_though_its_work_files_could_not_be_removed(
+def test_generation_counts_though_its_work_files_stay(
     vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at_once(_: object, first: ObjectStoreUnavailable, __: object) -> None:
@@ -291,7 +291,7 @@ def test_a_generation_counts_though_its_work_files_could_not_be_removed(
     assert not [key for key in contents(vault.root) if "/_work/" in key], "the next round removes them"
 
 
-def test_an_outage_is_told_once_a_minute(vault: Vault, away: Callable[..., Away]) -> None:
+def test_outage_is_reported_once_a_minute(vault: Vault, away: Callable[..., Away]) -> None:
     notes = Notes()
     away(LocalStore, "describe", 30, StreamStoreUnavailable("nobody answers"), at=2)
     follow(vault, idle=0.01, progress=notes)
@@ -299,7 +299,7 @@ def test_an_outage_is_told_once_a_minute(vault: Vault, away: Callable[..., Away]
     assert "for 10 min 00 s at most" in line or "for 9 min" in line
 
 
-def test_it_ends_when_the_server_stays_away(vault: Vault, away: Callable[..., Away]) -> None:
+def test_follow_fails_when_the_server_stays_away(vault: Vault, away: Callable[..., Away]) -> None:
     follow(vault, idle=0.01)
     failing = away(ObstoreStore, "list", math.inf, UNREACHABLE, at=3)
     began = time.monotonic()
@@ -312,7 +312,7 @@ def test_it_ends_when_the_server_stays_away(vault: Vault, away: Callable[..., Aw
         follow(vault, lasting=0.3)
 
 
-def test_without_patience_it_ends_at_once(vault: Vault, away: Callable[..., Away]) -> None:
+def test_follow_without_retries_fails_at_once(vault: Vault, away: Callable[..., Away]) -> None:
     failing = away(LocalStore, "describe", 1, StreamStoreUnavailable("nobody answers"), at=2)
     with pytest.raises(StreamStoreUnavailable):
         follow(vault, retry_for=0.0, idle=1.0)
@@ -329,7 +329,7 @@ def test_without_patience_it_ends_at_once(vault: Vault, away: Callable[..., Away
     ],
     ids=["denied", "deleted", "damaged", "never there"],
 )
-def test_what_does_not_pass_ends_it_at_once(vault: Vault, away: Callable[..., Away], error: Problem, at: int) -> None:
+def test_lasting_error_fails_at_once(vault: Vault, away: Callable[..., Away], error: Problem, at: int) -> None:
     failing = away(LocalStore, "describe", 1, error, at=at)
     notes = Notes()
     with pytest.raises(type(error)):
@@ -338,7 +338,7 @@ def test_what_does_not_pass_ends_it_at_once(vault: Vault, away: Callable[..., Aw
     assert notes.lines == []
 
 
-def test_an_interrupt_ends_the_wait(
+def test_interrupt_ends_the_wait_for_a_server(
     vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
@@ -357,7 +357,7 @@ def test_an_interrupt_ends_the_wait(
     assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
 
 
-def test_the_time_counts_anew_when_something_was_moved() -> None:
+def test_endurance_counts_anew_after_progress() -> None:
     endure = Endurance(0.2, Progress())
     tries = iter(range(4))
 
@@ -387,7 +387,7 @@ class _Original:
         self.generation = generation
 
 
-def test_what_cannot_be_merged_does_not_end_it(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lifecycle rule has moved chunks to Glacier: they stay as they are, what comes after them is merged."""
     real = compact.join_ranges
 
@@ -449,7 +449,7 @@ def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) ->
 
 
 @given(st.lists(st.integers(0, 120), min_size=1, max_size=40), st.sets(st.integers(1, 40)), st.integers(2, 4))
-def test_runs_are_as_long_as_may_be(sizes: list[int], held: set[int], at_least: int) -> None:
+def test_runs_are_as_long_as_the_target_allows(sizes: list[int], held: set[int], at_least: int) -> None:
     pieces = [piece(number, number, size) for number, size in enumerate(sizes, 1)]
     runs = choose_runs(pieces, held, target=100, at_least=at_least)
     for run in runs:

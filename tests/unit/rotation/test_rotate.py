@@ -92,7 +92,7 @@ def created(root: str, generation: int) -> datetime:
     return archive_of(root).manifest(generation).created
 
 
-def test_the_whole_way(vault: Vault) -> None:
+def test_rotate_exports_checks_expires_holds_and_truncates(vault: Vault) -> None:
     vault.add(b"new")
     report = rotate(vault, keep=2, truncate_source=True, hold="monthly")
     assert (report.export.unchanged, report.generation, report.first_generation) == (False, 5, 4)
@@ -116,7 +116,7 @@ def test_the_whole_way(vault: Vault) -> None:
     assert (last.stopped.generation, last.stopped.reason) == (5, "hold monthly")
 
 
-def test_without_a_policy_nothing_expires(vault: Vault) -> None:
+def test_rotate_without_a_policy_expires_nothing(vault: Vault) -> None:
     report = rotate(vault)
     assert (report.expired, report.objects_deleted, report.truncated) == ((), 0, False)
     assert in_force(vault.root) == [1, 2, 3, 4]
@@ -125,7 +125,7 @@ def test_without_a_policy_nothing_expires(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (3, [2, 3, 4]), (4, [1, 2, 3, 4]), (99, [1, 2, 3, 4])])
-def test_so_many_are_kept(vault: Vault, keep: int, left: list[int]) -> None:
+def test_keep_leaves_so_many_generations(vault: Vault, keep: int, left: list[int]) -> None:
     assert rotate(vault, keep=keep, dry_run=True).first_generation == left[0]
     assert in_force(vault.root) == [1, 2, 3, 4]
     report = rotate(vault, keep=keep)
@@ -134,7 +134,7 @@ def test_so_many_are_kept(vault: Vault, keep: int, left: list[int]) -> None:
     assert is_sound(vault.root)
 
 
-def test_a_moment_until_which_all_expires(vault: Vault) -> None:
+def test_until_expires_generations_up_to_a_moment(vault: Vault) -> None:
     second = created(vault.root, 2)
     assert rotate(vault, until=created(vault.root, 1) - timedelta(milliseconds=1)).expired == ()
     text = second.astimezone().isoformat()  # another way to write the same moment
@@ -142,7 +142,7 @@ def test_a_moment_until_which_all_expires(vault: Vault) -> None:
     assert rotate(vault, until=created(vault.root, 4)).first_generation == 4, "never the newest"
 
 
-def test_an_age_counts_from_when_the_tail_was_taken(vault: Vault) -> None:
+def test_keep_for_counts_from_when_the_tail_was_taken(vault: Vault) -> None:
     assert rotate(vault, keep_for=3600).expired == ()
     assert rotate(vault, keep_for=0).expired == (1, 2, 3)
 
@@ -164,7 +164,7 @@ def test_an_age_counts_from_when_the_tail_was_taken(vault: Vault) -> None:
         {"layout": "pages"},
     ],
 )
-def test_what_cannot_be_meant_changes_nothing(vault: Vault, options: dict[str, Any]) -> None:
+def test_invalid_options_change_nothing(vault: Vault, options: dict[str, Any]) -> None:
     before = contents(vault.root)
     vault.add(b"new")
     with pytest.raises(Usage):
@@ -172,7 +172,7 @@ def test_what_cannot_be_meant_changes_nothing(vault: Vault, options: dict[str, A
     assert contents(vault.root) == before
 
 
-def test_a_rehearsal_writes_nothing_and_says_what_would_be(vault: Vault) -> None:
+def test_dry_run_writes_nothing_and_reports_what_a_run_does(vault: Vault) -> None:
     vault.add(b"new")
     hold_archive(vault.archive, "a", generation=3)
     before = contents(vault.root)
@@ -195,7 +195,7 @@ def grow_idle(vault: Vault, times: int) -> None:
         vault.export()
 
 
-def test_generations_without_events_do_not_count(vault: Vault) -> None:
+def test_keep_does_not_count_generations_without_events(vault: Vault) -> None:
     events = archive_of(vault.root).history().events
     grow_idle(vault, 3)
     assert [archive_of(vault.root).manifest(number).events for number in (5, 6, 7)] == [0, 0, 0]
@@ -208,9 +208,7 @@ def test_generations_without_events_do_not_count(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_a_clock_that_is_far_ahead_lets_nothing_expire(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool
-) -> None:
+def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool) -> None:
     ahead = now_utc() + timedelta(days=3650)
     monkeypatch.setattr("rotation.expire.now_utc", lambda: ahead)
     if grown:
@@ -222,14 +220,14 @@ def test_a_clock_that_is_far_ahead_lets_nothing_expire(
     assert "counts from the newest generation before this run" in report.stopped.reason
 
 
-def test_a_moment_after_the_newest_generation_is_refused(vault: Vault) -> None:
+def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:
     report = rotate(vault, until=created(vault.root, 4) + timedelta(seconds=1))
     assert report.expired == ()
     assert report.stopped is not None
     assert "--until, which is later than the newest generation" in report.stopped.reason
 
 
-def test_only_what_was_never_read_is_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotate_reads_back_only_new_generations(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate(vault)
     read: list[str] = []
     get = ObstoreStore.get
@@ -249,7 +247,7 @@ def test_only_what_was_never_read_is_read(vault: Vault, monkeypatch: pytest.Monk
     assert mark.ranges == report.ranges_read
 
 
-def test_what_is_damaged_stops_it_all(vault: Vault) -> None:
+def test_damage_stops_expiry_and_truncation(vault: Vault) -> None:
     rotate(vault)
     vault.add(b"new")
     vault.export()
@@ -263,7 +261,7 @@ def test_what_is_damaged_stops_it_all(vault: Vault) -> None:
         assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
 
 
-def test_a_lost_manifest_stops_it_too(vault: Vault) -> None:
+def test_missing_manifest_stops_expiry_and_truncation(vault: Vault) -> None:
     replace_object(vault.root, PREFIX + manifest_key(2), None)
     before = contents(vault.root)
     with pytest.raises(Damaged, match="manifest of generation 2 is missing"):
@@ -271,7 +269,7 @@ def test_a_lost_manifest_stops_it_too(vault: Vault) -> None:
     assert contents(vault.root) == before
 
 
-def test_a_mark_of_another_manifest_does_not_free_the_source(vault: Vault) -> None:
+def test_mark_of_another_manifest_stops_truncation(vault: Vault) -> None:
     rotate(vault)
     mark = find_checked(objects_of(vault.root), NAME, 4)
     assert mark is not None
@@ -282,7 +280,7 @@ def test_a_mark_of_another_manifest_does_not_free_the_source(vault: Vault) -> No
         assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
 
 
-def test_a_source_that_is_truncated_further_is_left_alone(vault: Vault) -> None:
+def test_source_truncated_further_is_not_truncated_again(vault: Vault) -> None:
     vault.add(b"behind the archive")
     vault.export()
     vault.add(b"gone")
@@ -293,7 +291,7 @@ def test_a_source_that_is_truncated_further_is_left_alone(vault: Vault) -> None:
         assert store.describe(NAME).head == tail
 
 
-def test_another_stream_of_the_same_name_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was deleted and made again while the archive was read back."""
 
     def made_again(*arguments: Any) -> tuple[list[int], int]:
@@ -314,7 +312,7 @@ def test_another_stream_of_the_same_name_is_not_truncated(vault: Vault, monkeypa
         assert [store.describe(NAME).head] == heads
 
 
-def test_a_sealed_source_is_archived_and_stays(vault: Vault) -> None:
+def test_sealed_source_is_archived_and_not_truncated(vault: Vault) -> None:
     with vault.store as store:
         store.seal(NAME)
         head = store.describe(NAME).head
@@ -324,7 +322,7 @@ def test_a_sealed_source_is_archived_and_stays(vault: Vault) -> None:
         assert store.describe(NAME).head == head
 
 
-def test_a_source_that_is_truncated_further_in_part(vault: Vault) -> None:
+def test_source_truncated_further_in_part_is_truncated_to_the_tail(vault: Vault) -> None:
     rotate(vault)
     with vault.store as store:
         archived = archive_of(vault.root).manifest().to
@@ -341,7 +339,7 @@ def test_a_source_that_is_truncated_further_in_part(vault: Vault) -> None:
 # holds
 
 
-def test_holds_keep_a_generation_and_all_after_it(vault: Vault) -> None:
+def test_hold_keeps_its_generation_and_all_later_ones(vault: Vault) -> None:
     assert hold_archive(vault.archive, "audit", generation=2, why="§ 147").generations == (2,)
     assert hold_archive(vault.archive, "audit", generation=2).unchanged
     hold_archive(vault.archive, "other", generation=2)
@@ -357,7 +355,7 @@ def test_holds_keep_a_generation_and_all_after_it(vault: Vault) -> None:
     assert rotate(vault, keep=1).expired == (2, 3)
 
 
-def test_holds_that_cannot_be(vault: Vault) -> None:
+def test_invalid_hold_or_release_is_refused(vault: Vault) -> None:
     rotate(vault, keep=2)
     for attempt, said in (
         (lambda: hold_archive(vault.archive, "a", generation=1), "has expired"),
@@ -373,7 +371,7 @@ def test_holds_that_cannot_be(vault: Vault) -> None:
             attempt()
 
 
-def test_a_hold_that_comes_while_locks_are_looked_at_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_address: RootAddress) -> None:
         hold_archive(vault.archive, "late", generation=2)
 
@@ -385,7 +383,7 @@ def test_a_hold_that_comes_while_locks_are_looked_at_is_honoured(vault: Vault, m
     assert in_force(vault.root) == [2, 3, 4]
 
 
-def test_a_hold_on_what_expires_in_this_moment_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
     with pytest.raises(Conflict, match="expired meanwhile"):
         hold_archive(vault.archive, "late", generation=1)
@@ -405,9 +403,7 @@ def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], obj
     monkeypatch.setattr(ObstoreStore, "put", late)
 
 
-def test_a_hold_that_comes_while_an_expiry_is_on_its_way_is_honoured(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hold_set_before_the_decision_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate(vault)
     before_a_decision(monkeypatch, lambda: hold_archive(vault.archive, "late", generation=2))
     report = rotate(vault, keep=1)
@@ -423,7 +419,7 @@ def test_a_hold_that_comes_while_an_expiry_is_on_its_way_is_honoured(
 
 
 @pytest.mark.parametrize("locked", ["_manifest/0000000002.json", "_manifest/0000000002.ranges.parquet", "data"])
-def test_a_locked_object_keeps_its_generation_whole(vault: Vault, monkeypatch: pytest.MonkeyPatch, locked: str) -> None:
+def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pytest.MonkeyPatch, locked: str) -> None:
     if locked == "data":
         segment = [one for one in archive_of(vault.root).manifest(2).segments if one.events][-1]
         locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
@@ -473,7 +469,7 @@ def is_held(vault: Vault, pointer: Any) -> bool:
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
-def test_what_is_left_is_restored(vault: Vault, offsets: Any) -> None:
+def test_import_restores_what_has_not_expired(vault: Vault, offsets: Any) -> None:
     rotate(vault, keep=2, truncate_source=True)
     vault.add(b"after")
     vault.export()
@@ -489,7 +485,7 @@ def test_what_is_left_is_restored(vault: Vault, offsets: Any) -> None:
             assert store.describe(back).head.offsets == history.head.offsets
 
 
-def test_the_restored_stream_is_the_source_from_the_head_on(vault: Vault) -> None:
+def test_restored_stream_equals_the_source_from_the_head_on(vault: Vault) -> None:
     rotate(vault, keep=2)
     head = archive_of(vault.root).history().head
     back = type(NAME)("scope", "back")
@@ -500,7 +496,7 @@ def test_the_restored_stream_is_the_source_from_the_head_on(vault: Vault) -> Non
         assert digest_of(store, back) == digest_of(store, NAME)
 
 
-def test_conversions_keep_the_head(vault: Vault) -> None:
+def test_convert_keeps_the_head(vault: Vault) -> None:
     rotate(vault, keep=2)
     root = a_root()
     report = convert_archive(vault.archive, root, layout="chunks", master="inline")
@@ -526,7 +522,7 @@ def test_conversions_keep_the_head(vault: Vault) -> None:
     assert convert_archive(vault.archive, old, layout="chunks", master="inline").converted == (6,)
 
 
-def test_conversions_do_not_bring_back_what_has_expired(vault: Vault) -> None:
+def test_convert_does_not_bring_back_expired_generations(vault: Vault) -> None:
     root = a_root()
     convert_archive(vault.archive, root, layout="chunks", master="inline")
     rotate(vault, root, keep=2)
@@ -540,7 +536,7 @@ def test_conversions_do_not_bring_back_what_has_expired(vault: Vault) -> None:
     assert is_sound(root)
 
 
-def test_a_lost_manifest_is_damage_behind_a_moved_head_too(vault: Vault) -> None:
+def test_missing_manifest_behind_a_moved_head_is_damage(vault: Vault) -> None:
     rotate(vault, keep=2)
     for lost, attempt in (
         ([3], archive_of(vault.root).history),
@@ -559,7 +555,7 @@ def test_a_lost_manifest_is_damage_behind_a_moved_head_too(vault: Vault) -> None
 # restoring a moment
 
 
-def test_a_moment_is_restored(vault: Vault) -> None:
+def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> None:
     third = created(vault.root, 3)
     back = type(NAME)("scope", "back")
     moment = third + timedelta(microseconds=400)
@@ -614,7 +610,9 @@ def without_older(root: str) -> set[str]:
     return set(contents(root)).difference(PREFIX + decision_key(number) for number in older)
 
 
-def test_killed_before_any_of_its_writes(vault: Vault, writes: Callable[[int | None], None]) -> None:
+def test_rotation_killed_before_any_write_is_finished_by_the_next(
+    vault: Vault, writes: Callable[[int | None], None]
+) -> None:
     rotate(vault, keep=3)
     undisturbed = copy(vault.root)
     rotate(vault, undisturbed, keep=1)
@@ -646,7 +644,7 @@ def test_killed_before_any_of_its_writes(vault: Vault, writes: Callable[[int | N
     assert seen == {(2, 3, 4), (4,)}, "the flip is one moment"
 
 
-def test_a_deletion_is_taken_up_by_itself(vault: Vault, writes: Callable[[int | None], None]) -> None:
+def test_interrupted_deletion_is_finished_by_delete_expired(vault: Vault, writes: Callable[[int | None], None]) -> None:
     rotate(vault)
     root = copy(vault.root)
     address = RootAddress.parse(root)
@@ -663,7 +661,7 @@ def test_a_deletion_is_taken_up_by_itself(vault: Vault, writes: Callable[[int | 
     assert check_archive(f"{root}/{NAME}", master="inline").notes == ()
 
 
-def test_nothing_in_force_is_ever_deleted(vault: Vault) -> None:
+def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
     before = contents(vault.root)
     assert delete_expired(RootAddress.parse(vault.root), NAME).objects == 0
     objects_of(vault.root).delete([PREFIX + manifest_key(1)])
@@ -672,7 +670,7 @@ def test_nothing_in_force_is_ever_deleted(vault: Vault) -> None:
     assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(1)}
 
 
-def test_what_lies_below_the_head_is_what_the_generations_before_had(vault: Vault) -> None:
+def test_below_head_covers_exactly_the_earlier_generations(vault: Vault) -> None:
     archive = archive_of(vault.root)
     below = below_head(archive.manifest(3))
     for number in (1, 2):
@@ -684,7 +682,7 @@ def test_what_lies_below_the_head_is_what_the_generations_before_had(vault: Vaul
         assert end <= later.get(segment.in_stream(NAME), end)
 
 
-def test_what_late_runs_leave_below_the_head_harms_nobody_and_goes(vault: Vault) -> None:
+def test_objects_late_runs_leave_below_the_head_are_removed(vault: Vault) -> None:
     rotate(vault)
     before = contents(vault.root)
     rotate(vault, keep=1)
@@ -704,7 +702,7 @@ def test_what_late_runs_leave_below_the_head_harms_nobody_and_goes(vault: Vault)
     assert set(contents(vault.root)) == after
 
 
-def test_a_deletion_that_was_never_finished_is_finished_by_the_next(
+def test_interrupted_deletion_is_finished_by_the_next_rotation(
     vault: Vault, writes: Callable[[int | None], None]
 ) -> None:
     rotate(vault)
@@ -720,7 +718,7 @@ def test_a_deletion_that_was_never_finished_is_finished_by_the_next(
     assert is_sound(vault.root)
 
 
-def test_a_lock_that_comes_after_the_decision_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate(vault)
     key = next(key for key in data_keys(vault.root) if "/events/" in key)
     answers = iter([None, Locked(key)])
@@ -749,9 +747,7 @@ Read = Callable[[Archive], object]
         lambda archive: list_archives(archive.store.uri),
     ],
 )
-def test_a_reader_that_listed_just_before_lists_again(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, read: Read
-) -> None:
+def test_reader_overtaken_by_a_rotation_lists_again(vault: Vault, monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
     rotate(vault)
     listing = Archive.listing
 
@@ -770,7 +766,7 @@ def test_a_reader_that_listed_just_before_lists_again(
     assert in_force(vault.root) == [4]
 
 
-def test_rotations_at_once_end_alike(vault: Vault) -> None:
+def test_concurrent_rotations_end_alike(vault: Vault) -> None:
     vault.add(b"new")
     with ThreadPoolExecutor(4) as pool:
         reports = list(pool.map(lambda _: rotate(vault, keep=2, truncate_source=True), range(4)))
@@ -782,7 +778,9 @@ def test_rotations_at_once_end_alike(vault: Vault) -> None:
     assert is_sound(vault.root)
 
 
-def test_an_import_of_what_expires_meanwhile_says_so(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_of_a_generation_that_expires_meanwhile_is_a_conflict(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill = ImportRun.run
 
     def late(*arguments: Any) -> Any:
@@ -796,7 +794,7 @@ def test_an_import_of_what_expires_meanwhile_says_so(vault: Vault, monkeypatch: 
         import_stream(vault.archive, vault.uri(back), master="inline")
 
 
-def test_a_check_beside_a_rotation_looks_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_overtaken_by_a_rotation_looks_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate(vault)
     compare = checking._compare
 
@@ -811,7 +809,7 @@ def test_a_check_beside_a_rotation_looks_again(vault: Vault, monkeypatch: pytest
     assert report.generations == (4,)
 
 
-def test_one_generation_is_checked_by_itself(vault: Vault) -> None:
+def test_check_of_one_generation_ignores_the_others(vault: Vault) -> None:
     report = check_archive(vault.archive, generation=2, read_data=True, master="inline")
     assert report.ok
     assert report.generations == (2,)

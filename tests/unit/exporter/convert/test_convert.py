@@ -67,7 +67,7 @@ def is_whole(archive: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS)), ids=kinds)
-def test_every_layout_becomes_every_other(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
+def test_every_layout_converts_to_every_other(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
     source, root = vaults[old], a_root()
     before = contents(source.root)
     report = converted(source.archive, root, new)
@@ -87,7 +87,7 @@ def test_every_layout_becomes_every_other(vaults: dict[Kind, Vault], old: Kind, 
     assert contents(source.root) == before
 
 
-def test_there_and_back_is_the_same_archive_and_the_same_stream(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
+def test_conversion_there_and_back_gives_the_same_archive(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
     start, roots = vaults["events", ""], [a_root(), a_root(), a_root()]
     archive = start.archive
     for root, kind in zip(roots, (*KINDS[1:], KINDS[0]), strict=True):
@@ -102,7 +102,7 @@ def test_there_and_back_is_the_same_archive_and_the_same_stream(vaults: dict[Kin
         assert shape_of(there, restored) == shape_of(here, NAME)
 
 
-def test_a_second_run_says_that_there_is_nothing_to_do(vaults: dict[Kind, Vault]) -> None:
+def test_second_run_is_unchanged(vaults: dict[Kind, Vault]) -> None:
     root = a_root()
     converted(vaults["events", ""].archive, root, ("chunks", "zstd"))
     before = contents(root)
@@ -164,7 +164,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=kinds)
-def test_what_was_interrupted_goes_on_where_it_stopped(vaults: dict[Kind, Vault], kind: Kind, stops: list[int]) -> None:
+def test_interrupted_conversion_is_resumed(vaults: dict[Kind, Vault], kind: Kind, stops: list[int]) -> None:
     source = vaults[KINDS[(KINDS.index(kind) + 1) % 3]]
     root, total = a_root(), sum(len(rows) for rows in archive_of(source.root).history().generations[0].rows.values())
     assert total > 10
@@ -188,7 +188,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(vaults: dict[Kind, Vault]
 
 @pytest.mark.parametrize("old", KINDS, ids=kinds)
 @pytest.mark.parametrize("damage", ["missing", "short", "content"])
-def test_a_damaged_archive_is_not_converted(tmp_path: Path, old: Kind, damage: str) -> None:
+def test_damaged_archive_is_refused(tmp_path: Path, old: Kind, damage: str) -> None:
     vault, root = Vault(tmp_path), a_root()
     vault.make(events=60)
     vault.export(*old)
@@ -218,7 +218,7 @@ def refusal(source: str, root: str, kind: Kind, code: int) -> str:
     return str(caught.value)
 
 
-def test_another_archive_there_is_a_conflict(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
+def test_another_archive_at_the_target_is_a_conflict(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
     other = Vault(tmp_path)
     other.make(events=40)
     other.export()
@@ -226,7 +226,7 @@ def test_another_archive_there_is_a_conflict(vaults: dict[Kind, Vault], tmp_path
     assert said.startswith("generation 1 of another archive is already there: memory://")
 
 
-def test_a_run_of_another_kind_under_way_there_is_a_conflict(vaults: dict[Kind, Vault], stops: list[int]) -> None:
+def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault], stops: list[int]) -> None:
     source, root = vaults["events", ""].archive, a_root()
     stops[:] = [2, 0]
     with pytest.raises(Failed):
@@ -236,7 +236,7 @@ def test_a_run_of_another_kind_under_way_there_is_a_conflict(vaults: dict[Kind, 
     assert converted(source, root, ("chunks", "")).converted == (1,)
 
 
-def test_a_foreign_object_in_the_way_is_a_conflict(vaults: dict[Kind, Vault]) -> None:
+def test_foreign_object_in_the_way_is_a_conflict(vaults: dict[Kind, Vault]) -> None:
     source, root = vaults["events", ""], a_root()
     key = data_keys(vaults["chunks", ""].root)[-1]
     objects_of(root).put(key, b"not ours")
@@ -247,25 +247,25 @@ def test_a_foreign_object_in_the_way_is_a_conflict(vaults: dict[Kind, Vault]) ->
     assert archive_of(root).generations() == []
 
 
-def test_onto_itself_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
+def test_conversion_onto_itself_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
     vault = vaults["events", ""]
     assert "onto itself" in refusal(vault.archive, vault.root, ("chunks", ""), 2)
     assert "onto itself" in refusal(vault.archive, f"{vault.root}/", ("chunks", ""), 2)
 
 
-def test_a_layout_that_cannot_be_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
+def test_invalid_layout_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
     archive = vaults["events", ""].archive
     wrong: list[tuple[Any, Any]] = [("pages", ""), ("events", "zstd"), ("chunks", "gzip")]
     for kind in wrong:
         refusal(archive, a_root(), kind, 2)
 
 
-def test_no_archive_is_said() -> None:
+def test_missing_archive_is_one_line() -> None:
     assert "no archive" in refusal(f"{a_root()}/{NAME}", a_root(), ("chunks", ""), 1)
 
 
 @pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS[:2])), ids=kinds)
-def test_a_rehearsal_writes_nothing_and_says_what_it_would_ask(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
+def test_dry_run_writes_nothing_and_estimates_requests(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
     source, root = vaults[old], a_root()
     report = converted(source.archive, root, new, dry_run=True)
     assert contents(root) == {}
@@ -284,7 +284,7 @@ def test_a_window_smaller_than_a_range_is_wrong_usage(
     assert capfd.readouterr().err.startswith("streamvault: a window has 16.0 MiB at least: --window 1.0 MiB")
 
 
-def test_the_command_tells_what_it_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/old")
     vault.make(events=30)
     vault.export()

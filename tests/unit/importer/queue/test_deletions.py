@@ -43,7 +43,7 @@ def work(queue: str) -> tuple[WorkReport, list[FinishedRequest]]:
     return work_queue(queue, idle_seconds=0, master="inline", finished=finished.append), finished
 
 
-def test_what_is_deleted_later_is_what_would_be_deleted_at_once(vault: Vault, queue: str) -> None:
+def test_queued_deletion_deletes_what_rotate_would_at_once(vault: Vault, queue: str) -> None:
     at_once = a_root()
     for key, data in contents(vault.root).items():
         objects_of(at_once).put(key, data)
@@ -69,7 +69,7 @@ def test_what_is_deleted_later_is_what_would_be_deleted_at_once(vault: Vault, qu
     assert rotate(vault, keep=1, queue=queue).queued == ()
 
 
-def test_a_deletion_is_done_once_however_often_it_is_asked_for(vault: Vault, queue: str) -> None:
+def test_repeated_deletion_deletes_nothing_more(vault: Vault, queue: str) -> None:
     rotate(vault, keep=2, queue=queue)
     work(queue)
     vault.add(b"more")
@@ -85,7 +85,7 @@ def test_a_deletion_is_done_once_however_often_it_is_asked_for(vault: Vault, que
     assert contents(vault.root) == left
 
 
-def test_a_lock_stops_a_deletion_and_the_next_rotation_asks_again(
+def test_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     vault: Vault, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = next(entry for entry in archive_of(vault.root).manifest(1).segments if entry.events)
@@ -105,7 +105,7 @@ def test_a_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     assert locked not in contents(vault.root)
 
 
-def test_a_generation_in_force_is_never_deleted(vault: Vault, queue: str) -> None:
+def test_deletion_of_a_generation_in_force_is_refused(vault: Vault, queue: str) -> None:
     before = contents(vault.root)
     request_deletions(queue, vault.root, NAME, [3])
     done, finished = work(queue)
@@ -115,7 +115,7 @@ def test_a_generation_in_force_is_never_deleted(vault: Vault, queue: str) -> Non
     assert contents(vault.root) == before
 
 
-def test_a_run_that_was_killed_before_it_asked_is_made_up_for(
+def test_rotation_requests_deletions_that_a_killed_one_did_not(
     vault: Vault, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
@@ -131,14 +131,14 @@ def test_a_run_that_was_killed_before_it_asked_is_made_up_for(
     assert archive_of(vault.root).listing().decision.swept == 2
 
 
-def test_the_queue_is_looked_at_before_anything_is_done(vault: Vault) -> None:
+def test_rotate_refuses_an_invalid_queue_before_any_change(vault: Vault) -> None:
     before = contents(vault.root)
     with pytest.raises(NotAQueue):
         rotate(vault, keep=1, queue=vault.uri())
     assert contents(vault.root) == before
 
 
-def test_the_command(vault: Vault, queue: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_print_what_they_did(vault: Vault, queue: str, capfd: pytest.CaptureFixture[str]) -> None:
     rotated = ("rotate", vault.uri(), vault.root, "--keep", "1", "--queue", queue, "--master", "inline")
     assert main([*rotated, "--dry-run"]) == 0
     assert "would expire" in capfd.readouterr().out

@@ -108,7 +108,7 @@ DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.inte
 
 @settings(max_examples=50)
 @given(RESTORES | DELETES)
-def test_a_request_comes_back(request: RestoreRequest | DeleteRequest) -> None:
+def test_requests_round_trip(request: RestoreRequest | DeleteRequest) -> None:
     assert decode_request(encode(request)) == request
 
 
@@ -123,14 +123,14 @@ def test_a_request_comes_back(request: RestoreRequest | DeleteRequest) -> None:
         {"at": "2026-01-01T00:00:00"},
     ],
 )
-def test_another_kind_or_version_or_field_is_refused(change: dict[str, Any]) -> None:
+def test_unknown_kind_version_or_field_is_refused(change: dict[str, Any]) -> None:
     told = json.loads(encode(RestoreRequest(archive="a", stream="b"))) | change
     with pytest.raises(NotARequest, match="no request that this release knows"):
         decode_request(json.dumps(told).encode())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "restore"}'])
-def test_what_is_no_request_is_refused(content: bytes) -> None:
+def test_invalid_request_is_refused(content: bytes) -> None:
     with pytest.raises(NotARequest):
         decode_request(content)
 
@@ -138,7 +138,7 @@ def test_what_is_no_request_is_refused(content: bytes) -> None:
 # Asking
 
 
-def test_what_is_asked_for_lies_in_the_queue(queue: str) -> None:
+def test_request_restore_puts_a_request_into_the_queue(queue: str) -> None:
     told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
     with open_segment(queue) as segment, Consumer(segment) as consumer:
         entries: list[Entry] = []
@@ -152,7 +152,7 @@ def test_what_is_asked_for_lies_in_the_queue(queue: str) -> None:
     assert "generation" not in told.request
 
 
-def test_a_dry_run_puts_nothing_in(queue: str) -> None:
+def test_dry_run_puts_nothing_into_the_queue(queue: str) -> None:
     assert request_restore(ARCHIVE, target(queue), queue=queue, dry_run=True).dry_run
     with pytest.raises(Problem, match="no such scope"):
         show_queue(queue)
@@ -174,12 +174,12 @@ def test_a_dry_run_puts_nothing_in(queue: str) -> None:
         {"at": datetime(2026, 1, 2)},  # noqa: DTZ001
     ],
 )
-def test_what_cannot_be_meant_is_not_asked_for(queue: str, wrong: dict[str, Any]) -> None:
+def test_request_restore_refuses_invalid_arguments(queue: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(Usage):
         request_restore(**{"archive": ARCHIVE, "stream": target(queue), "queue": queue, **wrong})
 
 
-def test_a_stream_that_is_no_queue_is_left_alone(tmp_path: Path) -> None:
+def test_stream_that_is_no_queue_is_refused(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(30)
     for verb in (
@@ -194,7 +194,7 @@ def test_a_stream_that_is_no_queue_is_left_alone(tmp_path: Path) -> None:
 # Working
 
 
-def test_a_stream_is_restored_and_the_same_again_is_harmless(tmp_path: Path, queue: str) -> None:
+def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
     vault = Vault(tmp_path)
     vault.make(200)
     vault.export()
@@ -224,7 +224,7 @@ def test_a_stream_is_restored_and_the_same_again_is_harmless(tmp_path: Path, que
         (KeyError("no"), 3, 1),
     ],
 )
-def test_what_fails_for_good_is_put_aside_and_the_next_is_done(
+def test_failed_request_is_put_aside_and_the_next_is_done(
     queue: str, restoring: Callable[[Handler], None], error: Exception, tries: int, code: int
 ) -> None:
     ids = ask(queue, 2)
@@ -251,7 +251,7 @@ def test_what_fails_for_good_is_put_aside_and_the_next_is_done(
     assert work(queue)[0].done == 1
 
 
-def test_what_has_failed_can_be_dropped(queue: str) -> None:
+def test_failed_requests_can_be_dropped(queue: str) -> None:
     put(queue, b"no request")
     assert work(queue)[0].failed_exit_codes == (2,)
     assert show_queue(queue).failed == 1
@@ -259,7 +259,7 @@ def test_what_has_failed_can_be_dropped(queue: str) -> None:
     assert show_queue(queue).failed == 0
 
 
-def test_what_is_no_request_is_kept_as_it_was(queue: str) -> None:
+def test_invalid_request_is_put_aside_unchanged(queue: str) -> None:
     content = b'{"kind": "restore", "version": 9}\xff'
     name = put(queue, content)
     report, finished, _ = work(queue)
@@ -271,7 +271,7 @@ def test_what_is_no_request_is_kept_as_it_was(queue: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ObjectStoreUnavailable("away"), LeaseHeld("held")])
-def test_what_passes_is_tried_again_until_it_is_done(
+def test_passing_error_is_retried_until_the_request_is_done(
     queue: str, restoring: Callable[[Handler], None], error: Exception
 ) -> None:
     ask(queue, 1)
@@ -288,9 +288,7 @@ def test_what_passes_is_tried_again_until_it_is_done(
     assert all("Tried again in" in warning for warning in warnings)
 
 
-def test_a_store_that_stays_away_ends_it_if_asked_to_and_the_request_is_kept(
-    queue: str, restoring: Callable[[Handler], None]
-) -> None:
+def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[Handler], None]) -> None:
     (name,) = ask(queue, 1)
 
     def away(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
@@ -306,7 +304,7 @@ def test_a_store_that_stays_away_ends_it_if_asked_to_and_the_request_is_kept(
     assert [one.id for one in show_queue(queue).first_waiting] == [name]
 
 
-def test_an_interrupt_says_what_is_unfinished_and_keeps_it(
+def test_interrupted_request_is_named_and_kept(
     queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     (name,) = ask(queue, 1)
@@ -324,7 +322,7 @@ def test_an_interrupt_says_what_is_unfinished_and_keeps_it(
     assert work(queue)[0].done == 1
 
 
-def test_a_time_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
 
     class Report:
@@ -347,7 +345,7 @@ def test_a_time_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
-def test_the_largest_request_fails_as_any_other(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
+def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
     def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
         raise Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)
 
@@ -362,7 +360,7 @@ def test_the_largest_request_fails_as_any_other(queue: str, restoring: Callable[
         assert next(outstanding_entries(segment)).content == large
 
 
-def test_a_request_that_no_entry_can_hold_is_refused_when_it_is_asked_for(queue: str) -> None:
+def test_request_restore_refuses_a_request_too_large_for_an_entry(queue: str) -> None:
     cut = {f"shop/orders/{number}.#epoch.0": number for number in range(40_000)}
     with pytest.raises(Usage, match="at most 1048576 bytes"):
         request_restore(ARCHIVE, target(queue), queue=queue, from_cut=cut)
@@ -371,7 +369,7 @@ def test_a_request_that_no_entry_can_hold_is_refused_when_it_is_asked_for(queue:
 @pytest.mark.parametrize(
     "foreign", [b"", b"nonsense", b'{"kind": "failed", "version": 2}', b"\n", b"x" * MAX_ENTRY_BYTES]
 )
-def test_what_cannot_be_put_back_stays_with_the_failed_ones(
+def test_unreadable_failed_entry_stays_with_the_failed_ones(
     queue: str, restoring: Callable[[Handler], None], foreign: bytes
 ) -> None:
     def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
@@ -388,7 +386,7 @@ def test_what_cannot_be_put_back_stays_with_the_failed_ones(
     assert show_queue(queue, failed="drop").dropped == 1
 
 
-def test_a_full_queue_is_said_and_nothing_is_moved(
+def test_retry_into_a_full_queue_moves_nothing(
     queue: str, restoring: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
@@ -411,7 +409,7 @@ def test_a_full_queue_is_said_and_nothing_is_moved(
 # Commands
 
 
-def test_what_the_commands_print(
+def test_commands_print_what_they_did(
     queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     def command(*arguments: str) -> tuple[int, str, str]:
@@ -453,7 +451,9 @@ def test_what_the_commands_print(
     assert err.startswith("streamvault: no such stream: ")
 
 
-def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]) -> None:
+def test_second_worker_of_a_queue_is_refused(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
     restoring(fine)
     ask(queue, 1)
     with open_segment(queue) as segment, Consumer(segment):
@@ -462,7 +462,7 @@ def test_two_workers(queue: str, restoring: Callable[[Handler], None], capfd: py
     assert work(queue)[0].done == 1
 
 
-def test_a_queue_whose_failed_ones_have_no_place_is_not_worked_on(queue: str) -> None:
+def test_queue_without_a_valid_queue_of_failed_requests_is_refused(queue: str) -> None:
     ask(queue, 1)
     address, name = parse_stream(f"{queue}-failed")
     with address.open() as store:
@@ -471,13 +471,13 @@ def test_a_queue_whose_failed_ones_have_no_place_is_not_worked_on(queue: str) ->
         work(queue)
 
 
-def test_the_queue_of_failed_requests_is_not_worked_on(queue: str) -> None:
+def test_queue_of_failed_requests_is_refused(queue: str) -> None:
     for verb in (work_queue, show_queue, lambda failed: request_restore(ARCHIVE, target(queue), queue=failed)):
         with pytest.raises(Usage, match="put aside"):
             verb(f"{queue}-failed")
 
 
-def test_other_problems_have_their_names(queue: str) -> None:
+def test_invalid_or_missing_queue_is_named(queue: str) -> None:
     with pytest.raises(InvalidName):
         work_queue("nonsense")
     with pytest.raises(NoSuchScope):

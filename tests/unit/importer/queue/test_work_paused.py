@@ -119,7 +119,7 @@ LATE_AND_OTHERS = [("work", "work"), ("work", "retry_and_work"), ("retry", "work
 
 
 @pytest.mark.parametrize(("late", "others"), LATE_AND_OTHERS)
-def test_nothing_is_lost_and_nothing_is_put_aside_twice(
+def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
     tmp_path: Path, pauses: Pauses, monkeypatch: pytest.MonkeyPatch, late: str, others: str
 ) -> None:
     for pause in range(1, 1000):

@@ -149,7 +149,7 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
     assert (again.unchanged, again.moved_bytes, again.waits_until) == (True, 0, "")
 
 
-def test_merged_ones_are_merged_again_and_added_to(chunks: Vault) -> None:
+def test_merged_generations_are_merged_again(chunks: Vault) -> None:
     compacted(chunks)
     for number in range(3):
         chunks.add(b"later %d" % number)
@@ -171,7 +171,7 @@ def test_merged_ones_are_merged_again_and_added_to(chunks: Vault) -> None:
     assert restored(chunks, "again") == source(chunks)
 
 
-def test_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
+def test_merged_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
     """Merged at once or bit by bit: the same index, the same objects."""
     vault = grown(tmp_path, ("chunks", ""), 6)
     other = a_root()
@@ -190,7 +190,7 @@ def test_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
     assert archive_of(other).load(6).rows == archive_of(vault.root).load(6).rows
 
 
-def test_an_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault) -> None:
+def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault) -> None:
     compacted(chunks)
     chunks.add(b"new")
     export(chunks, ("chunks", ""))
@@ -218,7 +218,7 @@ def test_an_archive_with_merged_generations_is_converted_and_added_to(chunks: Va
 
 @pytest.mark.parametrize("new", KINDS, ids=kinds)
 @pytest.mark.parametrize("stop", [-1, 0, 2])
-def test_a_conversion_goes_on_after_a_compaction(
+def test_conversion_is_resumed_after_a_compaction(
     chunks: Vault, new: tuple[Layout, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is there already, and what an earlier run has begun, is merged with what is not."""
@@ -252,7 +252,9 @@ def test_a_conversion_goes_on_after_a_compaction(
     assert check_archive(twin.archive, read_data=True, master="inline").ok or (stop == 2 and new[0] == "chunks")
 
 
-def test_a_conversion_of_what_is_merged_meanwhile_says_so(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_of_generations_merged_meanwhile_is_a_conflict(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, root = convert.convert_range, a_root()
 
     def late(task: convert.ConvertTask) -> Any:
@@ -270,7 +272,7 @@ def test_a_conversion_of_what_is_merged_meanwhile_says_so(chunks: Vault, monkeyp
     assert archive_of(root).history().content_digest == archive_of(chunks.root).history().content_digest
 
 
-def test_an_import_goes_on_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_is_resumed_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = importing.fill_segment, []
 
     def failing(task: Any) -> Any:
@@ -309,7 +311,7 @@ def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
             )
 
 
-def test_what_is_held_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:
+def test_held_generation_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:
     hold_archive(chunks.archive, "keep", generation=3)
     assert [(run.first, run.generation) for run in compacted(chunks).runs] == [(1, 2), (4, 5)]
     assert names(chunks) == [(2, 1), (3, 3), (5, 4)]
@@ -347,14 +349,14 @@ def test_layouts_are_not_mixed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"target": 0}, {"at_least": 1}, {"grace": 599.0}, {"window": 1}, {"storage_class": "GLACIER"}]
 )
-def test_what_cannot_be_meant_changes_nothing(chunks: Vault, options: dict[str, Any]) -> None:
+def test_invalid_options_change_nothing(chunks: Vault, options: dict[str, Any]) -> None:
     before = contents(chunks.root)
     with pytest.raises(Usage):
         compacted(chunks, **options)
     assert contents(chunks.root) == before
 
 
-def test_a_rehearsal_writes_nothing_and_tells(chunks: Vault) -> None:
+def test_dry_run_writes_nothing_and_reports_what_a_run_does(chunks: Vault) -> None:
     before = contents(chunks.root)
     told = compacted(chunks, dry_run=True)
     assert contents(chunks.root) == before
@@ -363,7 +365,7 @@ def test_a_rehearsal_writes_nothing_and_tells(chunks: Vault) -> None:
     assert compacted(chunks, at_least=9).unchanged
 
 
-def test_damage_is_not_carried_over(chunks: Vault) -> None:
+def test_compact_refuses_a_damaged_archive(chunks: Vault) -> None:
     before = names(chunks)
     key = data_keys(chunks.root)[-1]
     replace_object(chunks.root, key, b"\0" * len(contents(chunks.root)[key]))
@@ -372,7 +374,7 @@ def test_damage_is_not_carried_over(chunks: Vault) -> None:
     assert names(chunks) == before
 
 
-def test_what_cannot_be_merged_does_not_keep_the_rest_from_it(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_cannot_be_merged_does_not_stop_the_others(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some chunks cannot be read (they are in Glacier, say): also those of a merge that an earlier run has begun."""
     real = compact.join_ranges
 
@@ -390,7 +392,7 @@ def test_what_cannot_be_merged_does_not_keep_the_rest_from_it(chunks: Vault, mon
     assert is_sound(chunks)
 
 
-def test_the_grace_is_waited_for(chunks: Vault) -> None:
+def test_replaced_generations_stay_during_the_grace(chunks: Vault) -> None:
     compacted(chunks, grace=600.0)
     old = [key for key in contents(chunks.root) if key.endswith("0000000002.json")]
     assert old
@@ -424,7 +426,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return after
 
 
-def test_stopped_at_every_step_it_goes_on(chunks: Vault, stops: Callable[[int], None]) -> None:
+def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callable[[int], None]) -> None:
     fingerprint = archive_of(chunks.root).history().content_digest
     compactions = deletions = 0
     while True:
@@ -493,7 +495,9 @@ def before_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
     monkeypatch.setattr(Archive, "commit", commit)
 
 
-def test_dropped_before_the_commit_nothing_is_merged(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before_commit(monkeypatch, lambda: drops(chunks, 2))
     with pytest.raises(Conflict):
         compacts(chunks, (5, 1))
@@ -517,7 +521,7 @@ def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], obj
     monkeypatch.setattr(ObstoreStore, "put", late)
 
 
-def test_a_merge_that_is_late_by_an_expiry_is_not_decided(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_overtaken_by_an_expiry_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     rotate_stream(chunks.uri(), chunks.root, master="inline[2]")
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
     before_a_decision(monkeypatch, lambda: rotate_stream(chunks.uri(), chunks.root, **options))
@@ -533,9 +537,7 @@ def test_a_merge_that_is_late_by_an_expiry_is_not_decided(chunks: Vault, monkeyp
     assert not [key for key in contents(chunks.root) if "-0000000001" in key or "/_work/" in key]
 
 
-def test_an_expiry_that_is_late_by_a_merge_and_its_cleaning_up_takes_nothing(
-    chunks: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expiry_overtaken_by_a_merge_expires_nothing(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
 
     def others() -> None:
@@ -550,7 +552,7 @@ def test_an_expiry_that_is_late_by_a_merge_and_its_cleaning_up_takes_nothing(
     assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
 
 
-def test_a_decision_that_finds_its_number_free_long_after_counts_for_nothing(
+def test_decision_put_long_after_its_number_was_superseded_is_void(
     chunks: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its put comes when that number is long superseded, and gone."""
@@ -571,7 +573,7 @@ def test_a_decision_that_finds_its_number_free_long_after_counts_for_nothing(
     assert archive_of(chunks.root).listing().older == ()
 
 
-def test_two_merges_that_overlap_and_the_first_is_late(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_overtaken_by_an_overlapping_one_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def others() -> None:
         compacts(chunks, (5, 3))
         clear(chunks)
@@ -591,7 +593,7 @@ def test_two_merges_that_overlap_and_the_first_is_late(chunks: Vault, monkeypatc
     assert not merges_under_way(archive_of(chunks.root))
 
 
-def test_what_was_replaced_stays_until_what_replaced_it_was_read_back(
+def test_replaced_generations_stay_until_the_merged_one_is_read_back(
     chunks: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
@@ -609,7 +611,7 @@ def test_what_was_replaced_stays_until_what_replaced_it_was_read_back(
     assert [one.is_checked for one in waiting] == [False]
 
 
-def test_a_grace_is_remembered(chunks: Vault) -> None:
+def test_grace_of_a_merge_is_remembered(chunks: Vault) -> None:
     compacted(chunks, grace=7200.0)
     rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
     archive, root = archive_of(chunks.root), RootAddress.parse(chunks.root)
@@ -620,7 +622,7 @@ def test_a_grace_is_remembered(chunks: Vault) -> None:
     assert not waiting
 
 
-def test_a_late_twin_does_no_harm(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """It merges what another run has merged, merged further, and cleared away meanwhile."""
 
     def others() -> None:
@@ -641,7 +643,7 @@ def test_a_late_twin_does_no_harm(chunks: Vault, monkeypatch: pytest.MonkeyPatch
     assert archive_of(chunks.root).history().events == len(chunks.events())
 
 
-def test_two_plans_that_overlap_end_with_one(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_overlapping_plans_one_is_committed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     before_commit(monkeypatch, lambda: compacts(chunks, (5, 3)))
     with pytest.raises(Conflict):
         compacts(chunks, (4, 1))
@@ -653,9 +655,7 @@ def test_two_plans_that_overlap_end_with_one(chunks: Vault, monkeypatch: pytest.
     assert restored(chunks, "back") == source(chunks)
 
 
-def test_a_late_export_of_a_merged_generation_deletes_nothing_of_it(
-    chunks: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_export_deletes_nothing_of_a_merged_generation(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it looks for beside its own objects, as wrong guesses may have left them, lies where joined chunks begin."""
     chunks.add(*(b"late" * 30 for _ in range(10)))
     real = exporting.ExportRun._prove
@@ -675,7 +675,7 @@ def test_a_late_export_of_a_merged_generation_deletes_nothing_of_it(
     assert restored(chunks, "back") == source(chunks)
 
 
-def test_a_check_beside_a_compaction_looks_again(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_overtaken_by_a_compaction_looks_again(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     real = checking.run_checks
 
     def late(*arguments: Any) -> Any:
@@ -687,7 +687,7 @@ def test_a_check_beside_a_compaction_looks_again(chunks: Vault, monkeypatch: pyt
     assert is_sound(chunks)
 
 
-def test_a_mark_of_a_check_is_not_taken_over(chunks: Vault) -> None:
+def test_merged_generation_is_checked_anew(chunks: Vault) -> None:
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}
     assert rotate_stream(chunks.uri(), chunks.root, **options).checked == (1, 2, 3, 4, 5)
     compacted(chunks)
@@ -698,7 +698,7 @@ def test_a_mark_of_a_check_is_not_taken_over(chunks: Vault) -> None:
     assert is_sound(chunks)
 
 
-def test_plans_are_taken_up(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compact.join_ranges
     calls: list[object] = []
 
@@ -722,7 +722,7 @@ def test_plans_are_taken_up(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> N
     assert names(chunks) == [(5, 1), (6, 6)]
 
 
-def test_the_command(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     # memory is this process's own, so the command can be run here
     assert main(["compact", vault.archive, "--master", "inline", "--dry-run"]) == 0
     assert "would merge generations 1 to 5" in capfd.readouterr().out
@@ -737,7 +737,7 @@ def test_the_command(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert "ten minutes" in capfd.readouterr().err
 
 
-def test_replacements_are_told_with_their_moment(chunks: Vault) -> None:
+def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:
     compacted(chunks)
     archive = archive_of(chunks.root)
     (one,) = replaced.replacements(archive, archive.listing())

@@ -76,7 +76,7 @@ def is_the_stream(vault: Vault, cuts: dict[int, StreamCut]) -> None:
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
-def test_an_archive_stays_the_stream(steps: list[Step]) -> None:
+def test_archive_equals_the_stream_after_any_steps(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         vault = Vault(Path(folder), a_root())
         vault.make(events=30, largest=400)
