@@ -26,25 +26,25 @@ from common.sizes import bytes_text, count_text, generations_text, parse_percent
         ("9223372036854775807", 2**63 - 1),
     ],
 )
-def test_a_size_is_read(text: str, size: int) -> None:
+def test_parse_size_reads_units(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     "text", ["", "MiB", "64 Mi", "64Q", "-1", "1e6", "1,000", "\N{ARABIC-INDIC DIGIT ONE}", "64MiB!", "1.MiB", "0x10"]
 )
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_parse_size_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("100 %", 1.0), ("0.5%", 0.005)])
-def test_a_share_is_read(text: str, share: float) -> None:
+def test_parse_percent_reads_a_share(text: str, share: float) -> None:
     assert parse_percent(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["10", "0%", "101%", "-1%", "%", "ten%", "nan%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
+def test_parse_percent_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a share"):
         parse_percent(text)
 
@@ -61,12 +61,12 @@ def test_what_is_no_share_is_refused(text: str) -> None:
         (3 * 1024**5, "3.0 PiB"),
     ],
 )
-def test_a_size_is_written(size: int, text: str) -> None:
+def test_bytes_text_rounds_and_names_the_unit(size: int, text: str) -> None:
     assert bytes_text(size) == text
 
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))
-def test_a_written_size_is_near_the_size(size: int) -> None:
+def test_bytes_text_is_near_the_size(size: int) -> None:
     number, unit = bytes_text(size).replace(",", "").split()
     factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}[unit]
     assert float(number) * factor == pytest.approx(size, rel=0.051)
@@ -83,11 +83,11 @@ def test_a_written_size_is_near_the_size(size: int) -> None:
         (7385, "2 h 03 min"),
     ],
 )
-def test_a_time_is_written(seconds: float, text: str) -> None:
+def test_seconds_text_rounds_and_names_the_units(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
 
 
-def test_counts_have_their_noun() -> None:
+def test_count_text_has_singular_and_plural() -> None:
     assert count_text(1, "event") == "1 event"
     assert count_text(10_000, "event") == "10,000 events"
     assert count_text(2, "archive entry", "archive entries") == "2 archive entries"
@@ -103,5 +103,5 @@ def test_counts_have_their_noun() -> None:
         ([1, 3], "generations 1, 3"),
     ],
 )
-def test_generations_are_said_by_their_numbers(numbers: Sequence[int], text: str) -> None:
+def test_generations_text_joins_runs(numbers: Sequence[int], text: str) -> None:
     assert generations_text(numbers) == text

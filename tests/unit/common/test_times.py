@@ -24,18 +24,18 @@ from common.times import age_text, moment_text, parse_duration, parse_moment
         ("0s", 0),
     ],
 )
-def test_a_duration_is_read(text: str, seconds: int) -> None:
+def test_parse_duration_reads_units(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "1y", "1d 2h", "1dd", "\u0661d", "9999999999d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_parse_duration_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2900, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
-def test_a_moment_is_read_in_any_zone(naive: datetime, minutes: int) -> None:
+def test_parse_moment_reads_any_zone(naive: datetime, minutes: int) -> None:
     moment = naive.replace(tzinfo=UTC)
     there = moment.astimezone(timezone(timedelta(minutes=minutes)))
     assert parse_moment(there.isoformat(), "--at") == parse_moment(there, "--at") == moment
@@ -53,7 +53,7 @@ def test_a_moment_is_read_in_any_zone(naive: datetime, minutes: int) -> None:
         ("2026-01-01T00:00:00", "--at names no time zone"),
     ],
 )
-def test_what_is_no_moment_is_refused(text: str, said: str) -> None:
+def test_parse_moment_refuses_other_text(text: str, said: str) -> None:
     with pytest.raises(Usage, match=said):
         parse_moment(text, "--at")
 
@@ -68,5 +68,5 @@ def test_what_is_no_moment_is_refused(text: str, said: str) -> None:
         (86400 * 3 + 3600 * 4, "3 d 04 h"),
     ],
 )
-def test_a_span_is_written(seconds: float, text: str) -> None:
+def test_age_text_rounds_and_names_the_unit(seconds: float, text: str) -> None:
     assert age_text(seconds) == text

@@ -46,7 +46,7 @@ def true_rows(boundaries: list[int], size: int) -> list[FinishedRange]:
     wrong=st.lists(st.integers(0, 5000), max_size=8),
     seed=st.integers(0, 999),
 )
-def test_the_chain_ends_up_with_the_true_ranges(
+def test_chain_ends_up_with_the_true_ranges(
     sizes: list[int], start: int, size: int, wrong: list[int], seed: int
 ) -> None:
     boundaries = [start]
@@ -78,7 +78,7 @@ def test_spans_in_which_a_range_begins_are_not_open() -> None:
     assert [span.low for span in chain.open_spans()] == [100, 200, 400, 500, 600, 700, 800, 900]
 
 
-def test_a_gap_before_a_range_is_taken_up_from_where_the_chain_stood() -> None:
+def test_gap_before_a_range_begins_where_the_chain_stood() -> None:
     chain = SegmentChain(0, 300, 100)
     chain.add(row(0, 105))
     # the task of the second span found the source's head at 180
@@ -90,7 +90,7 @@ def test_a_gap_before_a_range_is_taken_up_from_where_the_chain_stood() -> None:
     assert [(p.start, p.end) for p in chain.pieces()] == [(0, 105), (180, 210), (210, 300)]
 
 
-def test_a_gap_inside_a_range_stays_where_it_is() -> None:
+def test_gap_inside_a_range_stays_where_it_is() -> None:
     chain = SegmentChain(0, 200, 100)
     chain.add(row(0, 110, gaps=((40, 70),)))
     chain.add(row(110, 200))
@@ -98,7 +98,7 @@ def test_a_gap_inside_a_range_stays_where_it_is() -> None:
     assert [(g.start, g.end) for g in chain.gaps()] == [(40, 70)]
 
 
-def test_neighbouring_gaps_are_one() -> None:
+def test_neighbouring_gaps_are_joined() -> None:
     chain = SegmentChain(0, 200, 100)
     chain.add(row(0, 150, gaps=((0, 150),)))
     chain.add(row(150, 200, gaps=((150, 170),)))
@@ -106,7 +106,7 @@ def test_neighbouring_gaps_are_one() -> None:
     assert [(g.start, g.end) for g in chain.gaps()] == [(0, 170)]
 
 
-def test_a_range_beyond_the_end_is_refused() -> None:
+def test_range_beyond_the_end_is_refused() -> None:
     chain = SegmentChain(0, 150, 100)
     chain.add(row(0, 110))
     chain.add(row(110, 160))

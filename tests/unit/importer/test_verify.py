@@ -160,7 +160,7 @@ def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_wrong_bytes_are_found_while_they_are_appended(
+def test_damaged_objects_are_found_without_reading_back(
     tmp_path: Path, kind: tuple[Layout, Compression], seen: Seen
 ) -> None:
     vault = Vault(tmp_path)

@@ -45,7 +45,7 @@ def test_manifest_round_trips() -> None:
         assert read(data).encode() == data
 
 
-def test_invalid_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = two_generations()[0].manifest
     monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()))
     manifest.encode()

@@ -23,7 +23,7 @@ from streamstore.splitting import EventSplitter
 MIB = 1024 * 1024
 
 
-def test_arms_take_turns() -> None:
+def test_interleave_lets_arms_take_turns() -> None:
     order: list[tuple[str, int]] = []
 
     def arm(name: str) -> Arm:
@@ -38,7 +38,7 @@ def test_arms_take_turns() -> None:
     assert order[::2] == [("settle", 0)] * 4
 
 
-def test_a_ratio_is_taken_inside_a_repeat() -> None:
+def test_ratio_is_taken_within_each_repeat() -> None:
     found = {
         "mine": [Measured(100, 1000, 2.0), Measured(100, 1000, 20.0), Measured(100, 1000, 4.0)],
         "limit": [Measured(100, 1000, 1.0), Measured(100, 1000, 10.0), Measured(100, 1000, 1.0)],
@@ -52,7 +52,7 @@ def test_rates_do_not_depend_on_how_much_was_moved() -> None:
     assert Measured(100, 3_000_000, 2.0).megabytes_per_second == 1.5
 
 
-def test_the_objects_of_a_workload_are_the_events_of_its_segments() -> None:
+def test_objects_of_a_workload_are_the_events_of_its_segments() -> None:
     workload = Workload(events=101, size=100, segments=4)
     assert sum(workload.share(segment) for segment in range(4)) == 101
     total = 0
@@ -87,7 +87,7 @@ def _prepare(nap: float) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("how", ["raise", "die"])
-def test_a_process_that_fails_fails_the_run(how: str) -> None:
+def test_failing_process_fails_the_run(how: str) -> None:
     with pytest.raises(RuntimeError, match="not today" if how == "raise" else "was killed"):
         run_together(_fail, [how])
 
@@ -99,7 +99,7 @@ def _fail(how: str) -> Callable[[], int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's high-water mark is Linux's")
-def test_the_peak_is_seen_after_the_memory_was_given_back() -> None:
+def test_peak_is_seen_after_the_memory_was_given_back() -> None:
     program = "data = bytearray(b'x') * (100 << 20); del data; import time; time.sleep(1)"
     with subprocess.Popen([sys.executable, "-c", program]) as process, PeakWatch(process.pid) as watch:
         process.wait()
@@ -107,6 +107,6 @@ def test_the_peak_is_seen_after_the_memory_was_given_back() -> None:
     assert watch.peaks.task == watch.peaks.java == 0
 
 
-def test_a_table_is_markdown() -> None:
+def test_table_is_markdown() -> None:
     assert table(("", "x"), [("a", "1")]) == "|  | x |\n| --- | --: |\n| a | 1 |"
     assert [size_text(size) for size in (100, 1024, 1500, 8 * MIB)] == ["100 B", "1 KiB", "1500 B", "8 MiB"]

@@ -21,7 +21,7 @@ def sources() -> str:
     return "\n".join(file.read_text() for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 
 
-def test_every_message_in_the_troubleshooting_guide_is_one_that_is_said(sources: str) -> None:
+def test_every_message_of_the_troubleshooting_guide_is_in_the_sources(sources: str) -> None:
     guide = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
     told = [
         cell for row in re.findall(r"^\| (`[^|]*) \|", guide, re.MULTILINE) for cell in re.findall(r"`([^`]+)`", row)
@@ -34,7 +34,7 @@ def test_every_message_in_the_troubleshooting_guide_is_one_that_is_said(sources:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_lead_to_existing_documents_and_headings(document: Path) -> None:
     text = document.read_text()
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
         linked = (document.parent / target) if target else document
@@ -45,7 +45,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_options_that_are_named_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_in_the_guides_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
     known = set()
     for command in ("", *(command.name or "" for command in app.registered_commands)):
         main([*command.split(), "--help"])

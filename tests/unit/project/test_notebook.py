@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).parents[3] / "docs" / "guide" / "read-an-archive.ipynb"
 
 
-def test_the_notebook_runs(tmp_path: Path) -> None:
+def test_notebook_runs_and_is_kept_without_outputs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     NotebookClient(

@@ -24,5 +24,5 @@ from tests.servers.availability import is_required
         ({"CI": "0", "STREAMVAULT_REQUIRE": "pravega"}, True),
     ],
 )
-def test_is_required(environment: dict[str, str], required: bool) -> None:
+def test_servers_are_required_only_where_named(environment: dict[str, str], required: bool) -> None:
     assert is_required("pravega", environment) is required

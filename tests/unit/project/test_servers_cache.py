@@ -16,7 +16,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STREAMVAULT_CACHE", str(tmp_path / "cache"))
 
 
-def test_builds_once(tmp_path: Path) -> None:
+def test_cached_builds_once(tmp_path: Path) -> None:
     builds: list[Path] = []
 
     def build(folder: Path) -> None:
@@ -29,7 +29,7 @@ def test_builds_once(tmp_path: Path) -> None:
     assert len(builds) == 1
 
 
-def test_builds_once_when_many_ask_at_the_same_time() -> None:
+def test_cached_builds_once_for_concurrent_users() -> None:
     builds: list[Path] = []
 
     def build(folder: Path) -> None:
@@ -51,7 +51,7 @@ def test_builds_once_when_many_ask_at_the_same_time() -> None:
     assert len(builds) == 1
 
 
-def test_a_build_that_fails_leaves_nothing_and_is_tried_again() -> None:
+def test_failed_build_leaves_nothing_and_is_tried_again() -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise RuntimeError("no network")
@@ -64,7 +64,7 @@ def test_a_build_that_fails_leaves_nothing_and_is_tried_again() -> None:
     ]
 
 
-def test_what_a_killed_build_left_is_removed() -> None:
+def test_files_of_a_killed_build_are_removed() -> None:
     left_over = cache_folder() / "thing-1.building-abc"
     (left_over / "half").mkdir(parents=True)
     cached("thing-1", lambda folder: (folder / "whole").touch())

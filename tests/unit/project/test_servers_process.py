@@ -60,7 +60,7 @@ def sleeper(folder: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_ends_with_its_folder_when_its_starter_is_killed(folder: Path, number: signal.Signals) -> None:
+def test_server_ends_with_its_folder_when_its_starter_is_killed(folder: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTER, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=REPOSITORY
     ) as starter:
@@ -72,7 +72,7 @@ def test_ends_with_its_folder_when_its_starter_is_killed(folder: Path, number: s
     assert _eventually(lambda: not folder.exists())
 
 
-def test_what_a_test_starts_can_be_interrupted() -> None:
+def test_processes_of_tests_can_be_interrupted() -> None:
     """Also if the tests themselves were started by something that ignores interrupts, such as `nohup … &`."""
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
@@ -91,7 +91,7 @@ def test_kill_keeps_the_folder(sleeper: ServerProcess, folder: Path) -> None:
     assert (folder / "log").exists()
 
 
-def test_an_interrupt_while_starting_leaves_no_server_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_while_starting_leaves_no_server_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     real = subprocess.Popen
 
@@ -111,14 +111,14 @@ def test_an_interrupt_while_starting_leaves_no_server_behind(folder: Path, monke
     assert not folder.exists()
 
 
-def test_says_what_a_server_wrote_that_did_not_start(folder: Path) -> None:
+def test_failed_start_is_reported_with_the_servers_output(folder: Path) -> None:
     server = ServerProcess("broken", ["sh", "-c", "echo no such port; exit 3"], folder=folder)
     with pytest.raises(Unavailable, match=r"(?s)broken ended with status 3 while starting.*no such port"):
         server.wait_until(lambda: False, timeout=20)
     assert not folder.exists()
 
 
-def test_gives_a_server_up_that_is_never_ready(sleeper: ServerProcess) -> None:
+def test_server_that_is_never_ready_is_given_up(sleeper: ServerProcess) -> None:
     with pytest.raises(Unavailable, match="was not ready after 0 s"):
         sleeper.wait_until(lambda: False, timeout=0.2)
     assert not sleeper.is_running()

@@ -58,7 +58,7 @@ def _send_what_goes(connection: socket.socket, data: bytes) -> None:
         connection.sendall(data)
 
 
-def test_passes_everything_on_unchanged(proxy: FaultProxy) -> None:
+def test_proxy_passes_everything_on_unchanged(proxy: FaultProxy) -> None:
     data = bytes(range(256)) * 8192
     with _connect(proxy) as connection:
         sender = threading.Thread(target=connection.sendall, args=(data,))
@@ -68,7 +68,7 @@ def test_passes_everything_on_unchanged(proxy: FaultProxy) -> None:
     assert (proxy.connections, proxy.bytes_to_server, proxy.bytes_to_client) == (1, len(data), len(data))
 
 
-def test_passes_the_end_of_one_direction_on(proxy: FaultProxy) -> None:
+def test_proxy_passes_the_end_of_one_direction_on(proxy: FaultProxy) -> None:
     with _connect(proxy) as connection:
         connection.sendall(b"last words")
         connection.shutdown(socket.SHUT_WR)
@@ -89,7 +89,7 @@ def test_cut_resets_open_connections_and_welcomes_new_ones(proxy: FaultProxy) ->
         assert _received(third, 1) == b"y"
 
 
-def test_refuses_and_accepts_again_on_the_same_port(proxy: FaultProxy) -> None:
+def test_proxy_refuses_and_accepts_again_on_the_same_port(proxy: FaultProxy) -> None:
     port = proxy.port
     with _connect(proxy) as earlier:
         earlier.sendall(b"a")
@@ -113,7 +113,7 @@ def _send_for_ever(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 65_537, 300_000])
 @pytest.mark.parametrize("pause", [0.0, 0.3])
-def test_cuts_after_exactly_so_many_bytes(proxy: FaultProxy, count: int, pause: float) -> None:
+def test_proxy_cuts_after_exactly_so_many_bytes(proxy: FaultProxy, count: int, pause: float) -> None:
     data = bytes(400_000)
     proxy.cut_after(count)
     with _connect(proxy) as connection:
@@ -129,7 +129,7 @@ def test_cuts_after_exactly_so_many_bytes(proxy: FaultProxy, count: int, pause: 
         assert _received(spared, 9) == b"once only"
 
 
-def test_counts_from_the_call_on(proxy: FaultProxy) -> None:
+def test_cut_counts_bytes_from_the_call_on(proxy: FaultProxy) -> None:
     with _connect(proxy) as connection:
         connection.sendall(b"1234")
         assert _received(connection, 4) == b"1234"
@@ -157,7 +157,7 @@ def test_silence_keeps_connections_open_and_resume_delivers(proxy: FaultProxy) -
         assert _received(connection, 1) == b"2"
 
 
-def test_a_silent_connection_can_be_cut(proxy: FaultProxy) -> None:
+def test_silent_connection_can_be_cut(proxy: FaultProxy) -> None:
     proxy.silence()
     with _connect(proxy) as connection:
         connection.sendall(b"1")
@@ -167,7 +167,7 @@ def test_a_silent_connection_can_be_cut(proxy: FaultProxy) -> None:
             connection.recv(1)
 
 
-def test_delays_every_chunk_both_ways(proxy: FaultProxy) -> None:
+def test_proxy_delays_every_chunk_both_ways(proxy: FaultProxy) -> None:
     proxy.delay = 0.2
     started = time.monotonic()
     with _connect(proxy) as connection:
@@ -176,7 +176,7 @@ def test_delays_every_chunk_both_ways(proxy: FaultProxy) -> None:
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_missing_server_ends_the_connection(echo_port: int) -> None:
+def test_missing_server_ends_the_connection(echo_port: int) -> None:
     with FaultProxy() as proxy:
         proxy.target_port = 1
         with _connect(proxy) as connection:

@@ -670,7 +670,7 @@ def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
     assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(1)}
 
 
-def test_below_head_covers_exactly_the_earlier_generations(vault: Vault) -> None:
+def test_below_head_covers_the_earlier_generations_alone(vault: Vault) -> None:
     archive = archive_of(vault.root)
     below = below_head(archive.manifest(3))
     for number in (1, 2):

@@ -45,7 +45,7 @@ def made(java: Path, spark: Path) -> None:
     second.take(whole=True)
 
 
-def test_the_second_run_makes_it_and_the_third_uses_it(places: tuple[Path, Path]) -> None:
+def test_second_run_makes_the_archive_and_the_third_uses_it(places: tuple[Path, Path]) -> None:
     first = ClassArchive(*places)
     assert (first.options, first.is_due) == ("", False)
     first.take(whole=True)
@@ -62,7 +62,7 @@ def test_the_second_run_makes_it_and_the_third_uses_it(places: tuple[Path, Path]
     assert crash == f"-XX:ErrorFile={Path(path).with_suffix('.crash.log')}"
 
 
-def test_what_is_not_whole_is_removed_and_made_again(places: tuple[Path, Path]) -> None:
+def test_incomplete_archive_is_removed_and_made_again(places: tuple[Path, Path]) -> None:
     ClassArchive(*places)
     for write in (True, False):
         killed = ClassArchive(*places)
@@ -74,7 +74,7 @@ def test_what_is_not_whole_is_removed_and_made_again(places: tuple[Path, Path]) 
     assert ClassArchive(*places).is_due
 
 
-def test_what_a_killed_process_left_is_removed_later(places: tuple[Path, Path]) -> None:
+def test_files_of_a_killed_process_are_removed_later(places: tuple[Path, Path]) -> None:
     ClassArchive(*places)
     left = written(ClassArchive(*places))
     ClassArchive(*places)
@@ -85,7 +85,7 @@ def test_what_a_killed_process_left_is_removed_later(places: tuple[Path, Path]) 
     assert not left.exists()
 
 
-def test_another_spark_or_java_has_another(places: tuple[Path, Path]) -> None:
+def test_other_spark_or_java_has_another_archive(places: tuple[Path, Path]) -> None:
     java, spark = places
     made(java, spark)
     (spark / "jars" / "one-more.jar").touch()
@@ -96,7 +96,7 @@ def test_another_spark_or_java_has_another(places: tuple[Path, Path]) -> None:
     assert not ClassArchive(java, spark).options
 
 
-def test_other_jars_and_no_cache_go_without(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_jars_or_no_cache_use_no_archive(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     made(*places)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--packages a:b:1 pyspark-shell")
     assert not ClassArchive(*places).options
@@ -108,13 +108,13 @@ def test_other_jars_and_no_cache_go_without(places: tuple[Path, Path], monkeypat
     assert not ClassArchive(places[0] / "none", places[1]).options
 
 
-def test_a_runtime_without_an_archive_of_its_own_goes_without(places: tuple[Path, Path]) -> None:
+def test_runtime_without_an_archive_of_its_own_uses_none(places: tuple[Path, Path]) -> None:
     (places[0] / "lib" / "server" / "classes.jsa").unlink()
     for _ in range(3):
         assert not ClassArchive(*places).options
 
 
-def test_what_java_did_not_start_with_is_discarded(places: tuple[Path, Path]) -> None:
+def test_archive_that_java_did_not_start_with_is_discarded(places: tuple[Path, Path]) -> None:
     assert not ClassArchive(*places).discard()
     assert ClassArchive(*places).discard()
     made(*places)
@@ -126,7 +126,7 @@ def test_what_java_did_not_start_with_is_discarded(places: tuple[Path, Path]) ->
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark_makes_it_and_starts_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_makes_the_archive_and_starts_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     program = """
 from sparkrun.opening import open_runner

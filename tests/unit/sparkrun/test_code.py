@@ -10,7 +10,7 @@ from pathlib import Path
 from sparkrun.code import PACKAGES, import_folders, zip_code
 
 
-def test_the_code_for_executors_is_all_of_ours_and_can_be_imported(tmp_path: Path) -> None:
+def test_zip_has_all_packages_and_can_be_imported(tmp_path: Path) -> None:
     code, again = tmp_path / "code.zip", tmp_path / "again.zip"
     zip_code(code)
     zip_code(again)
@@ -30,5 +30,5 @@ def test_the_code_for_executors_is_all_of_ours_and_can_be_imported(tmp_path: Pat
     assert str(code) in done.stdout
 
 
-def test_our_packages_lie_in_the_folders_named() -> None:
+def test_packages_lie_in_the_import_folders() -> None:
     assert all(any((folder / package).is_dir() for folder in import_folders()) for package in PACKAGES)

@@ -34,7 +34,7 @@ Driver stacktrace:
 \tat org.apache.spark.scheduler.DAGScheduler.x(DAGScheduler.scala:1)"""
 
 
-def test_one_line_of_a_failure() -> None:
+def test_last_line_is_the_cause_of_the_failure() -> None:
     assert last_line(PYTHON_ERROR) == "ValueError: the first line and the second"
     assert last_line(LOST_EXECUTOR).startswith("ExecutorLostFailure (executor 1 exited caused by")
     assert last_line("org.apache.spark.SparkException: Could not parse Master URL: 'x'\n\tat org.a.B(C.scala:1)") == (

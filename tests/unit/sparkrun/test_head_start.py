@@ -111,7 +111,7 @@ def test_short_work_never_needs_spark(coming: ComingSpark) -> None:
     assert runner.start_seconds == 0
 
 
-def test_spark_does_what_has_not_begun(coming: ComingSpark) -> None:
+def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
     with runner_with(0.01) as runner:
@@ -130,7 +130,7 @@ def test_spark_does_what_has_not_begun(coming: ComingSpark) -> None:
     assert coming.left
 
 
-def test_blocks_inside_of_each_other_share_what_one_of_them_started(coming: ComingSpark) -> None:
+def test_nested_runners_share_one_spark(coming: ComingSpark) -> None:
     """As requests of a queue do, whose worker holds a runner open for all of them."""
     begun = threading.Event()
     turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 6))]
@@ -149,7 +149,7 @@ def test_blocks_inside_of_each_other_share_what_one_of_them_started(coming: Comi
     assert coming.left
 
 
-def test_without_spark_the_threads_do_it_all(coming: ComingSpark, caplog: pytest.LogCaptureFixture) -> None:
+def test_threads_do_all_tasks_if_spark_cannot_start(coming: ComingSpark, caplog: pytest.LogCaptureFixture) -> None:
     coming.error = NoJava("no Java runtime", todo="Install one.")
     first = threading.Event()
     coming.come.set()
@@ -161,7 +161,7 @@ def test_without_spark_the_threads_do_it_all(coming: ComingSpark, caplog: pytest
     assert not coming.given_up
 
 
-def test_a_start_is_given_up_when_the_work_is_done(coming: ComingSpark) -> None:
+def test_start_of_spark_is_given_up_when_the_work_is_done(coming: ComingSpark) -> None:
     first = threading.Event()
     with runner_with(0.0) as runner:
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and first.set()).start()
@@ -171,7 +171,7 @@ def test_a_start_is_given_up_when_the_work_is_done(coming: ComingSpark) -> None:
     assert not coming.handed
 
 
-def test_a_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
+def test_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
     coming.fails_at = turns[10]
@@ -186,7 +186,7 @@ def test_a_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
     assert coming.left
 
 
-def test_leaving_early_ends_the_job(coming: ComingSpark) -> None:
+def test_run_left_early_cancels_the_job(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
     coming.come.set()
@@ -199,19 +199,19 @@ def test_leaving_early_ends_the_job(coming: ComingSpark) -> None:
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("", SECONDS), ("0", 0.0), (" 2.5 ", 2.5)])
-def test_the_variable(monkeypatch: pytest.MonkeyPatch, said: str, seconds: float) -> None:
+def test_seconds_are_read_from_the_variable(monkeypatch: pytest.MonkeyPatch, said: str, seconds: float) -> None:
     monkeypatch.setenv(VARIABLE, said)
     assert head_start_seconds() == seconds
 
 
 @pytest.mark.parametrize("said", ["soon", "-1", "nan", "inf"])
-def test_a_variable_that_is_no_time(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_invalid_variable_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setenv(VARIABLE, said)
     with pytest.raises(Usage, match=VARIABLE), open_runner("local[2]"):
         pass
 
 
-def test_which_masters_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "5")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     with open_runner("local[2]") as runner:
@@ -226,6 +226,6 @@ def test_which_masters_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(runner, ComingSpark)
 
 
-def test_threads_are_no_more_than_help() -> None:
+def test_threads_are_limited() -> None:
     assert Master.parse("local[64]").threads == 64
     assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MOST_THREADS

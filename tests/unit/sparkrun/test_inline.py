@@ -25,7 +25,7 @@ def test_every_result_comes_once() -> None:
     assert runner.start_seconds == 0
 
 
-def test_nothing_to_do_is_no_result() -> None:
+def test_no_tasks_give_no_results() -> None:
     assert list(InlineRunner(2).run(square, [])) == []
 
 
@@ -56,7 +56,7 @@ def test_tasks_run_at_the_same_time_up_to_the_limit() -> None:
     assert len(list(InlineRunner(1).run(work, range(5)))) == 5
 
 
-def test_a_problem_arrives_as_it_was_raised_and_ends_the_run() -> None:
+def test_problem_is_raised_unchanged_and_ends_the_run() -> None:
     begun = []
 
     def work(number: int) -> None:
@@ -70,7 +70,7 @@ def test_a_problem_arrives_as_it_was_raised_and_ends_the_run() -> None:
     assert len(begun) == 3
 
 
-def test_any_other_error_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_error_becomes_a_failed_task_of_one_line(caplog: pytest.LogCaptureFixture) -> None:
     def work(_: int) -> None:
         raise ValueError("first line\nsecond line")
 
@@ -80,7 +80,7 @@ def test_any_other_error_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     assert "in work" in caplog.text
 
 
-def test_a_run_that_is_left_early_starts_no_more_tasks() -> None:
+def test_run_left_early_starts_no_more_tasks() -> None:
     begun = []
 
     def work(number: int) -> None:
@@ -95,7 +95,7 @@ def test_a_run_that_is_left_early_starts_no_more_tasks() -> None:
     assert len(begun) == seen < 1000
 
 
-def test_several_runs_at_once() -> None:
+def test_runs_may_be_nested() -> None:
     runner = InlineRunner(2)
     outer = runner.run(square, range(10))
     first = next(outer)
@@ -104,7 +104,7 @@ def test_several_runs_at_once() -> None:
     assert len([first, *outer]) == 10
 
 
-def test_problems_are_still_problems() -> None:
+def test_problem_of_a_concurrent_task_keeps_its_kind() -> None:
     def work(_: int) -> None:
         raise Damaged("an object is missing", where="events/x")
 

@@ -44,12 +44,12 @@ def test_java_home_comes_first(tmp_path: Path, bare: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "25-ea", "21.0.2"])
 @pytest.mark.parametrize("release", [True, False])
-def test_a_runtime_is_asked_for_its_version(tmp_path: Path, bare: dict[str, str], version: str, release: bool) -> None:
+def test_runtime_is_asked_for_its_version(tmp_path: Path, bare: dict[str, str], version: str, release: bool) -> None:
     home = runtime(tmp_path / "jdk", version, release=release)
     assert java_home({"PATH": str(home / "bin")}) == home
 
 
-def test_a_shim_on_the_path_leads_to_its_runtime(tmp_path: Path, bare: dict[str, str]) -> None:
+def test_shim_on_the_path_leads_to_its_runtime(tmp_path: Path, bare: dict[str, str]) -> None:
     home = runtime(tmp_path / "jdk", "17.0.1")
     shim = tmp_path / "shims" / "java"
     shim.parent.mkdir()
@@ -59,7 +59,7 @@ def test_a_shim_on_the_path_leads_to_its_runtime(tmp_path: Path, bare: dict[str,
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.22", "16.0.2"])
-def test_a_runtime_that_is_too_old_is_passed_over_or_named(tmp_path: Path, bare: dict[str, str], version: str) -> None:
+def test_old_runtime_is_passed_over_or_named(tmp_path: Path, bare: dict[str, str], version: str) -> None:
     old = runtime(tmp_path / "old", version)
     with pytest.raises(NoJava, match=r"too old: JAVA_HOME is Java .*Install a Java 17\+ runtime"):
         java_home(bare | {"JAVA_HOME": str(old)})
@@ -67,7 +67,7 @@ def test_a_runtime_that_is_too_old_is_passed_over_or_named(tmp_path: Path, bare:
     assert java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == new
 
 
-def test_no_java_says_what_to_do(bare: dict[str, str], tmp_path: Path) -> None:
+def test_missing_java_says_what_to_do(bare: dict[str, str], tmp_path: Path) -> None:
     for environment in (bare, bare | {"JAVA_HOME": str(tmp_path / "gone")}):
         with pytest.raises(NoJava) as caught:
             java_home(environment)
@@ -76,7 +76,7 @@ def test_no_java_says_what_to_do(bare: dict[str, str], tmp_path: Path) -> None:
         )
 
 
-def test_the_wrapper_drops_only_the_module_and_keeps_every_argument(tmp_path: Path) -> None:
+def test_wrapper_drops_only_the_module_and_keeps_every_argument(tmp_path: Path) -> None:
     program = tmp_path / "it's java"
     program.write_text('#!/bin/sh\nfor argument do printf "[%s]" "$argument"; done\n')
     program.chmod(0o755)

@@ -31,7 +31,7 @@ from sparkrun.opening import open_runner
         ("k8s://https://cluster.example:6443", "cluster", False),
     ],
 )
-def test_masters(url: str, kind: str, on_loopback: bool) -> None:
+def test_master_url_has_its_kind(url: str, kind: str, on_loopback: bool) -> None:
     master = Master.parse(url)
     assert (master.kind, master.on_loopback or kind == "inline") == (kind, on_loopback or kind == "inline")
 
@@ -41,14 +41,14 @@ def test_masters(url: str, kind: str, on_loopback: bool) -> None:
     ["", "lokal", "local[0]", "local[x]", "inline[0]", "spark://", "spark://host", "spark://host:0", "spark://h:99999",
      "spark://h:٣", "http://host:7077", "mesos://host:5050", "local\n", "yarn-client"],
 )  # fmt: skip
-def test_a_master_that_is_none_is_wrong_usage(url: str) -> None:
+def test_invalid_master_url_is_wrong_usage(url: str) -> None:
     with pytest.raises(InvalidMaster) as caught, open_runner(url):
         pass
     assert isinstance(caught.value, Usage)
     assert "\n" not in str(caught.value)
 
 
-def test_a_master_that_is_down_is_known_at_once() -> None:
+def test_master_that_is_down_fails_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
         url = f"spark://127.0.0.1:{held.getsockname()[1]}"

@@ -152,7 +152,7 @@ SEEDS = st.integers(0, 2**32)
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_what_lies_between_is_what_each_key_sees(history: Past, seed: int) -> None:
+def test_segments_between_cuts_are_those_each_key_sees(history: Past, seed: int) -> None:
     rng = random.Random(seed)
     a = advance(rng, history, history.described.head, rng.randrange(6))
     b = advance(rng, history, a, rng.randrange(6))
@@ -175,7 +175,7 @@ def test_what_lies_between_is_what_each_key_sees(history: Past, seed: int) -> No
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_the_later_of_two_cuts_is_the_later_one_for_each_key(history: Past, seed: int) -> None:
+def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, seed: int) -> None:
     rng = random.Random(seed)
     a, b = (advance(rng, history, history.described.head, rng.randrange(8)) for _ in range(2))
     later = later_of(history.described, a, b)
@@ -189,7 +189,7 @@ def test_the_later_of_two_cuts_is_the_later_one_for_each_key(history: Past, seed
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_parts_make_the_whole(history: Past, seed: int) -> None:
+def test_segments_between_three_cuts_add_up(history: Past, seed: int) -> None:
     rng = random.Random(seed)
     a = advance(rng, history, history.described.head, rng.randrange(5))
     b = advance(rng, history, a, rng.randrange(5))
@@ -204,7 +204,7 @@ def test_parts_make_the_whole(history: Past, seed: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_before_means_before_at_every_key(history: Past, seed: int) -> None:
+def test_cut_is_before_another_if_it_is_at_every_key(history: Past, seed: int) -> None:
     rng = random.Random(seed)
     a, b = (advance(rng, history, history.described.head, rng.randrange(6)) for _ in range(2))
     expected = all(history.place(a, key) <= history.place(b, key) for key in history.sample_keys())
@@ -216,7 +216,7 @@ def test_before_means_before_at_every_key(history: Past, seed: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_head_and_tail_bound_what_is_valid(history: Past, seed: int) -> None:
+def test_cut_before_the_head_is_refused(history: Past, seed: int) -> None:
     rng = random.Random(seed)
     a = advance(rng, history, history.described.head, rng.randrange(6))
     b = advance(rng, history, a, rng.randrange(1, 6))
@@ -232,7 +232,7 @@ def test_head_and_tail_bound_what_is_valid(history: Past, seed: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
-def test_of_all_sets_of_segments_exactly_the_possible_ones_are_valid(history: Past, seed: int) -> None:
+def test_exactly_the_possible_sets_of_segments_are_valid(history: Past, seed: int) -> None:
     """A set is possible if each key has one segment in it, and no segment in it came out of another."""
     rng = random.Random(seed)
     every = sorted(history.described.ranges())
@@ -278,13 +278,13 @@ MERGED_AND_SPLIT = StreamDescription(
         ({L: -1, R: 60}, "negative offset"),
     ],
 )
-def test_a_bad_cut_is_refused_in_one_line(offsets: dict[SegmentId, int], message: str) -> None:
+def test_invalid_cut_is_refused_in_one_line(offsets: dict[SegmentId, int], message: str) -> None:
     with pytest.raises(InvalidCut, match=message) as caught:
         validate_cut(MERGED_AND_SPLIT, StreamCut(STREAM, offsets))
     assert "\n" not in str(caught.value)
 
 
-def test_a_cut_of_another_stream_is_refused() -> None:
+def test_cut_of_another_stream_is_refused() -> None:
     other = StreamCut(StreamName("scope", "other"), {A: 10, B: 0})
     for check in (
         lambda: validate_cut(MERGED_AND_SPLIT, other),
@@ -295,7 +295,7 @@ def test_a_cut_of_another_stream_is_refused() -> None:
             check()
 
 
-def test_all_of_a_stream() -> None:
+def test_segments_between_head_and_tail_are_all() -> None:
     between = segments_between(MERGED_AND_SPLIT, MERGED_AND_SPLIT.head, MERGED_AND_SPLIT.tail)
     assert between == {A: (10, None), B: (0, None), M: (0, None), L: (0, 50), R: (0, 60)}
 
@@ -318,7 +318,7 @@ def test_costs_follow_the_number_of_segments() -> None:
     assert time.process_time() - begun < 3
 
 
-def test_what_a_scale_leaves_between_two_runs_keeps_its_successors() -> None:
+def test_cut_with_a_segment_and_its_successors_is_refused() -> None:
     thirds = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5), KeyRange(0.5, 1.0)]
     old = {SegmentId(0, n): r for n, r in enumerate(thirds)}
     middle = SegmentId(0, 1)

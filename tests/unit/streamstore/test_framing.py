@@ -68,7 +68,7 @@ def test_a_frame_is_the_documented_header_and_the_payload() -> None:
 
 
 @given(PAYLOADS, st.lists(st.integers(0, 10_000), max_size=12), st.integers(0, 2**62))
-def test_what_is_framed_is_split_again_wherever_blocks_are_cut(
+def test_framed_events_are_split_again_wherever_blocks_are_cut(
     payloads: list[bytes], cuts: list[int], offset: int
 ) -> None:
     data = bytearray()
@@ -82,14 +82,14 @@ def test_what_is_framed_is_split_again_wherever_blocks_are_cut(
     assert splitter.pending == 0
 
 
-def test_one_byte_at_a_time() -> None:
+def test_events_are_split_from_single_bytes() -> None:
     data = frame(b"first") + frame(b"") + frame(b"last")
     found, splitter = split([data[i : i + 1] for i in range(len(data))], 100)
     assert found == [(100, b"first"), (113, b""), (121, b"last")]
     assert splitter.finish() == 133
 
 
-def test_an_event_of_the_largest_size_spans_many_blocks() -> None:
+def test_largest_event_spans_many_blocks() -> None:
     payload = random.Random(1).randbytes(MAX_EVENT_BYTES)
     data = frame(b"before") + frame(payload) + frame(b"after")
     found, splitter = split([data[i : i + 65_537] for i in range(0, len(data), 65_537)])
@@ -98,7 +98,7 @@ def test_an_event_of_the_largest_size_spans_many_blocks() -> None:
     splitter.finish()
 
 
-def test_the_offset_says_how_far_whole_events_go() -> None:
+def test_offset_is_the_end_of_the_last_whole_event() -> None:
     data = frame(b"whole") + frame(b"cut off")[:10]
     found, splitter = split([data], 1000)
     assert found == [(1000, b"whole")]
@@ -108,7 +108,7 @@ def test_the_offset_says_how_far_whole_events_go() -> None:
     assert caught.value.offset == 1013
 
 
-def test_the_next_length_is_known_with_the_header() -> None:
+def test_next_length_is_known_with_the_header() -> None:
     data = frame(b"whole") + frame(b"cut off")
     assert [split([data[:end]])[1].next_length for end in (0, 13, 20, 21, 27, 28)] == [8, 8, 8, 15, 15, 8]
 
@@ -123,7 +123,7 @@ def test_the_next_length_is_known_with_the_header() -> None:
     ],
 )
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_what_is_no_header_is_refused_with_its_offset(header: bytes, pieces: int) -> None:
+def test_invalid_header_is_refused_with_its_offset(header: bytes, pieces: int) -> None:
     data = frame(b"good") + header + bytes(100)
     blocks = [data] if pieces == 1 else [data[:15], data[15:18], data[18:]]
     splitter = EventSplitter(50, where="scope/stream/0.#epoch.0")
@@ -135,7 +135,7 @@ def test_what_is_no_header_is_refused_with_its_offset(header: bytes, pieces: int
     assert again.length == (header[3] == 0 and MAX_EVENT_BYTES + 9 if header.endswith(b"\x01") else 0)
 
 
-def test_a_payload_above_the_limit_is_refused() -> None:
+def test_payload_above_the_limit_is_refused() -> None:
     block = bytearray(b"kept")
     with pytest.raises(NotAnEvent, match="larger than an event may be"):
         frame_into(block, bytes(MAX_EVENT_BYTES + 1))
@@ -174,7 +174,7 @@ def test_filler_fills_exactly_with_whole_events(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 1, 7])
-def test_no_events_are_that_short(length: int) -> None:
+def test_filler_shorter_than_a_header_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match="no events fill"):
         list(filler(length))
 
@@ -197,7 +197,7 @@ def test_a_guess_is_the_first_position_whose_chain_leads_through(
     assert guess_boundary(buffer, 1000, at_end_of_segment=at_end) == by_definition(buffer, 1000, at_end=at_end)
 
 
-def test_in_text_events_the_guess_is_right() -> None:
+def test_guess_in_text_events_is_right() -> None:
     rng = random.Random(4)
     boundaries, data = [], bytearray()
     while len(data) < MAX_EVENT_BYTES + 200_000:
@@ -209,7 +209,7 @@ def test_in_text_events_the_guess_is_right() -> None:
         assert guess == next(boundary for boundary in boundaries if boundary >= skip)
 
 
-def test_across_windows_the_guess_follows_the_definition() -> None:
+def test_guess_across_windows_follows_the_definition() -> None:
     rng = random.Random(3)
     data = bytearray()
     for _ in range(400):
@@ -220,7 +220,7 @@ def test_across_windows_the_guess_follows_the_definition() -> None:
             assert guess_boundary(piece, skip, at_end_of_segment=at_end) == by_definition(piece, skip, at_end=at_end)
 
 
-def test_one_event_that_covers_the_rest_of_the_segment_leaves_its_end() -> None:
+def test_guess_in_the_last_event_is_the_end_of_the_segment() -> None:
     inside = b"\xff" * 5000
     assert guess_boundary(inside, 70, at_end_of_segment=True) == 5070
     assert guess_boundary(inside, 70, at_end_of_segment=False) is None
@@ -239,7 +239,7 @@ def test_one_event_that_covers_the_rest_of_the_segment_leaves_its_end() -> None:
         ),
     ],
 )
-def test_time_is_linear_whatever_a_payload_holds(content: bytes) -> None:
+def test_guess_takes_linear_time_whatever_a_payload_holds(content: bytes) -> None:
     def seconds(piece: memoryview) -> float:
         begun = time.process_time()
         guess_boundary(piece, 0, at_end_of_segment=False)

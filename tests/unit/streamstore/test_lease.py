@@ -49,7 +49,7 @@ def test_old_records_are_dropped_and_the_last_one_is_kept(store: LocalStore, mon
     assert not store.exists(NAME)
 
 
-def test_a_truncation_that_fails_does_not_lose_it(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_truncation_does_not_lose_the_lease(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "KEPT_BEATS", 1)
 
     def away(cut: StreamCut) -> None:
@@ -62,7 +62,7 @@ def test_a_truncation_that_fails_does_not_lose_it(store: LocalStore, monkeypatch
     held.release(remove=True)
 
 
-def test_it_is_held_by_one(store: LocalStore, tmp_path: Path) -> None:
+def test_lease_has_one_holder(store: LocalStore, tmp_path: Path) -> None:
     held = Lease.take(store, NAME, "work", held=HELD)
     with LocalStore(tmp_path / "store") as other:
         with pytest.raises(LeaseHeld, match="it is held: here"):
@@ -78,7 +78,7 @@ def seal_only(store: LocalStore, name: StreamName, **_: Any) -> None:
     store.seal(name)
 
 
-def test_one_that_was_sealed_and_not_deleted_was_given_back(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealed_lease_can_be_taken(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Lease.take(store, NAME, "work", held=HELD)
     held.finishing()
     with monkeypatch.context() as patch:
@@ -93,9 +93,7 @@ def test_one_that_was_sealed_and_not_deleted_was_given_back(store: LocalStore, m
     assert not store.exists(NAME)
 
 
-def test_one_that_is_sealed_while_it_is_watched_was_given_back(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lease_sealed_while_it_is_watched_can_be_taken(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     Lease.take(store, NAME, "work", held=HELD).release(remove=False)
     monkeypatch.setattr(lease, "_dead", lambda _: False)
     monkeypatch.setattr(lease, "LOOK_SECONDS", 0.0)
@@ -112,7 +110,7 @@ def test_one_that_is_sealed_while_it_is_watched_was_given_back(
     Lease.take(store, NAME, "work", held=HELD).release(remove=True)
 
 
-def test_giving_back_late_leaves_a_lease_that_was_made_anew_alone(
+def test_late_release_leaves_a_new_lease_alone(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = Lease.take(store, NAME, "work", held=HELD)
@@ -134,7 +132,7 @@ def test_giving_back_late_leaves_a_lease_that_was_made_anew_alone(
     other.release(remove=True)
 
 
-def test_a_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None:
+def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None:
     store.create_stream(NAME, StreamConfiguration(tags=("mine",)))
     before = store.describe(NAME)
     with pytest.raises(Conflict, match=r"has the name that Streamvault needs for a lease: local://.*/scope/lease"):

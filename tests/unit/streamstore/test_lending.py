@@ -51,7 +51,7 @@ def opener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     lending._kept.clear()
 
 
-def test_the_next_user_finds_it_open(opener: Opener) -> None:
+def test_next_user_finds_the_store_open(opener: Opener) -> None:
     with lend("a", opener) as first:
         pass
     with lend("a", opener) as again:
@@ -60,12 +60,12 @@ def test_the_next_user_finds_it_open(opener: Opener) -> None:
     assert not opener.opened[0].closed.is_set()
 
 
-def test_another_key_is_another_store(opener: Opener) -> None:
+def test_each_key_has_its_own_store(opener: Opener) -> None:
     with lend("a", opener) as one, lend("b", opener) as other:
         assert one is not other
 
 
-def test_users_at_the_same_time_share_it(opener: Opener) -> None:
+def test_concurrent_users_share_the_store(opener: Opener) -> None:
     with lend("a", opener) as outer:
         with lend("a", opener) as inner:
             assert inner is outer
@@ -73,7 +73,7 @@ def test_users_at_the_same_time_share_it(opener: Opener) -> None:
     assert lending._kept[os.getpid(), "a"].closing is not None
 
 
-def test_it_is_closed_when_nobody_has_come_for_a_while(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_store_is_closed(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lending, "KEEP_SECONDS", 0.01)
     with lend("a", opener):
         pass
@@ -83,7 +83,7 @@ def test_it_is_closed_when_nobody_has_come_for_a_while(opener: Opener, monkeypat
     assert opener.opened[1].closed.wait(WAIT)
 
 
-def test_who_comes_while_it_is_being_closed_keeps_it_open(opener: Opener) -> None:
+def test_store_taken_while_it_is_being_closed_stays_open(opener: Opener) -> None:
     with lend("a", opener) as store:
         pass
     kept = lending._kept[os.getpid(), "a"]
@@ -97,7 +97,7 @@ def test_who_comes_while_it_is_being_closed_keeps_it_open(opener: Opener) -> Non
         assert again is store
 
 
-def test_a_failing_user_gives_it_back_and_a_failed_opening_leaves_nothing(opener: Opener) -> None:
+def test_failing_user_returns_the_store_and_a_failed_opening_leaves_none(opener: Opener) -> None:
     def fail() -> Store:
         raise OSError("no such place")
 
@@ -111,7 +111,7 @@ def test_a_failing_user_gives_it_back_and_a_failed_opening_leaves_nothing(opener
     assert lending._kept[os.getpid(), "a"].users == 0
 
 
-def test_a_forked_process_opens_its_own(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_process_opens_its_own_store(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     with lend("a", opener) as here:
         real = os.getpid()
         monkeypatch.setattr(os, "getpid", lambda: real + 1)
@@ -120,7 +120,7 @@ def test_a_forked_process_opens_its_own(opener: Opener, monkeypatch: pytest.Monk
         assert not opener.opened[0].closed.is_set()
 
 
-def test_many_threads_open_it_once(opener: Opener) -> None:
+def test_many_threads_open_the_store_once(opener: Opener) -> None:
     together = threading.Barrier(8)
 
     def use(_: int) -> int:

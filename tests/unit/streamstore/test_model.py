@@ -32,25 +32,25 @@ POINTERS = st.builds(EventPointer, NAMES, SEGMENTS, st.integers(0, 2**63 - 1), s
 
 
 @given(NAMES)
-def test_a_stream_name_comes_back(name: StreamName) -> None:
+def test_stream_name_round_trips(name: StreamName) -> None:
     assert StreamName.parse(str(name)) == name
 
 
 @pytest.mark.parametrize("part", ["", ".", "..", ".a", "-a", "_a", "a_b", "a/b", "a b", "ä", "a\n", "a\0", "a" * 256])
-def test_a_bad_part_of_a_name_is_refused(part: str) -> None:
+def test_invalid_part_of_a_name_is_refused(part: str) -> None:
     for scope, stream in ((part, "stream"), ("scope", part)):
         with pytest.raises(InvalidName):
             StreamName(scope, stream)
 
 
 @pytest.mark.parametrize("text", ["", "scope", "scope/", "/stream", "a/b/c"])
-def test_what_is_no_stream_name_is_refused(text: str) -> None:
+def test_invalid_stream_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         StreamName.parse(text)
 
 
 @given(SEGMENTS)
-def test_a_segment_comes_back(segment: SegmentId) -> None:
+def test_segment_round_trips(segment: SegmentId) -> None:
     assert SegmentId.parse(str(segment)) == segment
     assert SegmentId.of(segment.value) == segment
 
@@ -76,17 +76,17 @@ def test_segments_are_ordered_by_epoch_and_then_number(a: SegmentId, b: SegmentI
         "\u0661.#epoch.1",
     ],
 )
-def test_what_is_no_segment_is_refused(text: str) -> None:
+def test_invalid_segment_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         SegmentId.parse(text)
 
 
 @given(POINTERS)
-def test_a_pointer_comes_back(pointer: EventPointer) -> None:
+def test_pointer_round_trips(pointer: EventPointer) -> None:
     assert EventPointer.parse(str(pointer)) == pointer
 
 
-def test_a_pointer_reads_as_the_java_client_prints_it() -> None:
+def test_pointer_is_written_as_by_the_java_client() -> None:
     pointer = EventPointer(StreamName("scope", "stream"), SegmentId(2, 5), offset=1234, length=108)
     assert str(pointer) == "scope/stream/5.#epoch.2:1234-108"
 
@@ -114,13 +114,13 @@ def test_pointers_of_a_stream_are_in_the_streams_order(a: EventPointer, b: Event
         "a/b/c/0.#epoch.0:1-8",
     ],
 )
-def test_what_is_no_pointer_is_refused(text: str) -> None:
+def test_invalid_pointer_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         EventPointer.parse(text)
 
 
 @given(NAMES, st.dictionaries(SEGMENTS, st.integers(0, 2**63 - 1), min_size=1, max_size=5))
-def test_a_cut_comes_back(name: StreamName, offsets: dict[SegmentId, int]) -> None:
+def test_cut_round_trips(name: StreamName, offsets: dict[SegmentId, int]) -> None:
     cut = StreamCut(name, offsets)
     assert StreamCut.from_json(cut.to_json()) == StreamCut.from_json(json.dumps(cut.to_json()), name) == cut
     assert list(cut.offsets) == sorted(offsets)
@@ -145,7 +145,7 @@ def test_a_cut_comes_back(name: StreamName, offsets: dict[SegmentId, int]) -> No
         ('{"a/b/0.#epoch.0": 0, "a/c/1.#epoch.0": 0}', "foreign segment"),
     ],
 )
-def test_what_is_no_cut_is_refused(value: str, message: str) -> None:
+def test_invalid_cut_is_refused(value: str, message: str) -> None:
     with pytest.raises(InvalidCut, match=message) as caught:
         StreamCut.from_json(value)
     assert caught.value.exit_code == 2
@@ -154,7 +154,7 @@ def test_what_is_no_cut_is_refused(value: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.5), (0.6, 0.5), (-0.1, 0.5), (0.5, 1.1), (float("nan"), 1.0)])
-def test_what_is_no_key_range_is_refused(low: float, high: float) -> None:
+def test_invalid_key_range_is_refused(low: float, high: float) -> None:
     with pytest.raises(InvalidName):
         KeyRange(low, high)
 
@@ -164,7 +164,7 @@ def test_ranges_overlap_where_a_key_falls_into_both() -> None:
     assert not KeyRange(0.0, 0.5).overlaps(KeyRange(0.5, 0.6))
 
 
-def test_a_description_knows_when_a_segment_came() -> None:
+def test_description_knows_the_epoch_of_a_segment() -> None:
     a, b, c = SegmentId(0, 0), SegmentId(0, 1), SegmentId(1, 2)
     left, right = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
     name = StreamName("scope", "stream")
@@ -182,12 +182,12 @@ def test_tags_are_a_set() -> None:
 
 
 @pytest.mark.parametrize("kind", [getattr(errors, name) for name in errors.__all__])
-def test_every_error_survives_the_way_between_processes(kind: type[Problem]) -> None:
+def test_errors_can_be_pickled(kind: type[Problem]) -> None:
     error = pickle.loads(pickle.dumps(kind("what", where="where", todo="What to do.")))
     assert type(error) is kind
     assert str(error) == "what: where. What to do."
 
 
-def test_what_errors_say_beside_their_text_survives_too() -> None:
+def test_pickled_errors_keep_their_fields() -> None:
     assert pickle.loads(pickle.dumps(SegmentTruncated("x", start_offset=7))).start_offset == 7
     assert pickle.loads(pickle.dumps(OffsetConflict("x", write_offset=9))).write_offset == 9

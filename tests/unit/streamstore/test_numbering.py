@@ -37,18 +37,18 @@ def ulps(a: float, b: float) -> int:
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{len(case['order'])} {'even' if 'even' in case else 'other'}"
 )
-def test_the_order_is_the_one_java_gives(case: dict[str, Any]) -> None:
+def test_order_is_that_of_java(case: dict[str, Any]) -> None:
     starts = case.get("starts") or [i / case["even"] for i in range(case["even"])]
     assert iteration_order(starts) == case["order"]
 
 
-def test_eight_even_ranges_as_a_pravega_numbered_them() -> None:
+def test_eight_even_ranges_are_numbered_as_by_pravega() -> None:
     order = predict_order(evenly(0.0, 1.0, 8))
     assert [order.index(i) + 1 for i in range(8)] == [1, 2, 3, 6, 4, 5, 7, 8]
 
 
 @given(st.lists(st.floats(0, 1, exclude_max=True), unique=True, max_size=200))
-def test_each_key_comes_once(keys: list[float]) -> None:
+def test_order_has_each_key_once(keys: list[float]) -> None:
     assert sorted(iteration_order(keys)) == list(range(len(keys)))
 
 
@@ -67,7 +67,7 @@ def scales(draw: st.DrawFn) -> list[KeyRange]:
 
 @settings(max_examples=200, deadline=None)
 @given(scales())
-def test_nudged_ranges_are_numbered_as_wanted_and_lie_where_they_lay(ranges: list[KeyRange]) -> None:
+def test_nudged_ranges_are_numbered_as_wanted(ranges: list[KeyRange]) -> None:
     nudged = nudge(ranges)
     if nudged is None:
         return
@@ -83,14 +83,14 @@ def test_nudged_ranges_are_numbered_as_wanted_and_lie_where_they_lay(ranges: lis
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 12, 16, 24, 40, 100])
-def test_key_order_can_nearly_always_be_had(count: int) -> None:
+def test_key_order_is_nearly_always_reached(count: int) -> None:
     rng = random.Random(count)
     tries = [evenly(*sorted((rng.random(), rng.random())), count) for _ in range(20)]
     assert sum(nudge(ranges) is not None for ranges in tries) >= (20 if count <= 8 else 15)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
-def test_a_small_split_can_be_had_in_any_order(count: int) -> None:
+def test_small_split_reaches_any_order(count: int) -> None:
     rng = random.Random(count)
     for _ in range(50):
         ranges = evenly(*sorted((rng.random(), rng.random())), count)
@@ -99,7 +99,7 @@ def test_a_small_split_can_be_had_in_any_order(count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_cheaper_nudge_exists(seed: int) -> None:
+def test_nudge_is_the_cheapest(seed: int) -> None:
     rng = random.Random(seed)
     ranges = evenly(*sorted((rng.random(), rng.random())), 3)
     rng.shuffle(ranges)
@@ -120,13 +120,13 @@ def test_no_cheaper_nudge_exists(seed: int) -> None:
     assert cost == cheapest
 
 
-def test_what_is_in_order_stays_as_it_is() -> None:
+def test_ranges_in_order_are_not_nudged() -> None:
     for ranges in (evenly(0.0, 1.0, 2), [KeyRange(0.25, 0.75)]):
         wanted = [ranges[i] for i in predict_order(ranges)]
         assert nudge(wanted) == wanted
 
 
-def test_given_boundaries_lie_where_they_are_said_to_lie() -> None:
+def test_given_boundaries_are_kept() -> None:
     low, high = 0.1, 0.9
     moved_low, moved_high = 0.1 + 2**-50, 0.9 - 2**-50
     nudged = nudge(evenly(low, high, 5), {low: moved_low, high: moved_high})
@@ -136,7 +136,7 @@ def test_given_boundaries_lie_where_they_are_said_to_lie() -> None:
     assert predict_order(nudged) == [0, 1, 2, 3, 4]
 
 
-def test_an_order_that_cannot_be_had_is_said_so() -> None:
+def test_unreachable_order_gives_no_nudge() -> None:
     # Neither start may move, and 0.0 always comes first.
     assert nudge([KeyRange(0.1, 0.7), KeyRange(0.0, 0.05)]) is None
     # The next start in the bucket of 0.5 is 0.5 itself, which would leave an empty range.

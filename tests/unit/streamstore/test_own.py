@@ -78,7 +78,7 @@ def vault(tmp_path: Path) -> Vault:
     return vault
 
 
-def test_a_scope_has_none_of_them(vault: Vault) -> None:
+def test_own_streams_are_not_listed_in_their_scope(vault: Vault) -> None:
     made = [make(vault) for make in KINDS]
     with vault.store as store:
         assert list(store.list_streams(NAME.scope)) == [NAME]
@@ -97,7 +97,7 @@ def test_a_scope_has_none_of_them(vault: Vault) -> None:
     ],
     ids=["export", "rehearse", "rotate", "follow", "handoff"],
 )
-def test_no_command_archives_one(
+def test_commands_refuse_an_own_stream_as_source(
     vault: Vault, make: Callable[[Vault], StreamName], use: Callable[[str, str], Any]
 ) -> None:
     name = make(vault)
@@ -110,7 +110,7 @@ def test_no_command_archives_one(
         assert store.describe(name) == before
 
 
-def test_a_rotation_does_not_cut_one_that_was_made_under_a_users_name(
+def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source is deleted while it is rotated, and a restore into its name begins."""
@@ -134,7 +134,7 @@ def test_a_rotation_does_not_cut_one_that_was_made_under_a_users_name(
 
 
 @pytest.mark.parametrize("make", [a_ledger, a_lease, a_queue])
-def test_nothing_is_restored_into_one(
+def test_import_refuses_an_own_stream_as_target(
     vault: Vault, make: Callable[[Vault], StreamName], capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = make(vault)
@@ -147,7 +147,7 @@ def test_nothing_is_restored_into_one(
         assert show_queue(vault.uri(QUEUE)).waiting == 1
 
 
-def test_nothing_is_written_to_one_by_spark(tmp_path: Path) -> None:
+def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
     place = Place(tmp_path / "streams")
     done = [place.task(b"event")]
     place.store.update_stream(
@@ -158,7 +158,7 @@ def test_nothing_is_written_to_one_by_spark(tmp_path: Path) -> None:
     assert place.events == []
 
 
-def test_a_users_stream_with_such_a_name_is_a_users_stream(vault: Vault) -> None:
+def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
     """The name alone does not make a stream ours: it is archived as any other, and left alone otherwise."""
     with vault.store as store:
         ledger = Ledger(store, NAME, "query")

@@ -21,7 +21,7 @@ OPEN = {A1: KeyRange(0.0, 0.25), A2: KeyRange(0.25, 0.5), B: KeyRange(0.5, 1.0)}
         ([B, A1], [KeyRange(0.0, 0.25), KeyRange(0.5, 0.6), KeyRange(0.6, 1.0)]),
     ],
 )
-def test_scales_that_fit(seal: list[SegmentId], ranges: list[KeyRange]) -> None:
+def test_scale_that_covers_its_ranges_is_accepted(seal: list[SegmentId], ranges: list[KeyRange]) -> None:
     check_replaces(seal, ranges, OPEN)
 
 
@@ -39,6 +39,6 @@ def test_scales_that_fit(seal: list[SegmentId], ranges: list[KeyRange]) -> None:
         ([A1], [KeyRange(0.0, 0.25), KeyRange(0.0, 0.25)]),
     ],
 )
-def test_scales_that_do_not_fit(seal: list[SegmentId], ranges: list[KeyRange]) -> None:
+def test_scale_that_does_not_cover_its_ranges_is_refused(seal: list[SegmentId], ranges: list[KeyRange]) -> None:
     with pytest.raises(ScaleRefused):
         check_replaces(seal, ranges, OPEN)

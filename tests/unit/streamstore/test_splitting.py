@@ -54,9 +54,7 @@ def fed(splitter: EventSplitter, blocks: Sequence[bytes]) -> list[EventBlock]:
 @example([b"x" * 9] * 5000 + [b""] * 5000 + [b"y"], [7, 20_000, 20_003], 3)
 @example(([b"a"] * 17 + [b"bb"]) * 300, [1], 0)
 @example(([b""] * 40 + [bytes(16)]) * 100, [333], 0)
-def test_any_events_cut_anywhere_are_those_of_the_plain_walk(
-    payloads: list[bytes], cuts: list[int], offset: int
-) -> None:
+def test_events_cut_anywhere_are_those_of_the_plain_walk(payloads: list[bytes], cuts: list[int], offset: int) -> None:
     data = b"".join(map(frame, payloads))
     expected = naive(data, offset)
     assert [payload for _, payload in expected] == payloads
@@ -73,7 +71,7 @@ def test_any_events_cut_anywhere_are_those_of_the_plain_walk(
     assert splitter.finish() == splitter.offset == at == offset + len(data)
 
 
-def test_whole_events_are_views_into_what_was_fed() -> None:
+def test_whole_events_are_views_into_the_fed_buffer() -> None:
     data = bytearray(b"".join(map(frame, [b"one", b"two" * 50, b""])))
     [block] = EventSplitter(0).feed(data)
     assert (block.offset, block.end, block.count) == (0, len(data), 3)
@@ -90,7 +88,7 @@ WRONG = [
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 18, 80, 81, 82, 400, 5000])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_no_event_is_told_at_its_offset_however_long_the_run_before(wrong: bytes, count: int) -> None:
+def test_invalid_event_is_refused_with_its_offset_after_a_run(wrong: bytes, count: int) -> None:
     good = frame(b"same size") * count
     splitter = EventSplitter(100, "scope/stream/0.#epoch.0")
     found: list[EventBlock] = []
@@ -100,7 +98,7 @@ def test_what_is_no_event_is_told_at_its_offset_however_long_the_run_before(wron
 
 
 @pytest.mark.parametrize("count", [17, 82, 400])
-def test_what_came_before_is_yielded_first(count: int) -> None:
+def test_events_before_an_invalid_one_are_yielded_first(count: int) -> None:
     good = frame(b"same size") * count
     feeding = EventSplitter(0).feed(good + struct.pack(">q", -1) + bytes(50))
     first = next(feeding)
@@ -109,7 +107,7 @@ def test_what_came_before_is_yielded_first(count: int) -> None:
         next(feeding)
 
 
-def test_a_run_that_ends_in_another_size_is_not_followed_too_far() -> None:
+def test_event_of_another_size_ends_a_run() -> None:
     for count in range(14, 90):
         payloads = [b"12345"] * count + [b"other"[: count % 5]] + [b"12345"] * 3
         [block] = EventSplitter(0).feed(b"".join(map(frame, payloads)))
@@ -117,7 +115,7 @@ def test_a_run_that_ends_in_another_size_is_not_followed_too_far() -> None:
         assert block.count == len(payloads)
 
 
-def test_an_event_that_is_cut_is_whole_with_the_next_block_and_told_until_then() -> None:
+def test_cut_event_is_yielded_with_the_next_block() -> None:
     data = frame(b"same") * 100
     for at in (*range(12 * 50, 12 * 51), len(data) - 1):
         splitter = EventSplitter(0)
@@ -130,7 +128,7 @@ def test_an_event_that_is_cut_is_whole_with_the_next_block_and_told_until_then()
         assert b"".join(block.data for block in first + fed(splitter, [data[at:]])) == data
 
 
-def test_a_header_that_is_cut_and_wrong_is_told_too() -> None:
+def test_invalid_header_across_blocks_is_refused() -> None:
     data = frame(b"good") + struct.pack(">q", -2)
     for at in range(13, len(data)):
         splitter = EventSplitter(7)

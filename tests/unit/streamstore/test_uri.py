@@ -23,7 +23,7 @@ from streamstore.uri import StoreAddress, parse_stream
         ("local:///deep/er folder/ü%20#?/scope/stream", "local", "/deep/er folder/ü%20#?"),
     ],
 )
-def test_a_uri_names_a_store_and_a_stream(uri: str, scheme: str, location: str) -> None:
+def test_uri_names_a_store_and_a_stream(uri: str, scheme: str, location: str) -> None:
     address, stream = parse_stream(uri)
     assert (address.scheme, address.location, stream) == (scheme, location, StreamName("scope", "stream"))
     assert f"{address.uri}/{stream}" == uri
@@ -64,7 +64,7 @@ def test_a_uri_names_a_store_and_a_stream(uri: str, scheme: str, location: str) 
         ("local:///data/../stream", "not a scope's name: '..'"),
     ],
 )
-def test_a_bad_uri_is_refused_in_one_line_with_the_right_form(uri: str, message: str) -> None:
+def test_invalid_uri_is_refused_in_one_line_with_the_right_form(uri: str, message: str) -> None:
     with pytest.raises(InvalidName) as caught:
         parse_stream(uri)
     assert message in str(caught.value)
@@ -72,14 +72,14 @@ def test_a_bad_uri_is_refused_in_one_line_with_the_right_form(uri: str, message:
     assert caught.value.exit_code == 2
 
 
-def test_a_login_in_a_uri_is_refused_and_not_repeated() -> None:
+def test_login_in_a_uri_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidName, match="PRAVEGA_PASSWORD") as caught:
         parse_stream("pravega://user:pa/ss:word@host:9090/scope/stream")
     assert "word" not in str(caught.value).replace("PRAVEGA_PASSWORD", "")
     assert "user:" not in str(caught.value)
 
 
-def test_a_login_travels_and_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_address_keeps_the_login_and_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_USERNAME", "somebody")
     monkeypatch.setenv("PRAVEGA_PASSWORD", "hidden-word")
     address, _ = parse_stream("pravega://host:9090/scope/stream")
@@ -91,7 +91,7 @@ def test_a_login_travels_and_does_not_show(monkeypatch: pytest.MonkeyPatch) -> N
         assert "somebody" not in text
 
 
-def test_an_address_opens_its_store(tmp_path: Path) -> None:
+def test_address_opens_its_store(tmp_path: Path) -> None:
     address, stream = parse_stream(f"local://{tmp_path}/store/scope/stream")
     with address.open() as store:
         assert store.uri == address.uri

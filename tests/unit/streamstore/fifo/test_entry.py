@@ -17,7 +17,7 @@ TIMES = st.floats(min_value=0, max_value=4e9)
 
 
 @given(st.lists(st.tuples(CONTENTS, NAMES, TIMES), max_size=20), st.integers(0, 2**40))
-def test_a_row_of_entries_comes_back(put: list[tuple[bytes, uuid.UUID, float]], base: int) -> None:
+def test_entries_round_trip(put: list[tuple[bytes, uuid.UUID, float]], base: int) -> None:
     buffer = b"".join(encode_entry(*one) for one in put)
     at, found = 0, []
     while (entry := decode_entry(buffer, at, base + at, "s")) is not None:
@@ -31,14 +31,14 @@ def test_a_row_of_entries_comes_back(put: list[tuple[bytes, uuid.UUID, float]], 
 
 
 @given(CONTENTS, st.data())
-def test_an_entry_that_is_cut_is_waited_for(content: bytes, data: st.DataObject) -> None:
+def test_incomplete_entry_is_waited_for(content: bytes, data: st.DataObject) -> None:
     whole = encode_entry(content)
     cut = data.draw(st.integers(0, len(whole) - 1))
     assert decode_entry(whole[:cut], 0, 0, "s") is None
 
 
 @given(CONTENTS, st.data())
-def test_no_changed_byte_goes_unseen(content: bytes, data: st.DataObject) -> None:
+def test_any_changed_byte_is_found(content: bytes, data: st.DataObject) -> None:
     whole = bytearray(encode_entry(content))
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] ^= data.draw(st.integers(1, 255))
@@ -54,14 +54,14 @@ def test_foreign_bytes_are_refused_or_cut(foreign: bytes) -> None:
         assert decode_entry(foreign, 0, 0, "s") is None
 
 
-def test_another_version_is_named() -> None:
+def test_unknown_version_is_named() -> None:
     later = bytearray(encode_entry(b"x"))
     later[8] = 2
     with pytest.raises(BadEntry, match="version 2, which this release does not know"):
         decode_entry(later, 0, 0, "s")
 
 
-def test_a_bad_entry_says_where() -> None:
+def test_invalid_entry_is_refused_with_its_offset() -> None:
     with pytest.raises(BadEntry, match="s at offset 77") as raised:
         decode_entry(b"\xff" * 8, 0, 77, "s")
     assert raised.value.exit_code == 3

@@ -83,12 +83,12 @@ def landed_and_unknown(real: SegmentAppender) -> int:
 
 
 @pytest.mark.parametrize("flush", [landed_behind_which_another_came, somebody_was_faster, landed_and_handled])
-def test_it_is_there_once(queue: QueueSegment, flush: Flush) -> None:
+def test_put_whose_append_conflicts_lands_once(queue: QueueSegment, flush: Flush) -> None:
     put(queue, flush)
     assert contents(queue) == [b"mine"]
 
 
-def test_a_store_that_went_away_is_said(queue: QueueSegment) -> None:
+def test_put_raises_if_the_store_goes_away(queue: QueueSegment) -> None:
     """The caller decides; what was put may be there."""
     with pytest.raises(StreamStoreUnavailable):
         put(queue, landed_and_unknown)

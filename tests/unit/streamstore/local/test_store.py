@@ -97,7 +97,7 @@ def in_child(action: Callable[[], Any]) -> Any:
 # The folder
 
 
-def test_the_folder_can_be_read_by_people(store: LocalStore, folder: Path) -> None:
+def test_segment_data_is_raw_and_state_is_json(store: LocalStore, folder: Path) -> None:
     data = frame(b"first") + frame(b"second")
     append(store, data)
     assert sorted(path.name for path in folder.iterdir()) == ["0.#epoch.0.data", "0.#epoch.0.state", "stream.json"]
@@ -107,12 +107,12 @@ def test_the_folder_can_be_read_by_people(store: LocalStore, folder: Path) -> No
     assert record["epochs"] == [{"epoch": 0, "seals": [], "opens": {"0.#epoch.0": [0.0, 1.0]}}]
 
 
-def test_the_folder_has_to_be_absolute() -> None:
+def test_relative_folder_is_refused() -> None:
     with pytest.raises(InvalidName, match="is not absolute: 'some/folder'"):
         LocalStore("some/folder")
 
 
-def test_looking_makes_nothing(root: Path) -> None:
+def test_reading_creates_no_files(root: Path) -> None:
     with LocalStore(root) as store:
         assert list(store.list_scopes()) == []
         assert not store.exists(NAME)
@@ -138,7 +138,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scope", ["", ".", "..", "../x", "a/b", ".hidden", "_internal", "a\0b", "x" * 256])
-def test_no_name_leaves_the_folder(root: Path, store: LocalStore, scope: str) -> None:
+def test_names_do_not_lead_out_of_the_folder(root: Path, store: LocalStore, scope: str) -> None:
     for action in (store.create_scope, store.delete_scope, lambda name: list(store.list_streams(name))):
         with pytest.raises(InvalidName):
             action(scope)
@@ -156,7 +156,7 @@ def test_names_may_be_as_long_as_pravega_allows(store: LocalStore) -> None:
         store.delete_scope(name.scope)
 
 
-def test_what_is_no_stream_is_left_alone(store: LocalStore, root: Path) -> None:
+def test_foreign_folders_are_left_alone(store: LocalStore, root: Path) -> None:
     (root / "scope" / "notes").mkdir()
     (root / "documents").mkdir()
     (root / "documents" / "letter.txt").write_text("dear")
@@ -168,7 +168,7 @@ def test_what_is_no_stream_is_left_alone(store: LocalStore, root: Path) -> None:
     assert (root / "documents" / "letter.txt").read_text() == "dear"
 
 
-def test_what_a_kill_left_is_swept(store: LocalStore, root: Path, folder: Path) -> None:
+def test_files_of_a_killed_process_are_removed(store: LocalStore, root: Path, folder: Path) -> None:
     remains = [root / "scope" / ".new-1", root / "scope" / ".deleted-2", root / ".deleted-3"]
     for path in remains:
         path.mkdir()
@@ -189,7 +189,7 @@ def blocks_used(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def test_truncation_gives_room_back(store: LocalStore, folder: Path, tmp_path: Path) -> None:
+def test_truncation_frees_disk_space(store: LocalStore, folder: Path, tmp_path: Path) -> None:
     data = os.urandom(8 * MIB)
     append(store, data)
     store.truncate_segment(NAME, FIRST, 7 * MIB)
@@ -216,7 +216,7 @@ def fill_up(store: LocalStore, block: bytes, limit: int) -> tuple[int, SegmentAp
     return acknowledged, appender
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(store: LocalStore, folder: Path) -> None:
+def test_full_disk_loses_nothing_acknowledged(store: LocalStore, folder: Path) -> None:
     """The limit on a file's size stands for the disk's end: the kernel refuses in the middle of a block."""
     block = frame(bytes(700_000))
 
@@ -278,7 +278,7 @@ print("as it should be")
 """
 
 
-def test_a_really_full_disk(tmp_path: Path) -> None:
+def test_full_disk_refuses_changes_and_recovers(tmp_path: Path) -> None:
     """On a small file system in memory, which takes a name space of its own for mounts."""
     mount = f"mount -t tmpfs -o size=8m tmpfs {tmp_path}"
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
@@ -303,7 +303,7 @@ def unwritable(store: LocalStore, root: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unwritable")
-def test_a_folder_that_may_not_be_written_is_named(store: LocalStore) -> None:
+def test_read_only_folder_is_named(store: LocalStore) -> None:
     def as_nobody() -> list[str]:
         if os.geteuid() == 0:
             os.setuid(65534)  # who may do anything is refused nothing
@@ -331,7 +331,7 @@ def test_a_folder_that_may_not_be_written_is_named(store: LocalStore) -> None:
 # Damage
 
 
-def test_a_torn_tail_is_not_read_and_is_cut_off(store: LocalStore, folder: Path) -> None:
+def test_torn_tail_is_not_read_and_is_cut_off(store: LocalStore, folder: Path) -> None:
     whole = frame(b"whole")
     append(store, whole)
     with (folder / "0.#epoch.0.data").open("ab") as file:
@@ -345,7 +345,7 @@ def test_a_torn_tail_is_not_read_and_is_cut_off(store: LocalStore, folder: Path)
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 4096, b'{"start": 0, "write": 99', b"\xff" * 100])
-def test_a_torn_state_leaves_the_one_before(store: LocalStore, folder: Path, damage: bytes) -> None:
+def test_torn_state_leaves_the_one_before(store: LocalStore, folder: Path, damage: bytes) -> None:
     with store.appender(NAME, FIRST) as appender:
         for payload in (b"1", b"2", b"3"):
             appender.append(frame(payload))
@@ -381,7 +381,7 @@ def test_damage_is_named_in_one_line(store: LocalStore, folder: Path) -> None:
     assert read(store, 0, 13) == frame(b"event")
 
 
-def test_a_segment_file_that_was_removed_is_named(store: LocalStore, folder: Path) -> None:
+def test_removed_segment_file_is_named(store: LocalStore, folder: Path) -> None:
     append(store, frame(b"event"))
     (folder / "0.#epoch.0.data").unlink()
     for action in (lambda: read(store, 0, 13), lambda: store.appender(NAME, FIRST)):
@@ -399,7 +399,7 @@ def interrupted_after(path: Path, **state: int) -> None:
 
 
 @pytest.mark.parametrize(("interrupted", "kept"), [(interrupted_before, b""), (interrupted_after, frame(b"event"))])
-def test_an_interrupted_append_leaves_a_segment_that_can_be_used(
+def test_interrupted_append_leaves_a_usable_segment(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, interrupted: Callable[..., None], kept: bytes
 ) -> None:
     with monkeypatch.context() as patch:
@@ -413,7 +413,7 @@ def test_an_interrupted_append_leaves_a_segment_that_can_be_used(
 # Other processes and threads
 
 
-def test_another_process_is_busy_until_it_is_killed(store: LocalStore) -> None:
+def test_segment_of_another_process_is_busy_until_it_is_killed(store: LocalStore) -> None:
     def hold(ready: Any) -> None:
         appender = store.appender(NAME, FIRST)
         appender.append(frame(b"unflushed"))
@@ -474,7 +474,7 @@ def test_a_forked_copy_does_not_keep_the_segment(store: LocalStore) -> None:
         process.join()
 
 
-def test_of_many_that_scale_at_once_each_step_is_one_of_them(store: LocalStore, root: Path) -> None:
+def test_concurrent_scales_are_serialized(store: LocalStore, root: Path) -> None:
     def scale_often() -> int:
         own, done = LocalStore(root), 0
         for _ in range(25):
@@ -492,7 +492,7 @@ def test_of_many_that_scale_at_once_each_step_is_one_of_them(store: LocalStore, 
     assert [list(epoch.segments) for epoch in epochs] == [[SegmentId(n, n)] for n in range(done + 1)]
 
 
-def test_a_reader_never_sees_what_truncation_took_away(store: LocalStore, root: Path) -> None:
+def test_reader_never_sees_truncated_bytes(store: LocalStore, root: Path) -> None:
     size = 24 * MIB
     data = os.urandom(size)
     append(store, data)
@@ -517,7 +517,7 @@ def test_a_reader_never_sees_what_truncation_took_away(store: LocalStore, root: 
     assert reads > 1
 
 
-def test_who_looks_during_changes_sees_one_state_or_another(store: LocalStore, root: Path) -> None:
+def test_reader_during_changes_sees_one_state_or_another(store: LocalStore, root: Path) -> None:
     stop = threading.Event()
 
     def change() -> None:

@@ -133,7 +133,7 @@ CHANGES: list[tuple[str, Callable[[LocalStore], object]]] = [
 ]
 
 
-def test_every_change_happens_at_one_moment_and_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_loss_leaves_the_state_before_or_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "disk").mkdir()
     numbers = count()
     with pytest.MonkeyPatch.context() as patch:

@@ -84,7 +84,7 @@ def test_no_more_blocks_under_way_than_asked_and_acknowledgements_are_cumulative
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
-def test_lost_connections_anywhere_leave_exactly_the_right_bytes(seed: int) -> None:
+def test_lost_connections_lose_and_repeat_no_bytes(seed: int) -> None:
     """Before a block, after it landed and before it was acknowledged, and while blocks of the old connection land."""
     rng = random.Random(seed)
     late: list[tuple[Client, wire.ConditionalBlockEnd]] = []
@@ -114,7 +114,7 @@ def test_lost_connections_anywhere_leave_exactly_the_right_bytes(seed: int) -> N
         assert store.segment.data == WHOLE
 
 
-def test_a_foreign_append_is_a_conflict_with_the_write_offset() -> None:
+def test_foreign_append_is_a_conflict_with_the_write_offset() -> None:
     def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
         if (
             isinstance(command, wire.ConditionalBlockEnd)
@@ -132,7 +132,7 @@ def test_a_foreign_append_is_a_conflict_with_the_write_offset() -> None:
         assert raised.value.write_offset == len(held)
 
 
-def test_a_foreign_append_while_the_connection_is_lost() -> None:
+def test_foreign_append_during_a_lost_connection_is_a_conflict() -> None:
     def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ConditionalBlockEnd) and command.data == BLOCKS[7]:
             store.append(client, command, acknowledge=False)
@@ -149,7 +149,7 @@ def test_a_foreign_append_while_the_connection_is_lost() -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_after_a_conflict_it_is_known_whether_the_block_landed(landed: bool) -> None:
+def test_conflict_tells_whether_the_block_landed(landed: bool) -> None:
     def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ConditionalBlockEnd):
             if landed:
@@ -168,7 +168,7 @@ def test_after_a_conflict_it_is_known_whether_the_block_landed(landed: bool) -> 
         opened.close()
 
 
-def test_a_foreign_block_of_the_same_length_in_the_place_of_ours() -> None:
+def test_foreign_block_of_the_same_length_is_a_conflict() -> None:
     """The refused block's successor fits behind the foreign one and lands; its number alone would look right."""
     done = False
 
@@ -190,7 +190,7 @@ def test_a_foreign_block_of_the_same_length_in_the_place_of_ours() -> None:
         assert b"?" in store.segment.data
 
 
-def test_after_an_error_nothing_more_is_written() -> None:
+def test_appender_writes_nothing_after_an_error() -> None:
     def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ConditionalBlockEnd) and not store.segment.data:
             store.segment.data += b"foreign"
@@ -209,7 +209,7 @@ def test_after_an_error_nothing_more_is_written() -> None:
         assert store.segment.data == b"foreign"
 
 
-def test_after_a_lost_server_came_back_nothing_more_is_written_either() -> None:
+def test_appender_writes_nothing_after_a_lost_server_returns() -> None:
     """Whether the block that failed was stored is not known; who appends it again through this appender must not."""
     gone = True
 
@@ -244,7 +244,7 @@ def test_wrong_host_asks_the_controller_again() -> None:
         assert store.endpoints_asked == 2
 
 
-def test_a_token_that_is_over_is_renewed() -> None:
+def test_expired_token_is_renewed() -> None:
     def over(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.SetupAppend) and command.token == "token-1":
             client.send(wire.AuthTokenCheckFailed(command.request_id, "", wire.AuthTokenCheckFailed.EXPIRED))
@@ -265,7 +265,7 @@ def test_a_token_that_is_over_is_renewed() -> None:
         appender(store)
 
 
-def test_sealed_at_opening_and_under_way() -> None:
+def test_sealed_segment_is_refused_at_opening_and_later() -> None:
     with ScriptedStore() as store:
         store.segment.sealed = True
         with pytest.raises(SegmentSealed, match=NAME):
@@ -281,7 +281,7 @@ def test_sealed_at_opening_and_under_way() -> None:
         assert WHOLE.startswith(store.segment.data)
 
 
-def test_no_such_segment() -> None:
+def test_missing_segment_is_refused() -> None:
     with ScriptedStore() as store:
         store.held.clear()
         with pytest.raises(NoSuchSegment, match=NAME):
@@ -289,12 +289,12 @@ def test_no_such_segment() -> None:
 
 
 @pytest.mark.parametrize("block", [b"", bytes(MAX_BLOCK_BYTES + 1)])
-def test_blocks_of_a_wrong_size(block: bytes) -> None:
+def test_block_of_an_invalid_size_is_refused(block: bytes) -> None:
     with ScriptedStore() as store, appender(store) as opened, pytest.raises(ValueError, match="a block of"):
         opened.append(block)
 
 
-def test_a_closed_appender_is_closed() -> None:
+def test_closed_appender_refuses_use() -> None:
     with ScriptedStore() as store:
         opened = appender(store)
         opened.close()
@@ -303,7 +303,7 @@ def test_a_closed_appender_is_closed() -> None:
                 use()
 
 
-def test_an_error_in_the_with_block_gives_up_what_is_not_acknowledged() -> None:
+def test_error_in_the_with_block_drops_unacknowledged_blocks() -> None:
     with ScriptedStore() as store:
         opened = appender(store)
 
@@ -319,7 +319,7 @@ def test_an_error_in_the_with_block_gives_up_what_is_not_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("fate", ["silent", "hangs up", "refuses"])
-def test_a_lost_server_is_unavailable_in_bounded_time(fate: str) -> None:
+def test_lost_server_is_unavailable_in_bounded_time(fate: str) -> None:
     def lost(store: ScriptedStore, client: Client, command: Command) -> bool:
         if len(store.segment.data) < 500 or isinstance(command, wire.Hello):
             return False
@@ -338,7 +338,7 @@ def test_a_lost_server_is_unavailable_in_bounded_time(fate: str) -> None:
         assert time.monotonic() - began < 6
 
 
-def test_an_acknowledgement_of_what_was_not_sent() -> None:
+def test_acknowledgement_of_an_unsent_block_is_refused() -> None:
     def wrong(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ConditionalBlockEnd):
             client.send(wire.DataAppended(command.writer_id, 1, 0, command.request_id, 1))

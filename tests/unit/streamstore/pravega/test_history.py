@@ -58,20 +58,20 @@ def test_every_epoch_is_asked_for(epochs: int) -> None:
     assert described(Answers(look(head=0, current=None, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
 
 
-def test_an_epoch_that_is_only_prepared_is_left_out() -> None:
+def test_prepared_epoch_is_left_out() -> None:
     assert described(Answers(look(head=0, current=1, epochs=3), epochs=3)) == (1, 0)
 
 
-def test_a_head_beyond_the_open_segments_is_asked_for_again() -> None:
+def test_head_beyond_the_open_segments_is_asked_for_again() -> None:
     late = look(head=2, current=1, epochs=3)
     assert described(Answers(late, look(head=2, current=2, epochs=3), epochs=3)) == (2, 2)
 
 
-def test_open_segments_of_an_epoch_that_was_not_there_yet() -> None:
+def test_open_segments_of_a_newer_epoch_are_asked_for_again() -> None:
     early = look(head=0, current=2, epochs=2)
     assert described(Answers(early, look(head=0, current=2, epochs=3), epochs=3)) == (2, 0)
 
 
-def test_answers_that_never_agree() -> None:
+def test_answers_that_never_agree_fail_the_request() -> None:
     with pytest.raises(RequestFailed, match="changes faster"):
         described(Answers(look(head=2, current=1, epochs=3), epochs=3))

@@ -35,7 +35,7 @@ def read(store: ScriptedStore, start: int = 0, end: int = len(DATA)) -> bytes:
 @pytest.mark.parametrize(
     ("start", "end"), [(0, len(DATA)), (3, 4), (100, 100 + PART), (511, 1537), (9999, 10_000), (7, 7)]
 )
-def test_any_range(start: int, end: int) -> None:
+def test_any_range_is_read(start: int, end: int) -> None:
     with script() as store:
         assert read(store, start, end) == DATA[start:end]
 
@@ -56,7 +56,7 @@ def test_short_answers_are_asked_for_again() -> None:
         assert all(command.offset + command.length <= 9000 for command in wanted)
 
 
-def test_answers_out_of_order_and_short_are_put_back_in_order() -> None:
+def test_answers_are_put_back_in_order() -> None:
     rng = random.Random(2)
     held: list[tuple[Client, wire.ReadSegment]] = []
     swapped = 0
@@ -104,14 +104,14 @@ def test_memory_is_bounded_by_the_requests_under_way() -> None:
         blocks.close()  # type: ignore[attr-defined]  # a generator
 
 
-def test_a_finished_reader_leaves_its_connection_to_the_next() -> None:
+def test_finished_reader_returns_its_connection() -> None:
     with script() as store:
         for _ in range(3):
             assert read(store, 0, 700) == DATA[:700]
         assert len(store.clients) == 1
 
 
-def test_a_reader_closed_early_leaves_no_stale_answers_behind() -> None:
+def test_reader_closed_early_leaves_no_stale_answers() -> None:
     with script() as store:
         blocks = reader(store).blocks()
         next(blocks)
@@ -120,7 +120,7 @@ def test_a_reader_closed_early_leaves_no_stale_answers_behind() -> None:
         assert read(store) == DATA
 
 
-def test_an_idle_connection_that_was_lost_is_not_used_again() -> None:
+def test_lost_idle_connection_is_not_used_again() -> None:
     with script() as store:
         pool, endpoint = store.stores.pool, store.endpoint(STREAM, SEGMENT)
         one, other = pool.take(endpoint), pool.take(endpoint)
@@ -167,7 +167,7 @@ def test_wrong_host_asks_the_controller_again() -> None:
         assert store.endpoints_asked == 2
 
 
-def test_an_expired_token_is_renewed_though_its_refusal_names_the_offset() -> None:
+def test_expired_token_is_renewed_though_its_refusal_names_the_offset() -> None:
     def expired(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment) and command.offset > 3000 and command.token == "token-1":
             client.send(wire.AuthTokenCheckFailed(command.offset, "", wire.AuthTokenCheckFailed.EXPIRED))
@@ -179,7 +179,7 @@ def test_an_expired_token_is_renewed_though_its_refusal_names_the_offset() -> No
         assert store.tokens_asked == 2
 
 
-def test_a_new_token_that_is_refused_too_is_access_denied() -> None:
+def test_refused_new_token_is_access_denied() -> None:
     def refuse(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment):
             client.send(wire.AuthTokenCheckFailed(command.offset, "", 0))
@@ -190,7 +190,7 @@ def test_a_new_token_that_is_refused_too_is_access_denied() -> None:
         read(store)
 
 
-def test_truncated_below_the_start() -> None:
+def test_read_below_the_start_raises_the_start_offset() -> None:
     with script() as store:
         store.segment.start = 600
         with pytest.raises(SegmentTruncated) as raised:
@@ -199,7 +199,7 @@ def test_truncated_below_the_start() -> None:
         assert read(store, 600, 700) == DATA[600:700]
 
 
-def test_truncated_under_way_the_blocks_before_are_good() -> None:
+def test_truncation_during_a_read_keeps_the_blocks_before() -> None:
     def truncate(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment) and command.offset == 4 * PART:
             store.segment.start = 6 * PART + 3
@@ -213,7 +213,7 @@ def test_truncated_under_way_the_blocks_before_are_good() -> None:
         assert raised.value.start_offset == 6 * PART + 3
 
 
-def test_deleted_under_way() -> None:
+def test_segment_deleted_during_a_read_is_missing() -> None:
     def gone(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment) and command.offset >= 4 * PART:
             client.send(wire.NoSuchSegment(command.request_id, NAME, "", command.offset))
@@ -230,12 +230,12 @@ def collect(store: ScriptedStore, found: bytearray) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 10_001), (10_001, 10_002), (5, 4), (-1, 3)])
-def test_ranges_that_are_none(start: int, end: int) -> None:
+def test_invalid_range_is_refused(start: int, end: int) -> None:
     with script() as store, pytest.raises(ValueError, match="no range"):
         read(store, start, end)
 
 
-def test_a_silent_server_is_unavailable_in_bounded_time() -> None:
+def test_silent_server_is_unavailable_in_bounded_time() -> None:
     def silent(store: ScriptedStore, client: Client, command: Command) -> bool:
         return isinstance(command, wire.ReadSegment | wire.KeepAlive)
 
@@ -247,7 +247,7 @@ def test_a_silent_server_is_unavailable_in_bounded_time() -> None:
         assert any(isinstance(command, wire.KeepAlive) for command in store.asked)
 
 
-def test_a_slow_server_that_shows_signs_of_life_is_waited_for() -> None:
+def test_slow_server_that_keeps_alive_is_waited_for() -> None:
     late: list[tuple[Client, wire.ReadSegment]] = []
 
     def slow(store: ScriptedStore, client: Client, command: Command) -> bool:
@@ -277,7 +277,7 @@ def test_a_slow_server_that_shows_signs_of_life_is_waited_for() -> None:
         (wire.SegmentTruncated(4711, NAME), "nobody asked for .*SegmentTruncated"),
     ],
 )
-def test_answers_that_nobody_asked_for(answer: Command, says: str) -> None:
+def test_unrequested_answer_is_refused(answer: Command, says: str) -> None:
     def wrong(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment):
             client.send(answer)
@@ -288,7 +288,7 @@ def test_answers_that_nobody_asked_for(answer: Command, says: str) -> None:
         read(store)
 
 
-def test_an_unknown_command_and_no_pravega_at_all() -> None:
+def test_unknown_command_or_protocol_is_refused() -> None:
     def unknown(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment):
             client.send_raw(bytes.fromhex("00001267 00000000"))

@@ -31,7 +31,7 @@ STREAM = StreamName("scope", "stream")
         ("pravega://[::1]:9090", "[::1]", 9090, False, "pravega://[::1]:9090"),
     ],
 )
-def test_uris(uri: str, host: str, port: int, tls: bool, again: str) -> None:
+def test_uri_is_parsed(uri: str, host: str, port: int, tls: bool, again: str) -> None:
     settings = PravegaSettings.from_environment(uri, {})
     assert (settings.host, settings.port, settings.tls) == (host, port, tls)
     assert settings.uri == again
@@ -51,7 +51,7 @@ def test_uris(uri: str, host: str, port: int, tls: bool, again: str) -> None:
         "pravega://a b:1",
     ],
 )
-def test_bad_uris(uri: str) -> None:
+def test_invalid_uri_is_refused(uri: str) -> None:
     with pytest.raises(InvalidName, match="pravega://HOST:PORT"):
         PravegaSettings.from_environment(uri, {})
 
@@ -59,7 +59,7 @@ def test_bad_uris(uri: str) -> None:
 @pytest.mark.parametrize(
     ("text", "verify"), [("true", True), ("", True), ("1", True), ("False", False), ("0", False), (" no ", False)]
 )
-def test_the_environment(text: str, verify: bool) -> None:
+def test_login_and_tls_are_taken_from_the_environment(text: str, verify: bool) -> None:
     environment = {
         "PRAVEGA_USERNAME": "ann",
         "PRAVEGA_PASSWORD": "secret",
@@ -75,13 +75,13 @@ def test_the_environment(text: str, verify: bool) -> None:
     )
 
 
-def test_settings_travel_and_hide_the_password() -> None:
+def test_pickled_settings_keep_the_password_and_hide_it() -> None:
     settings = PravegaSettings("h", 1, username="ann", password="secret")
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert "secret" not in repr(settings) + settings.uri
 
 
-def test_a_missing_ca_file_is_named() -> None:
+def test_missing_ca_file_is_named() -> None:
     settings = PravegaSettings("h", 1, tls=True, ca_file="/does/not/exist.pem")
     for use in (settings.tls_context, settings.ca_certificates):
         with pytest.raises(StreamStoreError, match=r"/does/not/exist.pem.*PRAVEGA_CA_FILE"):
@@ -105,11 +105,11 @@ def token_of(issued: int, expires: int) -> str:
         ("a.bnVsbA.c", DEFAULT_LIFETIME),
     ],
 )
-def test_lifetime(token: str, seconds: float) -> None:
+def test_lifetime_is_read_from_the_token(token: str, seconds: float) -> None:
     assert lifetime(token) == seconds
 
 
-def test_a_token_is_kept_renewed_in_time_and_forgotten_when_refused() -> None:
+def test_token_is_kept_renewed_in_time_and_forgotten_when_refused() -> None:
     now, asked = 0.0, []
 
     def ask(stream: StreamName, write: bool) -> str:

@@ -32,7 +32,7 @@ def commands(draw: st.DrawFn) -> Command:
 
 
 @given(commands(), st.binary(max_size=20))
-def test_round_trip_also_with_fields_of_newer_servers(command: Command, more: bytes) -> None:
+def test_commands_round_trip_with_fields_of_newer_servers(command: Command, more: bytes) -> None:
     frame = encode(command)
     code, length = HEADER.unpack_from(frame)
     assert length == len(frame) - HEADER.size
@@ -41,7 +41,7 @@ def test_round_trip_also_with_fields_of_newer_servers(command: Command, more: by
 
 
 @given(commands(), st.data())
-def test_a_frame_that_ends_too_early_is_an_error(command: Command, data: st.DataObject) -> None:
+def test_truncated_frame_is_an_error(command: Command, data: st.DataObject) -> None:
     payload = encode(command)[HEADER.size :]
     if not payload:
         return
@@ -51,19 +51,19 @@ def test_a_frame_that_ends_too_early_is_an_error(command: Command, data: st.Data
 
 
 @given(st.uuids(), VALUES["q"], VALUES["q"], st.binary(max_size=300), VALUES["q"])
-def test_a_block_without_copying_is_the_same_frame(
+def test_block_encoded_without_copying_is_the_same_frame(
     writer: UUID, number: int, offset: int, data: bytes, request: int
 ) -> None:
     prefix, suffix = wire.encode_block(writer, number, offset, len(data), request)
     assert prefix + data + suffix == encode(wire.ConditionalBlockEnd(writer, number, offset, data, request))
 
 
-def test_an_unknown_type_is_named() -> None:
+def test_unknown_type_is_named() -> None:
     with pytest.raises(WireError, match="type 4711"):
         decode(4711, b"")
 
 
-def test_a_text_that_is_too_long_is_refused() -> None:
+def test_text_that_is_too_long_is_refused() -> None:
     with pytest.raises(WireError, match="too long"):
         encode(wire.GetStreamSegmentInfo(1, "a/b/0.#epoch.0", "t" * 65536))
 
@@ -98,11 +98,11 @@ def test_a_text_that_is_too_long_is_refused() -> None:
         (wire.AuthTokenCheckFailed(5, "", 1), "0000003c 0000000e 0000000000000005 0000 00000001"),
     ],
 )
-def test_the_bytes_are_the_protocols(command: Command, frame: str) -> None:
+def test_encoded_bytes_are_those_of_the_protocol(command: Command, frame: str) -> None:
     assert encode(command) == bytes.fromhex(frame)
 
 
-def test_the_data_of_an_answer_begins_where_the_reader_looks() -> None:
+def test_data_of_an_answer_begins_where_the_reader_looks() -> None:
     frame = encode(wire.SegmentRead("a/b/0.#epoch.0", 5, False, True, b"data", 9))
     at = HEADER.size + 2 + len("a/b/0.#epoch.0")
     assert wire.READ_PREFIX.unpack_from(frame, at) == (5, False, True, 4)

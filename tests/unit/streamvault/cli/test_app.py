@@ -57,12 +57,12 @@ def test_each_command_has_help(name: str) -> None:
     assert ("--master" in shown.stdout) == (name in COMPUTING)
 
 
-def test_version() -> None:
+def test_version_is_that_of_the_package() -> None:
     shown = streamvault("--version")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"streamvault {version('streamvault')}\n", "")
 
 
-def test_help_is_quick_and_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy() -> None:
     script = """
 import sys
 from common.errors import Problem
@@ -150,7 +150,7 @@ def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, cap
     assert err == f"streamvault: {Problem(told['what'], where=told['where'], todo=told['todo'])}\n"
 
 
-def test_a_cut_may_be_a_file(tmp_path: Path) -> None:
+def test_cut_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "cut.json"
     file.write_text(CUT)
     assert read_cut(str(file), "--from") == read_cut(CUT, "--from") == {"a/b/0.#epoch.0": 8}
@@ -170,13 +170,13 @@ def test_completion_offers_commands_and_choices(shell: str) -> None:
     assert "chunks" in shown.stdout
 
 
-def test_a_completion_script_can_be_had() -> None:
+def test_completion_script_is_printed() -> None:
     shown = streamvault("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert shown.returncode == 0
     assert "_STREAMVAULT_COMPLETE=complete_bash" in shown.stdout
 
 
-def test_closed_standard_streams_do_no_harm() -> None:
+def test_closed_standard_streams_are_no_error() -> None:
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
         shown = subprocess.run(
             ["sh", "-c", f"'{sys.executable}' -m streamvault check x --seed 1 --json {closed}"],
@@ -204,12 +204,12 @@ sys.exit(main(["ls", "file:///"]))
 
 
 @pytest.mark.parametrize("module", ["typer", "streamvault.cli.check", "manifests.show"])
-def test_an_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
+def test_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
     shown = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")
 
 
-def test_an_interrupt_before_the_command_begins_is_one_line(
+def test_interrupt_before_the_command_begins_is_one_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: object) -> None:
@@ -262,6 +262,6 @@ def test_bars_show_events_bytes_rate_and_time_left_at_a_terminal() -> None:
     assert "warning: something to know\r\n" in seen
 
 
-def test_there_are_no_bars_without_a_terminal() -> None:
+def test_no_bars_are_shown_without_a_terminal() -> None:
     shown = subprocess.run([sys.executable, "-c", BARS], capture_output=True, text=True, check=True)
     assert (shown.stdout, shown.stderr) == ("", "warning: something to know\n")

@@ -38,7 +38,7 @@ def shown(capfd: pytest.CaptureFixture[str]) -> Shown:
     return lines
 
 
-def test_an_export(shown: Shown) -> None:
+def test_export_is_shown_with_all_its_numbers(shown: Shown) -> None:
     report = ExportReport(
         archive=ARCHIVE, generation=3, adopted=True, events=10_000, bytes=3 * 1024**2, moved_bytes=1024**2,
         ranges=7, gaps=(GAP,), seconds=4.2, total_seconds=14.6,
@@ -54,12 +54,12 @@ def test_an_export(shown: Shown) -> None:
     ]
 
 
-def test_an_export_with_nothing_new(shown: Shown) -> None:
+def test_export_with_nothing_new_is_shown_in_one_line(shown: Shown) -> None:
     report = ExportReport(archive=ARCHIVE, generation=3, unchanged=True)
     assert shown(show_export, report) == [f"nothing new since generation 3 of {ARCHIVE}"]
 
 
-def test_a_rehearsed_export(shown: Shown) -> None:
+def test_dry_run_of_an_export_is_shown_with_its_cost(shown: Shown) -> None:
     report = ExportReport(archive=ARCHIVE, generation=1, events=10_000, bytes=4096, dry_run=True, ranges=1, cost=COST)
     assert shown(show_export, report)[:-1] == [
         f"would write generation 1 of {ARCHIVE}",
@@ -72,7 +72,7 @@ def test_a_rehearsed_export(shown: Shown) -> None:
     ]
 
 
-def test_an_import_says_what_differs_from_the_source(shown: Shown) -> None:
+def test_import_shows_what_differs_from_the_source(shown: Shown) -> None:
     report = ImportReport(
         stream="local:///data/shop/restored", archive=ARCHIVE, generation=2, resumed=True, events=5, bytes=100,
         moved_bytes=60, segments=4, epochs=2, offsets="shift", shifts={"shop/orders/0.#epoch.0": 6400},
@@ -89,7 +89,7 @@ def test_an_import_says_what_differs_from_the_source(shown: Shown) -> None:
     )
 
 
-def test_a_sound_archive_and_a_damaged_one(shown: Shown) -> None:
+def test_check_shows_a_sound_and_a_damaged_archive(shown: Shown) -> None:
     sound = CheckReport(archive=ARCHIVE, generations=(1, 2), ok=True, ranges=9, ranges_read=1, seed=7, notes=("odd",))
     lines = shown(show_check, sound)
     assert lines[0] == f"sound: {ARCHIVE}"
@@ -103,7 +103,7 @@ def test_a_sound_archive_and_a_damaged_one(shown: Shown) -> None:
     assert lines[-2:] == ["damaged: a is gone", "damaged: and 2 more findings"]
 
 
-def test_a_list_of_archives(shown: Shown) -> None:
+def test_ls_shows_a_table_of_archives(shown: Shown) -> None:
     good = ArchiveSummary(
         archive=ARCHIVE, stream="shop/orders", generations=2, generation=2, created="2026-03-01T10:00:00Z",
         events=10_000, bytes=2**20, layout="events",
@@ -118,7 +118,7 @@ def test_a_list_of_archives(shown: Shown) -> None:
     assert shown(show_ls, "s3://vault/backups", []) == ["no archives below s3://vault/backups"]
 
 
-def test_a_manifest(shown: Shown) -> None:
+def test_show_shows_a_manifest(shown: Shown) -> None:
     names = [f"shop/orders/{number}.#epoch.{epoch}" for epoch, number in ((0, 0), (0, 1), (1, 2))]
     document = {
         "scope": "shop",
@@ -157,7 +157,7 @@ def test_a_manifest(shown: Shown) -> None:
     assert lines[-1] == "gap: shop/orders/0.#epoch.0 from 0 to 64: truncated"
 
 
-def test_a_rotation(shown: Shown) -> None:
+def test_rotation_is_shown_with_what_expired(shown: Shown) -> None:
     export = ExportReport(archive=ARCHIVE, generation=9, events=5, bytes=100)
     stopped = StoppedReport(generation=4, reason="retention (COMPLIANCE) of a/b", until="2030-01-01T00:00:00Z")
     report = RotateReport(
@@ -181,7 +181,7 @@ def test_a_rotation(shown: Shown) -> None:
     ]
 
 
-def test_a_rotation_with_nothing_to_do(shown: Shown) -> None:
+def test_rotation_with_nothing_to_do_is_shown(shown: Shown) -> None:
     export = ExportReport(archive=ARCHIVE, generation=1, unchanged=True)
     lines = shown(show_rotation, RotateReport(archive=ARCHIVE, export=export, generation=1, first_generation=1))
     assert lines[:-1] == [
@@ -192,7 +192,7 @@ def test_a_rotation_with_nothing_to_do(shown: Shown) -> None:
     ]
 
 
-def test_a_timeline(shown: Shown) -> None:
+def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
     cut = {f"shop/orders/{number}.#epoch.0": 10 * number for number in range(5)}
     entry = TimelineEntry(
         generation=3, first=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]),

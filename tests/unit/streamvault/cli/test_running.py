@@ -64,7 +64,7 @@ FOREIGN = InvalidCut("a stream cut names a foreign segment", where="a/c/0.#epoch
         (BrokenPipeError(32, "Broken"), 1, f"internal error: BrokenPipeError: [Errno 32] Broken. {AGAIN}"),
     ],
 )
-def test_an_error_is_one_line_and_one_code(
+def test_error_is_one_line_and_one_code(
     error: BaseException, code: int, line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert command(failing(error)) == code
@@ -92,7 +92,7 @@ def test_only_debug_shows_a_traceback(capfd: pytest.CaptureFixture[str]) -> None
     )
 
 
-def test_names_from_outside_do_not_steer_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_messages_are_escaped(capfd: pytest.CaptureFixture[str]) -> None:
     assert command(failing(Damaged("a hostile name", where="\x1b[2J\x07/bucket\u202e"))) == 3
     assert capfd.readouterr().err == "streamvault: a hostile name: \\x1b[2J\\x07/bucket\\u202e\n"
 
@@ -116,7 +116,7 @@ def test_only_the_result_reaches_standard_output(
     assert capfd.readouterr().out == "after the command\n"
 
 
-def test_a_warning_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_repeated_warning_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
     def work(progress: Progress) -> ExportReport:
         progress.begin("exporting", 100)
         progress.warn("told again")
@@ -175,7 +175,7 @@ with terminate_as_interrupt():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_interrupts(number: signal.Signals) -> None:
+def test_signal_interrupts_the_command(number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -198,7 +198,7 @@ sys.exit(run(lambda _: 0, show=lambda results, _: [results.line("x" * 1000) for 
 """
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_closed_pipe_of_the_output_is_no_error() -> None:
     shown = subprocess.run(
         ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{TALKER}' | head -n 1"],
         capture_output=True,
@@ -209,7 +209,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_under_standard_output_is_said() -> None:
+def test_full_disk_under_standard_output_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         shown = subprocess.run(
             [sys.executable, "-c", TALKER], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -218,7 +218,7 @@ def test_a_full_disk_under_standard_output_is_said() -> None:
     assert shown.stderr == "streamvault: the result cannot be written to standard output: No space left on device\n"
 
 
-def test_a_table_is_not_folded_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+def test_table_is_not_folded_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
     with Results() as results:
         results.table({"NAME": False, "EVENTS": True}, [("s3://" + "b" * 300, "1"), ("[red]x[/red]\n", "10,000")])
     lines = capfd.readouterr().out.splitlines()

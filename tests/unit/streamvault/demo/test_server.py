@@ -11,7 +11,7 @@ from streamvault.cli import main
 from streamvault.demo.server import environment, s3_server
 
 
-def test_clients_are_led_to_the_demo_and_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_leads_to_the_demo_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
@@ -29,7 +29,7 @@ def test_clients_are_led_to_the_demo_and_the_environment_comes_back(monkeypatch:
         assert dict(os.environ) == before
 
 
-def test_the_next_demo_finds_nothing_of_the_one_before() -> None:
+def test_demo_finds_nothing_of_an_earlier_one() -> None:
     for _ in range(2):
         with s3_server() as endpoint, environment(endpoint):
             client = boto3.session.Session().client("s3")
@@ -39,7 +39,7 @@ def test_the_next_demo_finds_nothing_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("keep", ["file", "file/below", "x" * 300, "/proc/1/demo"])
-def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], keep: str) -> None:
+def test_unusable_folder_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], keep: str) -> None:
     (tmp_path / "file").write_text("")
     assert main(["demo", "--keep", str(tmp_path / keep)]) == 1
     _, err = capfd.readouterr()
@@ -47,7 +47,7 @@ def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, capfd: pytest.
     assert err.count("\n") == 1
 
 
-def test_a_temporary_folder_that_cannot_be_made_is_one_line(
+def test_unusable_temporary_folder_is_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

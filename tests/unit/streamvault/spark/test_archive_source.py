@@ -32,13 +32,13 @@ from tests.unit.spark_reads import events_in, read, text
         ({"path": "s3://bucket/s/t", "layout": "events"}, "there is no such option"),
     ],
 )
-def test_a_bad_option_of_an_archive_is_one_line(options: dict[str, str], said: str) -> None:
+def test_invalid_option_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(Problem, match=said):
         ArchiveSource(options).schema()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_an_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
+def test_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
     vault = Vault(tmp_path)
     vault.make()
     report = vault.export(*kind)
@@ -49,7 +49,7 @@ def test_an_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 @pytest.mark.parametrize("inside", [False, True], ids=["at the same offset", "inside"])
-def test_objects_off_the_chain_are_no_rows(tmp_path: Path, kind: Any, inside: bool) -> None:
+def test_objects_off_the_chain_are_not_read(tmp_path: Path, kind: Any, inside: bool) -> None:
     """What a wrongly guessed start or a late run has left, of wrong lengths, or inside of events and ranges."""
     vault = Vault(tmp_path)
     vault.make(events=60, largest=3000)
@@ -78,9 +78,7 @@ def _objects(vault: Vault, layout: str) -> list[tuple[SegmentId, int, int]]:
     return [(part.segment, part.start, part.end) for part in select_parts(archive_of(vault.root).history())]
 
 
-def test_filters_on_an_archive_ask_for_the_ranges_they_need_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filters_read_only_the_ranges_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = Vault(tmp_path)
     vault.make()
     vault.export("chunks")
@@ -115,7 +113,7 @@ def test_filters_on_an_archive_ask_for_the_ranges_they_need_only(
     assert sum(one.meter.gets for one in meters) == len(everything) + 2  # and the manifest with its index
 
 
-def test_one_generation_or_a_part_of_an_archive(tmp_path: Path) -> None:
+def test_generation_or_cuts_limit_what_is_read(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make()
     vault.export("events")

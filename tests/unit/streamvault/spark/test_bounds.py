@@ -55,7 +55,7 @@ def passes(one: Filter, row: dict[tuple[str, ...], int]) -> bool:
 
 
 @given(st.lists(filters, max_size=4), numbers, numbers, st.integers(0, 6), st.integers(1, 4))
-def test_no_stretch_is_left_out_in_which_an_event_passes(
+def test_bounds_leave_out_no_event_that_passes(
     taken: list[Filter], epoch: int, number: int, start: int, size: int
 ) -> None:
     bounds = Bounds()

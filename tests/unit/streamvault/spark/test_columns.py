@@ -9,7 +9,7 @@ from streamvault.spark.columns import arrow_schema
 from tests.unit.spark_reads import schema_of
 
 
-def test_a_schema_of_the_users_own_chooses_columns() -> None:
+def test_users_schema_chooses_columns() -> None:
     assert arrow_schema(schema_of("length int, pointer string")).names == ["length", "pointer"]
     with pytest.raises(Problem, match="the column length is of type int32"):
         arrow_schema(schema_of("length string"))

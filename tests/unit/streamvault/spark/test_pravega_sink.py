@@ -40,7 +40,7 @@ def kill_at_note(patch: pytest.MonkeyPatch, wanted: Callable[[Note], bool], *, a
     patch.setattr(Ledger, "note", note)
 
 
-def test_nothing_is_there_before_the_commit_and_all_after_it(place: Place) -> None:
+def test_events_appear_with_the_commit(place: Place) -> None:
     sink = PravegaSink(place.writing())
     done = [place.task(b"a", b"b"), place.task(), place.task(b"c")]
     assert place.events == []
@@ -53,7 +53,7 @@ def test_nothing_is_there_before_the_commit_and_all_after_it(place: Place) -> No
     assert list(place.store.list_streams(TARGET.scope, own=True)) == [TARGET]  # a write without a name keeps no notes
 
 
-def test_what_is_aborted_is_never_there(place: Place) -> None:
+def test_aborted_events_never_appear(place: Place) -> None:
     done = [place.task(b"a"), None]
     PravegaSink(place.writing()).abort(done)
     assert place.events == []
@@ -65,7 +65,7 @@ KILLS = ["before the note", "after the note", "before the commit", "after the co
 
 @pytest.mark.parametrize("kill", KILLS)
 @pytest.mark.parametrize("expired", [False, True])
-def test_a_batch_is_there_once_whenever_the_driver_is_killed(
+def test_batch_is_written_once_whenever_the_driver_is_killed(
     place: Place, monkeypatch: pytest.MonkeyPatch, kill: str, expired: bool
 ) -> None:
     sink = PravegaStreamSink(place.writing())
@@ -95,7 +95,7 @@ def test_a_batch_is_there_once_whenever_the_driver_is_killed(
     assert place.events == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
+def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     """It counts from 0 again, so its new events would be taken for written."""
     sink = PravegaStreamSink(place.writing("orders-copy"))
     for number in range(3):
@@ -106,14 +106,14 @@ def test_a_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     assert place.events == [b"0", b"1", b"2", b"3"]
 
 
-def test_each_batch_written_by_foreach_batch_is_of_its_query_too(place: Place) -> None:
+def test_foreach_batch_refuses_another_query_of_the_same_name(place: Place) -> None:
     PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"0", query="before")])
     with pytest.raises(Conflict, match="query before has written under this name"):
         PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"new", query="after")])
     assert place.events == [b"0"]
 
 
-def test_a_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
+def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
     """Where its batches end was planned anew, so they are not those that were written."""
     sink = PravegaStreamSink(place.writing())
     for number in range(3):
@@ -125,9 +125,7 @@ def test_a_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_target_that_was_made_again_is_refused(
-    place: Place, monkeypatch: pytest.MonkeyPatch, committed: bool
-) -> None:
+def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
     """What the notes say of the stream that was deleted is not in the new one."""
     sink = PravegaSink(place.writing("nightly", 1))
     if committed:
@@ -151,7 +149,7 @@ def test_a_target_that_was_made_again_is_refused(
     assert place.events == [b"again"]
 
 
-def test_what_nobody_knows_any_more_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = PravegaStreamSink(place.writing())
     with monkeypatch.context() as patch:
         kill_at_note(patch, lambda note: note.committed, after=False)
@@ -163,7 +161,7 @@ def test_what_nobody_knows_any_more_is_said(place: Place, monkeypatch: pytest.Mo
     assert place.events == [b"1"]
 
 
-def test_two_runs_of_one_query_do_not_both_write(place: Place) -> None:
+def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
     first, second = (Ledger(place.store, TARGET, "query") for _ in range(2))
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
     assert first.newest() is second.newest() is None
@@ -175,7 +173,7 @@ def test_two_runs_of_one_query_do_not_both_write(place: Place) -> None:
     assert newest.transaction.id == transactions[0].id
 
 
-def test_names_are_apart(place: Place) -> None:
+def test_writes_of_different_names_are_independent(place: Place) -> None:
     for app, version in itertools.product(("a", "b"), (5, 5, 6, 4)):
         PravegaSink(place.writing(app, version)).commit([place.task(f"{app}{version}".encode())])
     assert place.events == [b"a5", b"a6", b"b5", b"b6"]
@@ -186,7 +184,7 @@ def test_names_are_apart(place: Place) -> None:
         PravegaStreamSink(place.writing()).commit([place.task(b"z", query="")], 0)
 
 
-def test_notes_do_not_pile_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_drops_old_notes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.spark.ledger._LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
@@ -227,7 +225,7 @@ def test_events_go_to_the_segments_of_their_keys_in_order(place: Place, monkeypa
     assert len(place.events) == 2000
 
 
-def test_strings_are_events_too(place: Place) -> None:
+def test_strings_are_written_as_utf8(place: Place) -> None:
     rows = iter([pa.record_batch({"event": ["ünï", ""]})])
     PravegaSink(place.writing()).commit([TaskDone(write_rows(place.writing(), place.transactions, rows), "")])
     assert place.events == [b"", "ünï".encode()]
@@ -236,7 +234,7 @@ def test_strings_are_events_too(place: Place) -> None:
 @pytest.mark.parametrize(
     ("event", "said"), [(None, "an event is null"), (bytes(8 * 1024 * 1024 + 1), "larger than an event may be")]
 )
-def test_what_is_no_event_leaves_nothing(place: Place, event: bytes | None, said: str) -> None:
+def test_invalid_event_aborts_the_transaction(place: Place, event: bytes | None, said: str) -> None:
     rows = iter([pa.record_batch({"event": pa.array([b"good"], pa.binary())})] * 2)
     bad = pa.record_batch({"event": pa.array([event], pa.binary())})
     with pytest.raises(Problem, match=said) as caught:
@@ -245,7 +243,7 @@ def test_what_is_no_event_leaves_nothing(place: Place, event: bytes | None, said
     assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
 
 
-def test_the_largest_event_is_written_in_pieces(place: Place) -> None:
+def test_largest_event_is_written_in_pieces(place: Place) -> None:
     event = bytes(8 * 1024 * 1024)
     done = place.task(event, b"small")
     PravegaSink(place.writing()).commit([done])
@@ -255,7 +253,7 @@ def test_the_largest_event_is_written_in_pieces(place: Place) -> None:
     )
 
 
-def test_a_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     pinged = itertools.count()
 
     def slowly() -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,7 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"path": "local:///a/s/t", "columns": "pointer,key"}, "no such column: key"),
     ],
 )
-def test_a_bad_option_of_a_stream_is_one_line(options: dict[str, str], said: str) -> None:
+def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
     with pytest.raises(Problem) as caught:
         PravegaSource(options).schema()
     assert said in str(caught.value)
@@ -58,7 +58,7 @@ def test_every_event_is_read_once(store: LocalStore, tmp_path: Path, boundaries:
         assert len(partitions) > len({pointer.segment for pointer, _ in wanted})
 
 
-def test_between_two_cuts(store: LocalStore, tmp_path: Path) -> None:
+def test_events_between_two_cuts_are_read(store: LocalStore, tmp_path: Path) -> None:
     make_stream(store, NAME, events=500, largest=5000)
     described, wanted = store.describe(NAME), list(events_of(store, NAME))
     _, nothing = read(source(tmp_path, startingOffsets="latest"))
@@ -72,7 +72,7 @@ def test_between_two_cuts(store: LocalStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("boundaries", ["segment", "walked", "guessed"])
-def test_filters_leave_out_what_they_can(store: LocalStore, tmp_path: Path, boundaries: str) -> None:
+def test_filters_leave_out_segments_and_ranges(store: LocalStore, tmp_path: Path, boundaries: str) -> None:
     single(store, [b"x" * 65_528] * 80, segments=2)
     wanted = list(events_of(store, NAME))
     low, high = 3 * 1024 * 1024, 4 * 1024 * 1024
@@ -92,7 +92,7 @@ def test_filters_leave_out_what_they_can(store: LocalStore, tmp_path: Path, boun
     assert read(source(tmp_path), everything)[1] == []
 
 
-def test_a_wrong_guess_is_never_silent(store: LocalStore, tmp_path: Path) -> None:
+def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
     """Payloads that are themselves chains of events: the guess is wrong in the middle of one of them."""
     inner = frame(b"y" * 24)
     single(store, [inner * 20_000, b"z" * 100] * 12)
@@ -118,7 +118,7 @@ def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFa
         assert found == wanted
 
 
-def test_a_cut_inside_an_event_is_refused(store: LocalStore, tmp_path: Path) -> None:
+def test_cut_inside_an_event_is_refused(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x" * 100] * 10)
     with pytest.raises(NotAnEvent):
         read(source(tmp_path, to='{"scope/stream/0.#epoch.0": 250}'))
@@ -126,7 +126,7 @@ def test_a_cut_inside_an_event_is_refused(store: LocalStore, tmp_path: Path) -> 
         read(source(tmp_path, **{"from": '{"scope/stream/0.#epoch.0": 50}'}))
 
 
-def test_what_is_truncated_fails_the_read_unless_it_may(store: LocalStore, tmp_path: Path) -> None:
+def test_truncated_start_is_data_loss_unless_allowed(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x" * 92] * 100)
     store.truncate(StreamCut(NAME, {FIRST: 5000}))
     start = '{"scope/stream/0.#epoch.0": 100}'
@@ -137,7 +137,7 @@ def test_what_is_truncated_fails_the_read_unless_it_may(store: LocalStore, tmp_p
     assert len(read(source(tmp_path))[1]) == 50
 
 
-def test_what_is_truncated_after_planning_fails_the_read_unless_it_may(store: LocalStore, tmp_path: Path) -> None:
+def test_truncation_after_planning_is_data_loss_unless_allowed(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x" * 92] * 100)
     for may in ("true", "false"):
         reader = source(tmp_path, failOnDataLoss=may).reader(source(tmp_path).schema())
@@ -153,7 +153,7 @@ def test_what_is_truncated_after_planning_fails_the_read_unless_it_may(store: Lo
             )
 
 
-def test_batches_are_small(store: LocalStore, tmp_path: Path) -> None:
+def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b""] * 300_000 + [b"x" * 1_000_000] * 10)
     reader = source(tmp_path).reader(source(tmp_path).schema())
     (partition,) = reader.partitions()

@@ -57,7 +57,7 @@ def check_order(store: LocalStore, batches: list[Events]) -> None:
 
 
 @pytest.mark.parametrize("most", ["", "20KiB", "1"])
-def test_a_stream_is_followed_over_its_scales(store: LocalStore, tmp_path: Path, most: str) -> None:
+def test_query_follows_a_stream_over_its_scales(store: LocalStore, tmp_path: Path, most: str) -> None:
     make_stream(store, NAME, events=120 if most == "1" else 1000, largest=20_000)
     following = Following(tmp_path, **({"maxBytesPerTrigger": most} if most else {}))
     batches = following.follow()
@@ -82,7 +82,7 @@ def test_a_stream_is_followed_over_its_scales(store: LocalStore, tmp_path: Path,
     assert following.follow() == []
 
 
-def test_a_scale_of_several_waits_for_those_it_replaces_only(store: LocalStore, tmp_path: Path) -> None:
+def test_new_segment_waits_only_for_those_it_replaces(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"old"], segments=4)
     quarters = [KeyRange(i / 4, (i + 1) / 4) for i in range(4)]
     following = Following(tmp_path)
@@ -101,7 +101,7 @@ def test_a_scale_of_several_waits_for_those_it_replaces_only(store: LocalStore, 
     assert list(second.values()) == [b"new"]
 
 
-def test_a_query_ends_where_it_is_told(store: LocalStore, tmp_path: Path) -> None:
+def test_query_ends_at_its_ending_offsets(store: LocalStore, tmp_path: Path) -> None:
     make_stream(store, NAME, events=300, largest=2000)
     cut, wanted = store.describe(NAME).tail, list(events_of(store, NAME))
     for segment in cut.offsets:
@@ -117,7 +117,7 @@ def test_a_query_ends_where_it_is_told(store: LocalStore, tmp_path: Path) -> Non
     assert others
 
 
-def test_what_is_there_now_is_all_that_a_finite_query_reads(store: LocalStore, tmp_path: Path) -> None:
+def test_available_now_reads_what_is_there_at_its_start(store: LocalStore, tmp_path: Path) -> None:
     make_stream(store, NAME, events=300, largest=2000)
     wanted = list(events_of(store, NAME))
     following = Following(tmp_path, limit=ReadMaxBytes(5000))
@@ -128,7 +128,7 @@ def test_what_is_there_now_is_all_that_a_finite_query_reads(store: LocalStore, t
     assert sorted(event for batch in following.follow() for event in batch) == sorted(wanted)
 
 
-def test_a_query_begins_at_the_tail_unless_told_otherwise(store: LocalStore, tmp_path: Path) -> None:
+def test_query_begins_at_the_tail_by_default(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"before"])
     made = source(tmp_path)
     reader = made.streamReader(made.schema())
@@ -139,7 +139,7 @@ def test_a_query_begins_at_the_tail_unless_told_otherwise(store: LocalStore, tmp
     assert [p for part in reader.partitions(start, end) for _, p in events_in(reader.read(part))] == [b"after"]
 
 
-def test_truncation_behind_a_query_is_harmless_and_before_it_is_not(store: LocalStore, tmp_path: Path) -> None:
+def test_truncation_ahead_of_a_query_is_data_loss(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x" * 92] * 100)
     followings = {may: Following(tmp_path, failOnDataLoss=may, maxBytesPerTrigger="1000") for may in ("true", "false")}
     for following in followings.values():
@@ -153,7 +153,7 @@ def test_truncation_behind_a_query_is_harmless_and_before_it_is_not(store: Local
     assert found == list(range(4000, 10_000, 100))
 
 
-def test_a_segment_that_is_gone_whole(store: LocalStore, tmp_path: Path) -> None:
+def test_segment_truncated_as_a_whole_is_data_loss(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x"] * 10)
     start = {may: Following(tmp_path, failOnDataLoss=may) for may in ("true", "false")}
     store.scale(NAME, [FIRST], [KeyRange(0.0, 1.0)])

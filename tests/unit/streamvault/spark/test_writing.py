@@ -23,6 +23,6 @@ from tests.unit.spark_reads import schema_of
         ({"lease": "5"}, "event binary", False, "a whole number from 10 on"),
     ],
 )
-def test_what_cannot_be_written_is_one_line(options: dict[str, str], schema: str, overwrite: bool, said: str) -> None:
+def test_invalid_write_options_are_refused(options: dict[str, str], schema: str, overwrite: bool, said: str) -> None:
     with pytest.raises(Problem, match=said):
         write_options({"path": "pravega://h:1/s/t", **options}, schema_of(schema), overwrite=overwrite)
