@@ -82,7 +82,7 @@ def test_cluster_under_a_new_name_is_accepted(tmp_path: Path) -> None:
     assert new.export().generation == 2
 
 
-def test_the_witness_is_what_lies_before_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_witness_is_what_lies_before_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "WITNESS_BYTES", 20)
     vault = made(tmp_path, b"0123456789", b"0123456789")
     with vault.store as store:
@@ -107,7 +107,7 @@ def test_truncated_witness_is_not_compared_and_not_refused(tmp_path: Path) -> No
     assert vault.export().generation == 2
 
 
-def test_a_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
+def test_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
     vault = made(tmp_path, b"these")
     with vault.store as store:
         with pytest.raises(NoSuchSegment):

@@ -64,7 +64,7 @@ def test_missing_segment_that_should_exist_ends_the_run(
 
 @pytest.mark.parametrize("given_up", [False, True], ids=["afterwards", "before"])
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
-def test_a_plan_is_published_or_given_up(
+def test_plan_is_published_or_given_up(
     place: Place, layout: Layout, compress: Compression, given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run is stopped between index and manifest; another one has found that the plan can never be finished.

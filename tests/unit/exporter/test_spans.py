@@ -14,7 +14,7 @@ def test_spans_cover_the_segment_once_and_cut_at_multiples(start: int, length: i
 
 
 @given(start=st.integers(0, 5000), length=st.integers(1, 5000), size=st.integers(1, 700), data=st.data())
-def test_the_span_of_a_boundary_ends_where_the_planned_span_ends(
+def test_span_of_a_boundary_ends_where_the_planned_span_ends(
     start: int, length: int, size: int, data: st.DataObject
 ) -> None:
     offset = data.draw(st.integers(start, start + length - 1))

@@ -132,7 +132,7 @@ class Stopped:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 5])
-def test_a_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
+def test_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
     vault: Vault, seen: Seen, after: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

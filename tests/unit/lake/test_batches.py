@@ -18,7 +18,7 @@ payloads = st.lists(st.one_of(st.binary(max_size=40), st.just(b"same size"), st.
 
 
 @given(payloads, st.lists(st.integers(1, 200), max_size=20), st.integers(0, 2**62))
-def test_every_event_comes_out_under_its_pointer(events: list[bytes], cuts: list[int], start: int) -> None:
+def test_every_event_has_its_pointer(events: list[bytes], cuts: list[int], start: int) -> None:
     data = b"".join(map(frame, events))
     blocks, at = [], 0
     for cut in [*cuts, len(data)]:
@@ -35,7 +35,7 @@ def test_every_event_comes_out_under_its_pointer(events: list[bytes], cuts: list
         offset += 8 + len(payload)
 
 
-def test_a_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
     data = frame(b"x" * 92) * 100 + frame(b"y" * 5000)
     made = list(event_batches(STREAM, SEGMENT, 0, [data]))
@@ -43,7 +43,7 @@ def test_a_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> N
     assert sum(batch.num_rows for batch in made) == 101
 
 
-def test_a_batch_holds_no_memory_of_its_block() -> None:
+def test_batch_holds_no_memory_of_its_block() -> None:
     block = bytearray(frame(b"one") + frame(b"two"))
     batch = next(event_batches(STREAM, SEGMENT, 0, [block]))
     block[:] = bytes(len(block))
@@ -51,6 +51,6 @@ def test_a_batch_holds_no_memory_of_its_block() -> None:
 
 
 @pytest.mark.parametrize("data", [frame(b"whole") + frame(b"cut")[:-1], b"\xff" * 16])
-def test_bytes_that_are_no_events_are_refused(data: bytes) -> None:
+def test_invalid_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(NotAnEvent):
         list(event_batches(STREAM, SEGMENT, 0, [data]))

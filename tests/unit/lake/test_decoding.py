@@ -90,7 +90,7 @@ def test_json_that_does_not_decode_says_why(payload: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from([*WRONG, *RIGHT]), max_size=40))
-def test_an_event_decodes_the_same_whatever_stands_beside_it(payloads: list[bytes]) -> None:
+def test_event_decodes_the_same_beside_any_others(payloads: list[bytes]) -> None:
     made = options("json", COLUMNS)
     rows = decoded(made, *payloads)
     assert len(rows) == len(payloads)
@@ -114,7 +114,7 @@ LINES = [b"1,a", b'"2","b"', b'3,"c', b'"4', b'"5,"', b"", b"\r\n", b",", b'6,"a
 
 
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12))
-def test_a_line_of_csv_decodes_the_same_whatever_stands_beside_it(lines: list[bytes]) -> None:
+def test_line_of_csv_decodes_the_same_beside_any_others(lines: list[bytes]) -> None:
     for columns in ({"c1": "string", "c2": "string"}, {"c1": "string"}):
         made = options("csv", columns)
         assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
@@ -136,7 +136,7 @@ def test_unclosed_quote_is_an_error_of_the_row(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"id":"x"}'])
-def test_why_json_does_not_decode_is_said_alike_in_any_company(payload: bytes) -> None:
+def test_json_errors_are_the_same_beside_any_others(payload: bytes) -> None:
     made = options("json", COLUMNS)
     [alone] = decoded(made, payload)
     assert alone["_error"]
@@ -237,7 +237,7 @@ def test_columns_of_json_are_inferred() -> None:
     assert found.left_out == ("mixed",)
 
 
-def test_a_stray_value_takes_no_column_away() -> None:
+def test_stray_value_does_not_remove_a_column() -> None:
     payloads = [b'{"id":%d}' % number for number in range(99)] + [b'{"id":"text"}']
     assert infer_columns("json", payloads).columns[0].type == "bigint"
 

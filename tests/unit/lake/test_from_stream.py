@@ -375,7 +375,7 @@ def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch:
     assert len(table.refresh().scan().to_arrow()) == len(found)
 
 
-def test_a_dry_run_writes_nothing(vault: Vault) -> None:
+def test_dry_run_writes_nothing(vault: Vault) -> None:
     report = hand_off(vault, dry_run=True)
     assert contents(vault.root) == {}
     assert report.added == (1,)

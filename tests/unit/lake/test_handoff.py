@@ -59,7 +59,7 @@ def test_every_event_is_a_row(vault: Vault, layout: Layout, compress: Compressio
     ]
 
 
-def test_a_second_generation_is_added_and_nothing_written_again(vault: Vault) -> None:
+def test_second_generation_is_added_and_nothing_written_again(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     before = contents(vault.root)
@@ -94,7 +94,7 @@ def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
         assert columns["payload"].compression == "ZSTD"
 
 
-def test_a_dry_run_writes_nothing(vault: Vault) -> None:
+def test_dry_run_writes_nothing(vault: Vault) -> None:
     vault.export()
     before = contents(vault.root)
     report = hand_off(vault, dry_run=True)

@@ -93,7 +93,7 @@ def restored(vault: Vault, layout: Any, **options: Any) -> Any:
         return digest_of(store, target)
 
 
-def test_a_table_begins_where_the_archive_does(vault: Vault) -> None:
+def test_table_begins_where_the_archive_does(vault: Vault) -> None:
     expire(vault, 2)
     report = hand_off(vault)
     assert (report.added, report.generations) == ((3, 4), (3, 4))
@@ -107,7 +107,7 @@ def test_a_table_begins_where_the_archive_does(vault: Vault) -> None:
         table.history(2)
 
 
-def test_a_table_keeps_what_has_expired(vault: Vault) -> None:
+def test_table_keeps_what_has_expired(vault: Vault) -> None:
     hand_off(vault)
     more(vault, 4)
     expire(vault, 1)
@@ -131,7 +131,7 @@ def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vau
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
-def test_a_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, compress: Compression) -> None:
+def test_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, compress: Compression) -> None:
     vault = grown(tmp_path, layout, compress)
     compact(vault)
     assert hand_off(vault).added == (4,)

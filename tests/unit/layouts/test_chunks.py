@@ -77,14 +77,14 @@ def held(layout: ChunksLayout) -> tuple[ObjectStore, Extent]:
     return store, extent(LARGE, layout.write_run(at(store), SEGMENT, blocks(LARGE)).frames)
 
 
-def test_a_range_is_one_object_of_the_segments_own_bytes() -> None:
+def test_range_is_one_object_of_the_segments_own_bytes() -> None:
     store = memory()
     assert RAW.write_run(at(store), SEGMENT, blocks(LARGE)) == Written(1)
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     assert store.get(key_of(LARGE)) == LARGE
 
 
-def test_a_compressed_range_has_the_same_key_and_any_zstd_makes_the_bytes_of_it() -> None:
+def test_compressed_range_has_the_same_key_and_is_plain_zstd() -> None:
     store = memory()
     written = ZSTD.write_run(at(store), SEGMENT, blocks(LARGE))
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
@@ -115,9 +115,7 @@ def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
                 assert found == raw[low:high], (low, high)
 
 
-def test_a_part_is_read_with_few_requests_of_what_it_needs(
-    layout: ChunksLayout, held: tuple[ObjectStore, Extent]
-) -> None:
+def test_part_is_read_with_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
     inner, where = held
     low, high = START + 3 * MIB + 17, START + 8 * MIB + 5
     store = MeteredStore(inner)
@@ -135,7 +133,7 @@ def test_a_part_is_read_with_few_requests_of_what_it_needs(
     assert store.meter.requests == 0
 
 
-def test_an_event_is_got_by_one_request_of_a_frame_or_two(
+def test_event_is_read_with_one_request_of_a_frame_or_two(
     layout: ChunksLayout, held: tuple[ObjectStore, Extent]
 ) -> None:
     inner, where = held
@@ -151,7 +149,7 @@ def test_an_event_is_got_by_one_request_of_a_frame_or_two(
         assert layout.find_event(at(store), where, offset + length - 1) == (offset, length)
 
 
-def test_events_larger_than_a_part_are_found() -> None:
+def test_events_larger_than_a_part_are_read() -> None:
     raw = b"".join(map(frame, [b"small", random.Random(3).randbytes(8 * MIB), b"", b"x" * (5 * MIB), b"end"]))
     for layout in (RAW, ZSTD):
         store = memory()
@@ -163,7 +161,7 @@ def test_events_larger_than_a_part_are_found() -> None:
 
 
 @pytest.mark.parametrize("header", [b"\xff" * 8, b"\x7f" * 8])
-def test_a_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
+def test_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
     raw = frame(b"first") + header + bytes(100)
     store = memory()
     RAW.write_run(at(store), SEGMENT, blocks(raw))
@@ -175,7 +173,7 @@ def test_a_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
             RAW.find_event(at(store), extent(raw), offset)
 
 
-def test_a_large_object_that_is_there_is_compared_a_part_at_a_time(layout: ChunksLayout) -> None:
+def test_existing_large_object_is_compared_in_parts(layout: ChunksLayout) -> None:
     inner = memory()
     first = layout.write_run(at(inner), SEGMENT, blocks(LARGE))
     store = MeteredStore(inner)
@@ -190,7 +188,7 @@ def test_a_large_object_that_is_there_is_compared_a_part_at_a_time(layout: Chunk
     assert b"".join(layout.read_range(at(inner), extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
 
 
-def test_a_raw_object_of_another_size_is_a_conflict() -> None:
+def test_raw_object_of_another_size_is_a_conflict() -> None:
     store = memory()
     store.put(key_of(LARGE), LARGE[:-1])
     with pytest.raises(Conflict):
@@ -202,7 +200,7 @@ def framed(raw: bytes, size: int = FRAME_BYTES, **options: int) -> list[bytes]:
     return [squeeze(raw[low : low + size]) for low in range(0, len(raw), size)]
 
 
-def test_other_frames_of_the_same_content_are_kept_and_their_sizes_are_told() -> None:
+def test_other_frames_of_the_same_content_are_kept() -> None:
     """As another release of zstd would have made them."""
     raw = LARGE[: 2 * MIB + 99]
     store = memory()
@@ -217,7 +215,7 @@ def test_other_frames_of_the_same_content_are_kept_and_their_sizes_are_told() ->
 
 
 @pytest.mark.parametrize("kind", ["raw", "cut", "empty", "more", "other frames", "unsized", "other content"])
-def test_what_is_no_such_compressed_object_is_a_conflict(kind: str) -> None:
+def test_other_compressed_object_in_the_way_is_a_conflict(kind: str) -> None:
     raw = LARGE[: 2 * MIB + 99]
     whole = b"".join(framed(raw))
     other = {
@@ -269,7 +267,7 @@ def test_any_flipped_bit_of_a_frame_is_damage() -> None:
             assert found == raw
 
 
-def test_frames_that_hold_more_or_less_than_they_should_are_damage() -> None:
+def test_frames_of_another_size_are_damage() -> None:
     raw = frame(b"first") + bytes(100)
     for content in (raw[:-1], raw + b"x", bytes(5 * MIB)):
         [data] = framed(content, size=len(content))
@@ -286,7 +284,7 @@ def bomb(size: int) -> bytes:
     return honest[:4] + bytes([0b1010_0000]) + FRAME_BYTES.to_bytes(4, "little") + honest[head:]
 
 
-def test_a_frame_yields_no_more_than_it_says() -> None:
+def test_frame_yields_no_more_than_it_declares() -> None:
     data = bomb(300 * MIB)
     assert len(data) < 20_000
     raw = frame(b"first") + bytes(100)
@@ -328,7 +326,7 @@ def test_frames_that_are_not_those_of_the_index_are_damage() -> None:
         list(ZSTD.read_range(at(store), extent(raw, sizes[:2]), START, START + len(raw)))
 
 
-def test_what_wrong_guesses_left_is_off_the_chain_wherever_it_ends() -> None:
+def test_chunks_of_wrong_guesses_are_off_the_chain() -> None:
     store = memory()
     first, second = frame(b"x" * 50) * 4, frame(b"y" * 30) * 3
     RAW.write_run(at(store), SEGMENT, blocks(first))
@@ -346,7 +344,7 @@ def test_what_wrong_guesses_left_is_off_the_chain_wherever_it_ends() -> None:
     assert list(RAW.off_chain(at(store), SEGMENT, START, end, [])) == right
 
 
-def test_a_range_is_proved_by_one_listing() -> None:
+def test_range_is_checked_with_one_listing() -> None:
     store = MeteredStore(memory())
     RAW.write_run(at(store), SEGMENT, blocks(LARGE))
     before = store.meter

@@ -147,7 +147,7 @@ def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: Obj
     assert read(store) == RAW
 
 
-def test_a_range_is_a_listing_between_two_keys() -> None:
+def test_range_is_listed_between_two_keys() -> None:
     inner = memory()
     put(inner, framed([b"x"] * 5000)[0])
     store = MeteredStore(inner)
@@ -214,7 +214,7 @@ def test_findings_are_counted_beyond_those_that_are_kept() -> None:
     assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
 
 
-def test_strays_are_what_lies_in_no_range(store: ObjectStore) -> None:
+def test_objects_in_no_range_are_strays(store: ObjectStore) -> None:
     folder = f"{PREFIX}events/0000000003.0000000007/"
     store.put(folder + ".first", b"")
     store.put(folder + "zlast", b"")
@@ -258,7 +258,7 @@ class Vanishing(ObstoreStore):
 
 
 @pytest.mark.parametrize(("left", "says"), [(None, "no such object"), (b"x", "the object has 1 bytes instead of 256")])
-def test_what_vanishes_while_it_is_read_is_damage(left: bytes | None, says: str) -> None:
+def test_object_that_vanishes_during_a_read_is_damage(left: bytes | None, says: str) -> None:
     store = Vanishing(MemoryStore(), bucket="memory://archive")
     put(store, EVENTS)
     store.victim, store.left = key_of(EVENTS[3][0], 256), left

@@ -125,7 +125,7 @@ def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, o
         "_manifest/decisions/0000000002.json",
     ],
 )
-def test_what_is_not_exactly_a_generations_key_is_foreign(key: str) -> None:
+def test_inexact_key_of_a_generation_is_foreign(key: str) -> None:
     assert keys.parse_record(key) is None
 
 
@@ -182,7 +182,7 @@ def test_segment_names_round_trip(event: tuple[SegmentId, int, int]) -> None:
         "chunks/0000000001.0000000002/0000000000000000003-0000000012",
     ],
 )
-def test_what_is_not_exactly_an_event_key_is_foreign(key: str) -> None:
+def test_inexact_event_key_is_foreign(key: str) -> None:
     assert keys.parse_event(key) is None
 
 

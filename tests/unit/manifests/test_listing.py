@@ -70,12 +70,12 @@ def test_missing_manifest_is_told_apart_from_an_expired_one(keys: list[str], dro
     assert listing_of(*keys, decision=NOTHING.expire(dropped) if dropped else NOTHING).missing == missing
 
 
-def test_a_merged_generation_whose_manifest_is_lost_is_missing() -> None:
+def test_merged_generation_whose_manifest_is_lost_is_missing() -> None:
     assert listing_of(*published(1, 2, 3), decision=NOTHING.merge(3, 2, 0)).missing == 2
     assert listing_of(*published(1, 2), decision=NOTHING.merge(2, 1, 0)).missing == 1
 
 
-def test_a_merged_generation_counts_once_it_is_decided() -> None:
+def test_merged_generation_counts_once_it_is_decided() -> None:
     keys = [*published(1, 2, 3, 4, 5), manifest_key(4, 2), checked_key(4), checked_key(5)]
     before = listing_of(*keys)
     assert (before.generations, before.undecided, before.replaced) == ((1, 2, 3, 4, 5), ((4, 2),), ())

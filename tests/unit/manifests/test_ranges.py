@@ -239,7 +239,7 @@ def test_frame_sizes_round_trip() -> None:
     assert rows[0].extent == (LEFT.epoch, LEFT.number, 0, 2 * 1024 * 1024 + 8, (500, 700, 21))
 
 
-def test_an_index_without_frames_has_no_column_for_them() -> None:
+def test_index_without_frames_has_no_column_for_them() -> None:
     table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows_of(3))))
     assert "frames" not in table.column_names
 

@@ -91,7 +91,7 @@ def test_empty_input_makes_no_requests() -> None:
     assert list(get_all(Watched(), [])) == []
 
 
-def test_no_more_than_the_window_is_in_flight() -> None:
+def test_requests_in_flight_are_bounded_by_the_window() -> None:
     store = Watched()
     put_all(store, items(200), window=7)
     assert 3 < store.most <= 7
@@ -100,7 +100,7 @@ def test_no_more_than_the_window_is_in_flight() -> None:
     assert 2 < store.most <= 5
 
 
-def test_no_more_than_the_windows_bytes_are_in_flight() -> None:
+def test_bytes_in_flight_are_bounded_by_the_window() -> None:
     store = Watched()
     wanted = [(f"a/{number}", b"x" * 1000) for number in range(100)]
     put_all(store, wanted, window_bytes=3500)
@@ -123,7 +123,7 @@ def test_results_that_wait_for_the_consumer_count_towards_the_window() -> None:
         assert store.requests <= seen + 1 + 40
 
 
-def test_a_source_is_used_by_one_thread_at_a_time_and_taken_no_further_than_needed() -> None:
+def test_source_is_used_by_one_thread_and_read_no_further_than_needed() -> None:
     store = Watched()
     busy = threading.Lock()
     taken = 0
@@ -185,7 +185,7 @@ def test_get_all_raises_for_missing_and_changed_objects() -> None:
         list(get_all(store, [("a/00001", 1), ("a/00002", 3)]))
 
 
-def test_an_early_end_stops_the_threads() -> None:
+def test_early_end_stops_the_threads() -> None:
     store = Watched()
     wanted = items(1000)
     put_all(store, wanted)

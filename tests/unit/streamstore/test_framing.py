@@ -62,7 +62,7 @@ def by_definition(data: bytes, base: int, *, at_end: bool) -> int | None:
     return next((base + position for position in range(last + 1) if leads(position)), None)
 
 
-def test_a_frame_is_the_documented_header_and_the_payload() -> None:
+def test_frame_is_the_documented_header_and_the_payload() -> None:
     assert frame(b"abc") == struct.pack(">ii", 0, 3) + b"abc"
     assert frame(b"") == bytes(8)
 
@@ -190,7 +190,7 @@ def test_filler_shorter_than_a_header_is_refused(length: int) -> None:
     st.integers(0, 20),
     st.booleans(),
 )
-def test_a_guess_is_the_first_position_whose_chain_leads_through(
+def test_guess_is_the_first_position_whose_chain_leads_through(
     data: bytes, skip: int, short: int, at_end: bool
 ) -> None:
     buffer = data[skip : len(data) - short if short else None]

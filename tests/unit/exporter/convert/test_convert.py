@@ -276,7 +276,7 @@ def test_dry_run_writes_nothing_and_estimates_requests(vaults: dict[Kind, Vault]
     assert report.cost.gets >= len(data_keys(source.root))
 
 
-def test_a_window_smaller_than_a_range_is_wrong_usage(
+def test_window_smaller_than_a_range_is_wrong_usage(
     vaults: dict[Kind, Vault], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     archive = vaults["events", ""].archive

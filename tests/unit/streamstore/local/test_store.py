@@ -125,7 +125,7 @@ def test_reading_creates_no_files(root: Path) -> None:
     assert not root.exists()
 
 
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a store")
     with LocalStore(tmp_path / "file") as store:
         for action in (
@@ -462,7 +462,7 @@ def test_closing_waits_for_what_is_being_acknowledged(store: LocalStore, monkeyp
     assert store.appender(NAME, FIRST).offset == 13
 
 
-def test_a_forked_copy_does_not_keep_the_segment(store: LocalStore) -> None:
+def test_forked_copy_does_not_keep_the_segment(store: LocalStore) -> None:
     appender = store.appender(NAME, FIRST)
     process = forked.Process(target=time.sleep, args=(60,))
     process.start()

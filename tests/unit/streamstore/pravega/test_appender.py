@@ -53,7 +53,7 @@ def test_blocks_arrive_in_order_from_the_write_offset() -> None:
         assert store.segment.data == b"before" + WHOLE
 
 
-def test_no_more_blocks_under_way_than_asked_and_acknowledgements_are_cumulative() -> None:
+def test_blocks_in_flight_are_bounded_and_acknowledgements_cumulative() -> None:
     held: list[tuple[Client, wire.ConditionalBlockEnd]] = []
 
     def hold(store: ScriptedStore, client: Client, command: Command) -> bool:

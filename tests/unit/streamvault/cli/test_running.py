@@ -145,7 +145,7 @@ def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> No
     assert "went on with generation 3" in err
 
 
-def test_the_whole_command_is_timed_from_the_process_start() -> None:
+def test_whole_command_is_timed_from_the_process_start() -> None:
     script = textwrap.dedent(
         """
         import sys, time
