@@ -20,6 +20,7 @@ from benchmarks.tables import table
 from exporter.make_plan import Wanted, make_plan
 from exporter.proof import SegmentChain
 from importer.plan import plan_restore
+from layouts.keys import GenerationSpan
 from manifests.archive import Archive
 from manifests.model import Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan, create_plan, find_plan
@@ -134,7 +135,7 @@ class _Simulated:
         if plan is None:
             raise RuntimeError("there is nothing to plan")
         create_plan(archive.store, archive.prefix, plan)
-        found = find_plan(archive.store, archive.prefix, 1)
+        found = find_plan(archive.store, archive.prefix, GenerationSpan.of(1))
         if found != plan:
             raise RuntimeError("the plan came back different")
         return found

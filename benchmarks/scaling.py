@@ -12,7 +12,7 @@ from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import spread_text, table
 from benchmarks.workload import Workload
 from exporter.manifest_plan import plan_of
-from layouts.keys import manifest_key, ranges_key
+from layouts.keys import GenerationSpan, manifest_key, ranges_key
 from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.plan import create_plan
@@ -165,9 +165,9 @@ def _undo(archive: Archive) -> float:
             archive.store, (found.key for found in layout.between(archive.place, last.segment, last.start, last.end))
         )
     for row in rows:
-        leave_row(archive.store, archive.prefix, 1, row.segment, _finished(row))
-    archive.store.delete([archive.prefix + manifest_key(1)])
-    archive.store.delete([archive.prefix + ranges_key(1)])
+        leave_row(archive.store, archive.prefix, GenerationSpan.of(1), row.segment, _finished(row))
+    archive.store.delete([archive.prefix + manifest_key(GenerationSpan.of(1))])
+    archive.store.delete([archive.prefix + ranges_key(GenerationSpan.of(1))])
     return 1 - undone / generation.manifest.bytes
 
 

@@ -152,7 +152,7 @@ class ExportOrder:
 
     def archive(self) -> Archive:
         """The archive, opened."""
-        return Archive(self.root.open(), self.name)
+        return Archive.at(self.root, self.name)
 
 
 def export_next(
@@ -172,7 +172,7 @@ def export_next(
         began: when, on the monotonic clock (seconds).
         dry_run: only say what would be done.
     """
-    address, source, wanted, window = order.root, order.source, order.wanted, order.window
+    source, wanted, window = order.source, order.wanted, order.window
     with source.open() as store:
         archive = order.archive()
         if dry_run:
@@ -187,13 +187,12 @@ def export_next(
         if planned.plan is not None and planned.plan.layout == "chunks":
             check_window(window, planned.plan.range_size)
         if planned.plan is None:
-            return _unchanged(archive, address, planned, progress, began)
+            return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
         with runner_of() as runner:
             start_seconds = time.monotonic() - opening  # of this call: who follows a stream has opened it before
             run = ExportRun(
                 archive,
-                address,
                 source,
                 planned.plan,
                 planned.attempt,
@@ -259,11 +258,11 @@ def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
     return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
 
 
-def _unchanged(archive: Archive, root: RootAddress, planned: Planned, progress: Progress, began: float) -> ExportReport:
+def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # what a run left that was killed between publishing and tidying up
-    finish_again(archive, root, planned.newest.generation, progress)
+    finish_again(archive, planned.newest.generation, progress)
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,

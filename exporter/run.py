@@ -22,7 +22,6 @@ from manifests.range_row import RangeRow, segment_digest
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from manifests.sweeping import SweepTask, count_strays, sweep_tasks
 from objectstore.errors import ObjectStoreUnavailable
-from objectstore.uri import RootAddress
 from sparkrun.opening import open_runner
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchStream
@@ -67,7 +66,6 @@ class ExportRun:
     def __init__(
         self,
         archive: Archive,
-        root: RootAddress,
         source: StoreAddress,
         plan: Plan,
         attempt: int,
@@ -78,7 +76,6 @@ class ExportRun:
         storage_class: str = "",
     ) -> None:
         self._archive = archive
-        self._root = root
         self._source = source
         self._plan = plan
         self._attempt = attempt
@@ -121,7 +118,7 @@ class ExportRun:
                 raise
             generation, strays = None, 0
         committed = time.monotonic()
-        finish(self._archive, self._root, self._plan.generation, progress, strays=bool(strays))
+        finish(self._archive, self._plan.generation, progress, strays=bool(strays))
         progress.end()
         first = generation is not None
         return Published(
@@ -173,7 +170,7 @@ class ExportRun:
         done = self._take_up()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.generation
+        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
             for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
@@ -191,7 +188,7 @@ class ExportRun:
         """Read the rows that earlier runs left; returns how many bytes they stand for."""
         done = 0
         store, prefix = self._archive.store, self._archive.prefix
-        for segment, row in find_rows(store, prefix, self._plan.generation, attempt=self._attempt):
+        for segment, row in find_rows(store, prefix, self._plan.span, attempt=self._attempt):
             if segment in self._chains:
                 self._chains[segment].add(row)
                 done += row.bytes
@@ -203,7 +200,7 @@ class ExportRun:
             stream=self._archive.stream,
             segment=segment,
             segment_end=self._segments[segment].end,
-            root=self._root,
+            root=self._archive.root,
             prefix=self._archive.prefix,
             generation=self._plan.generation,
             attempt=self._attempt,
@@ -234,7 +231,7 @@ class ExportRun:
 
     def _whole_segment(self, segment: SegmentId) -> SweepTask:
         return SweepTask(
-            root=self._root,
+            root=self._archive.root,
             prefix=self._archive.prefix,
             layout=self._plan.layout,
             segment=segment,

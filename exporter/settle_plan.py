@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from exporter.identity import check_same_stream
 from exporter.make_plan import Wanted, make_plan
+from layouts.keys import GenerationSpan
 from manifests.archive import Archive
 from manifests.model import Manifest
 from manifests.plan import Plan, create_plan, current_plan, ended_plans, remove_work
@@ -67,4 +68,4 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
         if generation > archive.listing().newest:
             return Planned(plan, newest, attempt)
         # Another run published this generation after we looked and has tidied its plan away: ours comes too late.
-        remove_work(archive.store, archive.prefix, generation)
+        remove_work(archive.store, archive.prefix, GenerationSpan.of(generation))

@@ -8,6 +8,7 @@ from exporter.ranges import read_range
 from exporter.reading import LargeEventReader, PieceReader
 from exporter.spans import Span
 from layouts.extent import Extent
+from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.model import Compression, Layout
@@ -81,7 +82,9 @@ def export_range(task: ExportTask) -> Exported:
         )
     if row is None:
         return Exported(task.segment, None)
-    left = leave_row(task.root.open(), task.prefix, task.generation, task.segment, row, attempt=task.attempt)
+    left = leave_row(
+        task.root.open(), task.prefix, GenerationSpan.of(task.generation), task.segment, row, attempt=task.attempt
+    )
     return Exported(task.segment, left)
 
 

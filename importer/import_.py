@@ -17,7 +17,6 @@ from importer.lease import unfinished_work
 from importer.plan import KeptRetention, Offsets, RestorePlan, generation_of, plan_restore
 from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun, Restored
-from layouts.keys import TABLES
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import Stored, touch
@@ -27,8 +26,6 @@ from manifests.model import segment_key
 from manifests.overtaken import check_in_force
 from manifests.selection import check_boundaries
 from objectstore.errors import InArchiveClass
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 from streamstore.model import RetentionKind, StreamCut, StreamName
@@ -100,14 +97,13 @@ def import_stream(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    address, scope, name = RootAddress.parse(archive).resolve().split()
     check_window(window)
     target, target_name = parse_stream(stream)
     _check_choices(offsets, retention)
     if at is not None and generation is not None:
         raise Usage("--at and --generation both say up to where", todo="Give one of them.")
     moment = None if at is None else parse_moment(at, "--at")
-    source = _source(address.open(), StreamName(scope, name), layout, table)
+    source = _source(Archive.open(archive), layout, table)
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
@@ -140,7 +136,7 @@ def import_stream(
             store,
             target,
             target_name,
-            root=address,
+            root=source.root,
             prefix=source.prefix,
             plan=plan,
             window=window,
@@ -152,8 +148,8 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
-        if address.scheme == "s3" and not (restored_before or source.table):
-            _refuse_cold(address, source, plan, wait=wait_for_warm, progress=progress)
+        if source.root.scheme == "s3" and not (restored_before or source.table):
+            _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
                 restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
@@ -183,8 +179,8 @@ def generation_at(archive: Archive, moment: datetime) -> int:
 
     def find(listing: Listing) -> int:
         created = None
-        for name in reversed(listing.names):
-            manifest = archive.read_manifest(*name)
+        for span in reversed(listing.spans):
+            manifest = archive.read_manifest(span)
             taken = [(one.generation, one.created) for one in manifest.replaces]
             for number, created in reversed(taken or [(manifest.generation, manifest.created)]):
                 if created <= moment:
@@ -236,7 +232,7 @@ def _begun(
     return (history, plan) if plan.work == work else None
 
 
-def _refuse_cold(address: RootAddress, source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
+def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
     """See that what is needed can be read, by touching some of it; or wait for all of it.
 
     Raises:
@@ -246,14 +242,14 @@ def _refuse_cold(address: RootAddress, source: Archive, plan: RestorePlan, *, wa
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
-        await_warm(address, source.prefix, needed, progress)
+        await_warm(source, needed, progress)
         return
     try:
         touch(source.place, needed)
     except InArchiveClass as found:
         from manifests.warm import name_cold  # noqa: PLC0415
 
-        raise name_cold(address, source.prefix, needed, found) from None
+        raise name_cold(source, needed, found) from None
 
 
 def _distance(history: History, moment: datetime | None) -> list[str]:
@@ -272,22 +268,22 @@ def _expired(history: History) -> list[str]:
     return [f"the beginning is missing: {gone} expired, and the archive begins with generation {history.first}"]
 
 
-def _source(store: ObjectStore, name: StreamName, layout: str | None, table: str | None) -> Archive:
+def _source(archive: Archive, layout: str | None, table: str | None) -> Archive:
     """The archive, or the table that holds a copy of it."""
     if layout is None:
         if table is not None:
             raise Usage("a table is restored with --layout table", where=repr(table))
-        return Archive(store, name)
+        return archive
     if layout != "table":
         raise Usage("an archive knows its own layout", where=repr(layout), todo="Use --layout table, or none.")
     if table is None:
-        tables = store.folders(Archive(store, name).prefix + TABLES)
+        tables = archive.tables()
         if len(tables) != 1:
             todo = f"Say which with --table: {', '.join(tables)}." if tables else "'streamvault handoff' makes one."
             what = "several tables" if tables else "no table"
-            raise Usage(what, where=Archive(store, name).uri, todo=todo)
+            raise Usage(what, where=archive.uri, todo=todo)
         table = tables[0]
-    return Archive(store, name, table.rpartition(".")[2])
+    return archive.table_archive(table.rpartition(".")[2])
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:

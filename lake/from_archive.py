@@ -16,7 +16,6 @@ from manifests.history import Generation, History
 from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
 from manifests.rest import rest_of
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventSplitter
@@ -28,7 +27,6 @@ class ArchiveOrigin:
     """See `lake.origin.Origin`.
 
     Args:
-        root: the archive's root.
         archive: the archive.
         history: its generations in force.
         window: bytes that a task may hold of what is on its way.
@@ -36,8 +34,7 @@ class ArchiveOrigin:
 
     kind: OriginKind = "archive"
 
-    def __init__(self, root: RootAddress, archive: Archive, history: History, window: int) -> None:
-        self.root = root
+    def __init__(self, archive: Archive, history: History, window: int) -> None:
         self.archive = archive
         self.history = history
         self._window = window
@@ -60,7 +57,7 @@ class ArchiveOrigin:
     @property
     def source(self) -> ArchiveSource:
         """See `Origin.source`."""
-        return ArchiveSource(self.root, self.archive.prefix, self._window)
+        return ArchiveSource(self.archive.root, self.archive.prefix, self._window)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`: the first generation of which the table has not got all, or the rest of it."""

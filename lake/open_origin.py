@@ -13,7 +13,7 @@ from layouts.windows import WINDOW
 from manifests.archive import Archive
 from manifests.overtaken import unless_changed
 from objectstore.uri import RootAddress
-from streamstore.model import LARGEST_EVENT_BYTES, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.uri import is_stream, parse_stream
 
 __all__ = ["TableOrigin", "none_changed", "open_origin"]
@@ -38,10 +38,9 @@ def open_origin(
         Usage: a table of a stream, and nothing says where it goes.
     """
     if not is_stream(source):
-        address, scope, stream = RootAddress.parse(source).resolve().split()
-        archive = Archive(address.open(), StreamName(scope, stream))
-        target = address if root is None else RootAddress.parse(root).resolve()
-        yield ArchiveOrigin(address, archive, archive.history(), window), target
+        archive = Archive.open(source)
+        target = archive.root if root is None else RootAddress.parse(root).resolve()
+        yield ArchiveOrigin(archive, archive.history(), window), target
         return
     store_address, name = parse_stream(source)
     if root is None:

@@ -12,7 +12,6 @@ from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.archive import Archive
 from manifests.selection import ArchivedPart, check_boundaries, select_parts
-from objectstore.uri import RootAddress
 from streamstore.model import StreamCut, StreamName
 
 __all__ = ["READ_WINDOW", "open_parts", "read_archive", "read_part", "schema_of"]
@@ -65,8 +64,7 @@ def open_parts(
     archive: str, *, from_cut: Cut | None = None, to_cut: Cut | None = None, generation: int | None = None
 ) -> tuple[Archive, list[ArchivedPart]]:
     """An archive and what of it lies between two cuts; arguments and errors as for `read_archive`."""
-    root, scope, stream = RootAddress.parse(archive).resolve().split()
-    source = Archive(root.open(), StreamName(scope, stream))
+    source = Archive.open(archive)
     start, end = (
         None if cut is None else StreamCut.from_json(_plain(cut), source.stream) for cut in (from_cut, to_cut)
     )

@@ -83,7 +83,7 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) 
     table_folder(table)  # says what is wrong with it
     if not database or plain_name(database) != database:
         raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
-    archive = Archive(target.open(), name, table)
+    archive = Archive.at(target, name).table_archive(table)
     found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
     if found is not None and found.origin != origin.kind:
         is_of = "an archive" if found.origin == "archive" else "the stream itself"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from objectstore.errors import InvalidKey
 from streamstore.model import HEADER_BYTES, SegmentId
@@ -26,6 +26,7 @@ __all__ = [
     "MAX_INT63",
     "TABLES",
     "WORK",
+    "GenerationSpan",
     "RangeKey",
     "RecordKey",
     "RowKey",
@@ -88,6 +89,31 @@ _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19
 _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
 
 
+class GenerationSpan(NamedTuple):
+    """The original generations ``first`` to ``last``, kept as one. Most stand for themselves alone."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, generation: int) -> Self:
+        """A generation that was never merged."""
+        return cls(generation, generation)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it stands for more than itself."""
+        return self.first != self.last
+
+    @property
+    def generations(self) -> range:
+        """The original ones."""
+        return range(self.first, self.last + 1)
+
+    def __str__(self) -> str:
+        return f"generations {self.first} to {self.last}" if self.is_merged else f"generation {self.last}"
+
+
 class RangeKey(NamedTuple):
     """What the key of an event or of a chunk says: ``length`` bytes at ``offset`` of a segment."""
 
@@ -104,25 +130,19 @@ class RangeKey(NamedTuple):
 class RowKey(NamedTuple):
     """What the key of a finished range's row says: the range of this generation that starts at ``offset``.
 
-    ``first`` is the first of the generations that are merged into it; None if it is a plain one. ``attempt`` says by
-    which plan, see `work_folder`.
+    ``attempt`` says by which plan, see `work_folder`.
     """
 
-    generation: int
+    span: GenerationSpan
     segment: SegmentId
     offset: int
-    first: int | None = None
     attempt: int = 1
 
 
 class RecordKey(NamedTuple):
-    """What a key says of a generation: that it stands for the original ones from ``first`` to ``generation``.
+    """What the key of a manifest, an index or a mark says: ``kind`` is ``manifest``, ``ranges`` or ``checked``."""
 
-    ``kind`` is ``"manifest"``, ``"ranges"`` or ``"checked"``.
-    """
-
-    generation: int
-    first: int
+    span: GenerationSpan
     kind: str
 
 
@@ -154,8 +174,8 @@ def chunks_folder(segment: SegmentId) -> str:
     return f"{CHUNKS}{segment_name(segment)}/"
 
 
-def work_folder(generation: int, first: int | None = None, attempt: int = 1) -> str:
-    """The folder of a generation's unfinished work, with its trailing slash; `first` as for `manifest_key`.
+def work_folder(span: GenerationSpan, attempt: int = 1) -> str:
+    """The folder of a generation's unfinished work, with its trailing slash.
 
     A plan that can never be finished is ended, and the next one is another ``attempt``, from 2 on. Its folder lies in
     that of the first.
@@ -165,7 +185,7 @@ def work_folder(generation: int, first: int | None = None, attempt: int = 1) -> 
     """
     if not 1 <= attempt <= MAX_ATTEMPTS:
         raise InvalidKey(f"an attempt is from 1 to {MAX_ATTEMPTS}", where=str(attempt))
-    folder = f"{WORK}{_stem(generation, first)}/"
+    folder = f"{WORK}{_stem(span)}/"
     return folder if attempt == 1 else f"{folder}{attempt:04d}/"
 
 
@@ -247,27 +267,23 @@ def chunks_after(segment: SegmentId, offset: int) -> str:
     return chunks_folder(segment) + _bound(offset)
 
 
-def manifest_key(generation: int, first: int | None = None) -> str:
+def manifest_key(span: GenerationSpan) -> str:
     """The key of a generation's manifest.
 
-    Args:
-        generation: its number.
-        first: of a merged one: the first generation that it stands for; None, or `generation`, if it is a plain one.
-
     Raises:
-        InvalidKey: no generation, or `first` comes after it.
+        InvalidKey: no generation can have these numbers.
     """
-    return f"{MANIFESTS}{_stem(generation, first)}.json"
+    return f"{MANIFESTS}{_stem(span)}.json"
 
 
-def ranges_key(generation: int, first: int | None = None) -> str:
+def ranges_key(span: GenerationSpan) -> str:
     """The key of a generation's index of ranges; else as `manifest_key`."""
-    return f"{MANIFESTS}{_stem(generation, first)}.ranges.parquet"
+    return f"{MANIFESTS}{_stem(span)}.ranges.parquet"
 
 
-def checked_key(generation: int, first: int | None = None) -> str:
+def checked_key(span: GenerationSpan) -> str:
     """The key of the mark that a generation's data were read back and found good; else as `manifest_key`."""
-    return f"{MANIFESTS}{_stem(generation, first)}.checked.json"
+    return f"{MANIFESTS}{_stem(span)}.checked.json"
 
 
 def decision_key(number: int) -> str:
@@ -275,19 +291,19 @@ def decision_key(number: int) -> str:
     return f"{MANIFESTS}decisions/{_generation(number)}.json"
 
 
-def plan_key(generation: int, first: int | None = None, attempt: int = 1) -> str:
+def plan_key(span: GenerationSpan, attempt: int = 1) -> str:
     """The key of the plan that all runs of a generation work on; arguments as for `work_folder`."""
-    return f"{work_folder(generation, first, attempt)}plan.json"
+    return f"{work_folder(span, attempt)}plan.json"
 
 
-def ended_key(generation: int, attempt: int) -> str:
-    """The key that says that the plan of an attempt can never be finished."""
-    return f"{work_folder(generation, attempt=attempt)}ended.json"
+def ended_key(span: GenerationSpan, attempt: int) -> str:
+    """The key that says how the plan of an attempt ended."""
+    return f"{work_folder(span, attempt)}ended.json"
 
 
-def row_key(generation: int, segment: SegmentId, offset: int, first: int | None = None, attempt: int = 1) -> str:
+def row_key(span: GenerationSpan, segment: SegmentId, offset: int, attempt: int = 1) -> str:
     """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
-    return f"{work_folder(generation, first, attempt)}{segment_name(segment)}/{_bound(offset)}.json"
+    return f"{work_folder(span, attempt)}{segment_name(segment)}/{_bound(offset)}.json"
 
 
 @lru_cache(maxsize=1024)
@@ -321,7 +337,7 @@ def parse_record(key: str) -> RecordKey | None:
     span = _parse_span(match)
     if match is None or span is None:
         return None
-    return RecordKey(*span, "manifest" if match[3] == "json" else match[3].partition(".")[0])
+    return RecordKey(span, "manifest" if match[3] == "json" else match[3].partition(".")[0])
 
 
 def parse_decision(key: str) -> int | None:
@@ -329,8 +345,8 @@ def parse_decision(key: str) -> int | None:
     return _parse_generation(_DECISION.fullmatch(key))
 
 
-def parse_work(folder: str) -> tuple[int, int] | None:
-    """(generation, first) by the name of a generation's folder below ``_work/``, or None."""
+def parse_work(folder: str) -> GenerationSpan | None:
+    """The generation of a folder below ``_work/``, or None."""
     return _parse_span(_WORK.fullmatch(folder))
 
 
@@ -339,15 +355,12 @@ def parse_row(key: str) -> RowKey | None:
     match = _ROW.fullmatch(key)
     if match is None:
         return None
-    if _parse_span(match) is None:
-        return None
-    first = None if match[2] is None else int(match[2])
+    span = _parse_span(match)
     attempt = 1 if match[3] is None else int(match[3])
-    generation, segment, offset = int(match[1]), parse_segment(match[4]), int(match[5])
-    if segment is None or (match[3] is not None and attempt < 2):
+    segment, offset = parse_segment(match[4]), int(match[5])
+    if span is None or segment is None or offset > MAX_INT63 or (match[3] is not None and attempt < 2):
         return None
-    row = RowKey(generation, segment, offset, first, attempt)
-    return row if generation <= MAX_INT31 and offset <= MAX_INT63 else None
+    return RowKey(span, segment, offset, attempt)
 
 
 def parse_table_file(key: str) -> TableFileKey | None:
@@ -378,13 +391,13 @@ def _parse_generation(match: re.Match[str] | None) -> int | None:
     return generation if generation <= MAX_INT31 else None
 
 
-def _parse_span(match: re.Match[str] | None) -> tuple[int, int] | None:
+def _parse_span(match: re.Match[str] | None) -> GenerationSpan | None:
     generation = _parse_generation(match)
     if match is None or generation is None:
         return None
     if match[2] is None:
-        return generation, generation
-    return (generation, int(match[2])) if 1 <= int(match[2]) < generation else None
+        return GenerationSpan.of(generation)
+    return GenerationSpan(int(match[2]), generation) if 1 <= int(match[2]) < generation else None
 
 
 def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:
@@ -404,10 +417,10 @@ def _generation(generation: int) -> str:
     return f"{generation:010d}"
 
 
-def _stem(generation: int, first: int | None) -> str:
+def _stem(span: GenerationSpan) -> str:
     """The name of a generation, plain or merged."""
-    if first is None or first == generation:
-        return _generation(generation)
-    if not 1 <= first < generation:
-        raise InvalidKey("a merged generation begins with an earlier one", where=f"{first} to {generation}")
-    return f"{_generation(generation)}-{_generation(first)}"
+    if not span.is_merged:
+        return _generation(span.last)
+    if not 1 <= span.first < span.last:
+        raise InvalidKey("a merged generation begins with an earlier one", where=str(span))
+    return f"{_generation(span.last)}-{_generation(span.first)}"

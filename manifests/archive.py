@@ -9,19 +9,20 @@ from itertools import pairwise
 from typing import TypeVar
 
 from common.errors import Conflict, Damaged, Failed, Overtaken
-from layouts.keys import archive_prefix, decision_key, manifest_key, ranges_key, table_folder
+from layouts.keys import TABLES, GenerationSpan, archive_prefix, decision_key, manifest_key, ranges_key, table_folder
 from layouts.layout import table_layout
 from layouts.place import Place
 from manifests.agreement import by_segment, check_follows, cross_check
 from manifests.history import Generation, History
 from manifests.jsonfile import decode
-from manifests.listing import Listing, Name, read_listing
+from manifests.listing import Listing, read_listing
 from manifests.marks import Decision
 from manifests.model import GenerationModel, IndexEntry, Manifest
 from manifests.range_row import RangeRow
 from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
 from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from objectstore.store import ObjectStore
+from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
 
 __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
@@ -42,27 +43,67 @@ class Archive:
     """One stream's archive at one root.
 
     Args:
-        store: the root.
-        stream: the archived stream; its folder is ``SCOPE/STREAM``.
-        table: the copy of the archive that a table is: its records are the manifests of the generations whose data are
-            in the table's files.
+        store: the root, opened.
+        stream: the archived stream.
+        root: the same root, for tasks that open it themselves; None if there are none.
     """
 
-    def __init__(self, store: ObjectStore, stream: StreamName, table: str = "") -> None:
+    table = ""
+    """The name of the table whose records this is; empty for an archive."""
+
+    def __init__(self, store: ObjectStore, stream: StreamName, root: RootAddress | None = None) -> None:
         self.store = store
         self.stream = stream
-        self.table = table
-        self.prefix = archive_prefix(stream.scope, stream.stream) + (table_folder(table) if table else "")
+        self._root = root
+
+    @classmethod
+    def open(cls, uri: str) -> Archive:
+        """The archive at ``ROOT/SCOPE/STREAM``. Nothing is asked of the store yet.
+
+        Raises:
+            Problem: not such a URI, or its bucket cannot be reached.
+        """
+        root, scope, stream = RootAddress.parse(uri).resolve().split()
+        return Archive.at(root, StreamName(scope, stream))
+
+    @staticmethod
+    def at(root: RootAddress, stream: StreamName) -> Archive:
+        """A stream's archive below a root."""
+        return Archive(root.open(), stream, root)
+
+    @property
+    def root(self) -> RootAddress:
+        """The root's address.
+
+        Raises:
+            ValueError: the archive was not opened by its address.
+        """
+        if self._root is None:
+            raise ValueError("the archive was not opened by its address")
+        return self._root
+
+    @property
+    def prefix(self) -> str:
+        """Its folder below the root, with a slash: ``SCOPE/STREAM/``."""
+        return archive_prefix(self.stream.scope, self.stream.stream)
 
     @property
     def place(self) -> Place:
-        """Its folder in the store; of a table, where its records are."""
+        """Its folder in the store."""
         return Place(self.store, self.prefix)
 
     @property
     def uri(self) -> str:
-        """``ROOT/SCOPE/STREAM``, of a table, where its records are: ``ROOT/SCOPE/STREAM/_table/NAME``."""
+        """``ROOT/SCOPE/STREAM``."""
         return self.place.uri
+
+    def tables(self) -> Sequence[str]:
+        """The names of the tables that have been made beside it."""
+        return self.store.folders(self.prefix + TABLES)
+
+    def table_archive(self, name: str) -> TableArchive:
+        """The copy of the archive that a table is."""
+        return TableArchive(self.store, self.stream, name, self._root)
 
     def listing(self) -> Listing:
         """What is in force, and the marks beside it."""
@@ -79,7 +120,7 @@ class Archive:
             NoSuchArchive: it is not there, or has expired.
             Damaged: it cannot be what an export wrote, or manifests are missing.
         """
-        return self.stable(lambda listing: self.read_manifest(*self._name(listing, generation)))
+        return self.stable(lambda listing: self.read_manifest(self._span(listing, generation)))
 
     def newest(self) -> Manifest | None:
         """The newest generation's manifest; None if there is no archive.
@@ -88,7 +129,7 @@ class Archive:
             Damaged: as for `manifest`.
         """
         return self.stable(
-            lambda listing: None if self._is_empty(listing) else self.read_manifest(*self._name(listing, None))
+            lambda listing: None if self._is_empty(listing) else self.read_manifest(self._span(listing, None))
         )
 
     def load(self, generation: int) -> Generation:
@@ -97,7 +138,7 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
         """
-        return self.stable(lambda listing: self.load_name(*self._name(listing, generation)))
+        return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
 
     def history(self, generation: int | None = None) -> History:
         """All generations in force up to one (the newest by default), as one stream.
@@ -110,7 +151,7 @@ class Archive:
         """
 
         def read(listing: Listing) -> History:
-            loaded = [self.load_name(*name) for name in self._chosen(listing, generation)]
+            loaded = [self.load_span(span) for span in self._chosen(listing, generation)]
             for before, after in pairwise(loaded):
                 check_follows(before.manifest, after.manifest, self.uri)
             last = loaded[-1].manifest
@@ -132,7 +173,7 @@ class Archive:
                 return read(listing)
             except (NoSuchArchive, Damaged):
                 before, listing = listing, self.listing()
-                if (listing.decision.number, listing.names) == (before.decision.number, before.names):
+                if (listing.decision.number, listing.spans) == (before.decision.number, before.spans):
                     raise
 
     def decide(self, change: Callable[[Listing], Decision | None]) -> tuple[Listing, bool]:
@@ -174,13 +215,13 @@ class Archive:
         with suppress(AccessDenied):  # they harm nobody
             self.store.delete([self.prefix + decision_key(number) for number in listing.older])
 
-    def read_manifest(self, generation: int, first: int | None = None) -> Manifest:
-        """The manifest that a listing has in force by this name (see `Listing.names`).
+    def read_manifest(self, span: GenerationSpan) -> Manifest:
+        """The manifest that a listing has in force (see `Listing.spans`).
 
         Raises:
             NoSuchArchive: it is gone. Damaged: it cannot be what an export wrote.
         """
-        return self._read_manifest(generation, first)[0]
+        return self._read_manifest(span)[0]
 
     def fingerprint(self, generation: int | None = None) -> str:
         """The SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
@@ -188,31 +229,31 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `manifest`.
         """
-        data = self.stable(lambda listing: self._read_manifest(*self._name(listing, generation))[1])
+        data = self.stable(lambda listing: self._read_manifest(self._span(listing, generation))[1])
         return hashlib.sha256(data).hexdigest()
 
-    def _read_manifest(self, generation: int, first: int | None) -> tuple[Manifest, bytes]:
+    def _read_manifest(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
         """A manifest, and its file."""
-        key = self.prefix + manifest_key(generation, first)
+        key = self.prefix + manifest_key(span)
         where = f"{self.store.uri}/{key}"
         try:
             data = self.store.get(key)
         except NoSuchObject:
-            raise NoSuchArchive(f"no generation {generation}", where=self.uri) from None
+            raise NoSuchArchive(f"no generation {span.last}", where=self.uri) from None
         manifest = decode(Manifest, data, where)
-        if (manifest.name, manifest.generation, manifest.first) != (self.stream, generation, first or generation):
+        if (manifest.name, manifest.span) != (self.stream, span):
             what = f"the manifest is of another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
         return manifest, data
 
-    def load_name(self, generation: int, first: int | None = None) -> Generation:
+    def load_span(self, span: GenerationSpan) -> Generation:
         """As `read_manifest`, with its ranges, cross-checked.
 
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
         """
-        manifest, written = self._read_manifest(generation, first)
-        key = self.prefix + ranges_key(generation, first)
+        manifest, written = self._read_manifest(span)
+        key = self.prefix + ranges_key(span)
         where = f"{self.store.uri}/{key}"
         if manifest.index is None:
             raise Damaged("the manifest names no index of ranges", where=where)
@@ -227,8 +268,11 @@ class Archive:
         return self._generation(manifest, rows, written)
 
     def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[RangeRow]], written: bytes) -> Generation:
-        layout = table_layout(manifest.generation) if self.table else manifest.layout
-        return Generation(manifest, rows, layout, hashlib.sha256(written).hexdigest())
+        return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        """What `layouts.layout.open_reader` takes for a generation's data."""
+        return manifest.layout
 
     def published(self, wanted: GenerationModel) -> Manifest | None:
         """The manifest in force of a plan's generation, or of what it was merged into; None if there is none yet.
@@ -245,53 +289,51 @@ class Archive:
         holder = listing.holder(wanted.generation)
         if holder is None:
             return None
-        found = self.read_manifest(holder, listing.first_of(holder))
+        found = self.read_manifest(holder)
         if not found.is_same(wanted):
             raise Overtaken("another run has published this generation with other content", where=where)
         return found
 
     def _is_empty(self, listing: Listing) -> bool:
-        """Whether nothing was published yet. A table's mark says where it is to begin, and comes before all else."""
-        return not listing.generations and (bool(self.table) or not listing.dropped)
+        """Whether nothing was published yet."""
+        return not listing.spans and not listing.dropped
 
-    def _name(self, listing: Listing, generation: int | None) -> Name:
+    def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """The manifest of the generation that is meant; the newest by default.
 
         Raises:
             NoSuchArchive: there is none, or not that one.
             Damaged: no manifest is left, though the newest never expires.
         """
-        numbers = listing.generations
-        if not numbers:
+        if not listing.spans:
             if not self._is_empty(listing):
                 raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
-            if listing.dropped:
-                todo = "'streamvault handoff' goes on with it."
-                raise NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
-            raise NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
+            raise self._nothing_yet(listing)
         if generation is None:
-            return listing.names[-1]
+            return listing.spans[-1]
         if not listing.dropped < generation <= listing.newest:
             what = (
                 f"generation {generation} has expired"
                 if generation <= listing.dropped
                 else f"no generation {generation}"
             )
-            todo = f"It has {listing.first_of(numbers[0])} to {numbers[-1]}."
+            todo = f"It has {listing.spans[0].first} to {listing.newest}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
-        holder = listing.holder(generation)
-        return (generation, generation) if holder is None else (holder, listing.first_of(holder))
+        return listing.holder(generation) or GenerationSpan.of(generation)
 
-    def _chosen(self, listing: Listing, generation: int | None) -> tuple[Name, ...]:
-        """The manifests in force up to the one that is meant, as by `_name`.
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table tells more)
+        return NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
+
+    def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
+        """The generations in force up to the one that is meant, as by `_span`.
 
         Raises:
             Damaged: the manifest of one is missing.
         """
-        upto = self._name(listing, generation)[0]
+        upto = self._span(listing, generation).last
         if listing.missing is not None and listing.missing <= upto:
             raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
-        return tuple(name for name in listing.names if name[0] <= upto)
+        return tuple(span for span in listing.spans if span.last <= upto)
 
     def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
@@ -314,7 +356,7 @@ class Archive:
                 or what was to be merged is not in force any more.
             Damaged: it does not follow the generation before, or manifest and ranges do not agree. Nothing was written.
         """
-        where = f"{self.store.uri}/{self.prefix}{manifest_key(*_name(manifest))}"
+        where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.span)}"
         cross_check(manifest, by_segment(rows), where)
         if self.stable(lambda listing: self._is_there(listing, manifest, where)):
             return None
@@ -331,7 +373,7 @@ class Archive:
 
         try:
             index, _ = self._create_or_compare(
-                ranges_key(*_name(manifest)), encode_ranges(self.stream, rows), is_same_index
+                ranges_key(manifest.span), encode_ranges(self.stream, rows), is_same_index
             )
         except Conflict:
             # A run of the same plan that was late may have seen less of the stream; what was published first holds.
@@ -339,7 +381,7 @@ class Archive:
                 raise
             return None
         manifest = manifest.model_copy(update={"index": _index_entry(index)})
-        data, created = self._create_or_compare(manifest_key(*_name(manifest)), manifest.encode(), is_same_manifest)
+        data, created = self._create_or_compare(manifest_key(manifest.span), manifest.encode(), is_same_manifest)
         if manifest.replaces:
             created = self._decide_merge(manifest, where, grace)
         if not created:
@@ -350,9 +392,9 @@ class Archive:
 
     def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
         def change(listing: Listing) -> Decision | None:
-            if _name(manifest) in listing.names or self._is_there(listing, manifest, where):
+            if manifest.span in listing.spans or self._is_there(listing, manifest, where):
                 return None
-            return listing.decision.merge(manifest.generation, manifest.first, grace)
+            return listing.decision.merge(manifest.span, grace)
 
         return self.decide(change)[1]
 
@@ -364,25 +406,20 @@ class Archive:
         """
         if manifest.generation <= listing.dropped:
             raise _expired(where)
-        number, first = _name(manifest)
-        holder = listing.holder(number)
-        if (
-            holder is not None
-            and listing.first_of(holder) <= first
-            and (holder, listing.first_of(holder)) != (number, first)
-        ):
+        holder = listing.holder(manifest.generation)
+        if holder is not None and holder.first <= manifest.first and holder != manifest.span:
             return True
-        before = first - 1
+        before = manifest.first - 1
         if manifest.replaces and listing.newest != before:  # else it is the next one, of a conversion
-            if not listing.within(number, first):
+            if not listing.within(manifest.span):
                 raise Overtaken(
                     "generations that were to be merged have expired or were merged with others meanwhile",
                     where=where,
                 )
             return False
         if before > listing.dropped:
-            holder = listing.holder(before) or before
-            check_follows(self.read_manifest(holder, listing.first_of(holder)), manifest, where)
+            holder = listing.holder(before) or GenerationSpan.of(before)
+            check_follows(self.read_manifest(holder), manifest, where)
         return False
 
     def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> tuple[bytes, bool]:
@@ -402,13 +439,44 @@ class Archive:
         return data, True
 
 
+class TableArchive(Archive):
+    """The copy of an archive that a table is: records of the generations whose data are in the table's files.
+
+    Its prefix is ``SCOPE/STREAM/_table/NAME/``, where the records are.
+
+    Args:
+        store: as of `Archive`.
+        stream: likewise.
+        name: of the table.
+        root: as of `Archive`.
+    """
+
+    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
+        super().__init__(store, stream, root)
+        self.table = name
+
+    @property
+    def prefix(self) -> str:
+        """The folder of its records below the root, with a slash."""
+        return super().prefix + table_folder(self.table)
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        return table_layout(manifest.generation)
+
+    def _is_empty(self, listing: Listing) -> bool:
+        # its first decision says where it is to begin, and comes before all else
+        return not listing.spans
+
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        if not listing.dropped:
+            return super()._nothing_yet(listing)
+        todo = "'streamvault handoff' goes on with it."
+        return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
+
+
 def _expired(where: str) -> Conflict:
     return Conflict("another run has published this generation, and it has expired meanwhile", where=where)
 
 
 def _index_entry(data: bytes) -> IndexEntry:
     return IndexEntry(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
-
-
-def _name(manifest: Manifest) -> Name:
-    return manifest.generation, manifest.first

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from common.errors import Usage
 from common.progress import Progress
+from layouts.keys import GenerationSpan
 from manifests.archive import Archive, History
 from manifests.check_ranges import (
     CheckResult,
@@ -23,18 +24,17 @@ from manifests.check_ranges import (
     plan_reading,
 )
 from manifests.deleting import below_head
-from manifests.listing import Listing, Name
+from manifests.listing import Listing
 from manifests.model import Layout
 from manifests.plan import current_plan
 from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
 from manifests.reports import CheckReport
 from manifests.sweeping import remove_strays, tasks_of
-from objectstore.uri import RootAddress
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 from sparkrun.runner import Runner
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import SegmentId
 
 __all__ = ["check_archive", "run_checks"]
 
@@ -85,18 +85,17 @@ def check_archive(
     share = subset if subset is not None else float(read_data)
     if seed is None:
         seed = secrets.randbelow(1_000_000)
-    address, scope, stream = RootAddress.parse(archive).resolve().split()
-    source = Archive(address.open(), StreamName(scope, stream))
-    look = _look_at(source, address, generation, share=share, seed=seed)
+    source = Archive.open(archive)
+    look = _look_at(source, generation, share=share, seed=seed)
     look.history.check_fingerprints(fingerprints, source.uri)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
         found = _compare(runner, look, source, progress, reads=bool(share))
         while found.found and state_of(source) != look.state:
             # generations have expired or were merged beside the check, so that objects are missing, or too much, with
             # good reason: look again
-            look = _look_at(source, address, generation, share=share, seed=seed)
+            look = _look_at(source, generation, share=share, seed=seed)
             found = _compare(runner, look, source, progress, reads=bool(share))
-        removed = _repair(runner, look.history, source, address) if repair and not found.found and found.stray else 0
+        removed = _repair(runner, look.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
     told = found.findings[:MAX_FINDINGS]
@@ -153,7 +152,7 @@ class _Found:
     notes: tuple[str, ...]
 
 
-def _look_at(source: Archive, address: RootAddress, generation: int | None, *, share: float, seed: int) -> _Look:
+def _look_at(source: Archive, generation: int | None, *, share: float, seed: int) -> _Look:
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
@@ -164,7 +163,9 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
             history=History([one]),
             events=one.manifest.events,
             bytes=one.manifest.bytes,
-            ranges=plan_reading(one, address, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)),
+            ranges=plan_reading(
+                one, source.root, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)
+            ),
             strays=[],
             layouts=[],
             notes=(f"only generation {generation}; objects outside of its ranges were not looked for",),
@@ -176,7 +177,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
     joins = _joins(source, under_way)
     ranges, strays = plan_check(
         history,
-        address,
+        source.root,
         source.prefix,
         share=share,
         seed=seed,
@@ -204,7 +205,7 @@ def _look_at(source: Archive, address: RootAddress, generation: int | None, *, s
     )
 
 
-def _joins(source: Archive, under_way: Sequence[Name]) -> list[RangeRow]:
+def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRow]:
     return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 
@@ -227,7 +228,7 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
     )
 
 
-def _repair(runner: Runner, history: History, source: Archive, address: RootAddress) -> int:
+def _repair(runner: Runner, history: History, source: Archive) -> int:
     """Delete what the indexes prove to be off their chains; returns how many objects.
 
     Generations that expire or are merged meanwhile are left alone: some of their objects are gone with good reason.
@@ -237,8 +238,8 @@ def _repair(runner: Runner, history: History, source: Archive, address: RootAddr
         joins: dict[SegmentId, list[RangeRow]] = {}
         for row in joins_of(source, listing, merges_under_way(source)):
             joins.setdefault(row.segment, []).append(row)
-        held = [one for one in history.generations if (one.manifest.generation, one.manifest.first) in listing.names]
-        tasks = tasks_of(held, address, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
+        held = [one for one in history.generations if one.manifest.span in listing.spans]
+        tasks = tasks_of(held, source.root, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
 
     return source.stable(repair)

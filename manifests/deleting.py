@@ -100,7 +100,7 @@ def _first(archive: Archive, listing: Listing) -> Manifest | None:
     """The first generation in force; None if there is no archive."""
     if listing.missing is not None:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
-    return archive.read_manifest(*listing.names[0]) if listing.names else None
+    return archive.read_manifest(listing.spans[0]) if listing.spans else None
 
 
 def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _Locks) -> int:
@@ -113,9 +113,9 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _L
         delete_all(store, locks.until_locked(keys))
     objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))
     for folder in store.folders(prefix + WORK):
-        name = parse_work(folder)
-        if name is not None and name[1] <= listing.dropped:
-            work = store.list(prefix + work_folder(*name))
+        span = parse_work(folder)
+        if span is not None and span.first <= listing.dropped:
+            work = store.list(prefix + work_folder(span))
             delete_all(store, locks.until_locked(entry.key for entry in work))
     return objects
 

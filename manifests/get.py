@@ -8,8 +8,7 @@ from manifests.archive import Archive, Generation
 from manifests.listing import Listing
 from manifests.model import segment_key
 from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.uri import RootAddress
-from streamstore.model import HEADER_BYTES, EventPointer, StreamName
+from streamstore.model import HEADER_BYTES, EventPointer
 
 __all__ = ["NoSuchEvent", "get_event"]
 
@@ -30,10 +29,9 @@ def get_event(archive: str, pointer: str) -> bytes:
         NoSuchArchive: there is no archive. Damaged: what should hold the event is missing or has another size.
     """
     wanted = EventPointer.parse(pointer)
-    root, scope, stream = RootAddress.parse(archive).resolve().split()
-    if wanted.stream != StreamName(scope, stream):
-        raise Usage("the pointer is of another stream", where=f"{wanted.stream}, not {scope}/{stream}")
-    source = Archive(root.open(), wanted.stream)
+    source = Archive.open(archive)
+    if wanted.stream != source.stream:
+        raise Usage("the pointer is of another stream", where=f"{wanted.stream}, not {source.stream}")
     generation = _holding(source, wanted)
     rows = generation.rows.get(wanted.segment, ())
     row = next((row for row in rows if row.start <= wanted.offset and wanted.offset + wanted.length <= row.end), None)
@@ -54,10 +52,10 @@ def _holding(archive: Archive, wanted: EventPointer) -> Generation:
     archive.manifest()  # says so if there is no archive
 
     def find(listing: Listing) -> Generation:
-        for name in reversed(listing.names):
-            for entry in archive.read_manifest(*name).segments:
+        for span in reversed(listing.spans):
+            for entry in archive.read_manifest(span).segments:
                 if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
-                    return archive.load_name(*name)
+                    return archive.load_span(span)
         todo = "'streamvault show --timeline' tells what it has."
         raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
 

@@ -10,7 +10,6 @@ from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision, Hold
 from manifests.reports import HoldReport
-from manifests.show import open_archive
 
 __all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
 
@@ -40,7 +39,7 @@ def hold_archive(
     check_name(name)
     if len(why) > LONGEST_WHY:
         raise Usage(f"--why has {LONGEST_WHY} characters at most", where=f"{len(why)} characters")
-    source = open_archive(archive)
+    source = Archive.open(archive)
     number = source.manifest(generation).generation
     unchanged = name in source.listing().holds.get(number, ())
     if not dry_run:
@@ -61,22 +60,22 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
         NoSuchHold: none has it.
     """
     check_name(name)
-    source = open_archive(archive)
+    source = Archive.open(archive)
     wanted = source.manifest(generation).generation  # says so if there is none
     found: tuple[int, ...] = ()
 
     def change(listing: Listing) -> Decision | None:
         nonlocal found
         held = [
-            number
-            for number, names in sorted(listing.holds.items())
-            if name in names and (generation is None or number == wanted)
+            span
+            for span in listing.spans
+            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == wanted)
         ]
-        found = found or tuple(held)
+        found = found or tuple(span.last for span in held)
         # what was merged may have been held before
         decision = listing.decision
-        for number in held:
-            decision = decision.release(name, range(listing.first_of(number), number + 1))
+        for span in held:
+            decision = decision.release(name, span.generations)
         return decision if held and not dry_run else None
 
     source.decide(change)
@@ -97,7 +96,7 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
         holder = listing.holder(generation)
         if holder is None:
             raise Conflict("the generation has expired meanwhile", where=f"{archive.uri}, generation {generation}")
-        if name in listing.holds.get(holder, ()):
+        if name in listing.holds.get(holder.last, ()):
             return None
         return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))
 

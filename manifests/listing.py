@@ -10,16 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common.errors import Damaged
-from layouts.keys import MANIFESTS, decision_key, parse_decision, parse_record
+from layouts.keys import MANIFESTS, GenerationSpan, decision_key, parse_decision, parse_record
 from manifests.jsonfile import decode
 from manifests.marks import Decision
 from objectstore.errors import NoSuchObject
 from objectstore.store import ObjectStore
 
-__all__ = ["Listing", "Name", "read_listing"]
-
-Name = tuple[int, int]
-"""A manifest's name: its number, and the first original generation it stands for (the same, if it is a plain one)."""
+__all__ = ["Listing", "read_listing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +28,23 @@ class Listing:
 
     Attributes:
         decision: the newest; number 0 if none was ever taken.
-        generations: those in force, ascending.
-        checked: generations in force with a mark of a check. holds: generation in force → names of its holds, sorted;
-            a hold on one that was merged since is one on the merged generation.
+        spans: the generations in force, in order.
+        checked: numbers of generations in force with a mark of a check.
+        holds: number of a generation in force → names of its holds, sorted; a hold on one that was merged since is one
+            on the merged generation.
         remains: keys (below the archive) of manifests, indexes and marks of what has expired.
-        firsts: merged generation in force → the first original one that it stands for.
-        replaced: names that a merged generation has put out of force and of which something is still there.
+        replaced: generations that a merged one has put out of force and of which something is still there.
         undecided: merged generations whose manifest is there and that nobody has decided.
         older: numbers of decisions that do not count any more.
     """
 
     decision: Decision
-    generations: tuple[int, ...] = ()
+    spans: tuple[GenerationSpan, ...] = ()
     checked: frozenset[int] = frozenset()
     holds: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     remains: tuple[str, ...] = ()
-    firsts: Mapping[int, int] = field(default_factory=dict)
-    replaced: tuple[Name, ...] = ()
-    undecided: tuple[Name, ...] = ()
+    replaced: tuple[GenerationSpan, ...] = ()
+    undecided: tuple[GenerationSpan, ...] = ()
     older: tuple[int, ...] = ()
 
     @property
@@ -59,12 +55,12 @@ class Listing:
     @property
     def newest(self) -> int:
         """The newest generation that was ever published; 0 if there is none."""
-        return self.generations[-1] if self.generations else self.dropped
+        return self.spans[-1].last if self.spans else self.dropped
 
     @property
-    def names(self) -> tuple[Name, ...]:
-        """The manifests in force, in order."""
-        return tuple((number, self.first_of(number)) for number in self.generations)
+    def generations(self) -> tuple[int, ...]:
+        """The numbers of those in force, ascending; of a merged one the last that it stands for."""
+        return tuple(span.last for span in self.spans)
 
     @property
     def unchecked(self) -> tuple[int, ...]:
@@ -77,57 +73,50 @@ class Listing:
 
         The newest generation never expires: if nothing is left above the head, manifests were lost.
         """
-        spans = ((one.first, one.generation) for one in self.decision.merged)
-        lost = min((first for first, last in spans if last not in self.firsts), default=None)
-        if not self.generations and not self.dropped:
+        lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
+        if not self.spans and not self.dropped:
             return lost
         at = self.dropped + 1
-        for number, first in self.names:
+        for first, last in self.spans:
             if first != at:
                 return at
-            at = number + 1
-        return lost if self.generations else at
+            at = last + 1
+        return lost if self.spans else at
 
     @property
     def unfinished(self) -> bool:
         """Whether data of expired generations may still be there."""
         return self.decision.swept < self.dropped
 
-    def first_of(self, number: int) -> int:
-        """The first original generation that one in force stands for."""
-        return self.firsts.get(number, number)
-
-    def holder(self, original: int) -> int | None:
+    def holder(self, original: int) -> GenerationSpan | None:
         """The generation in force that holds an original one; None if none does."""
-        at = bisect_left(self.generations, original)
-        number = self.generations[at] if at < len(self.generations) else None
-        return number if number is not None and self.first_of(number) <= original else None
+        at = bisect_left(self.spans, original, key=lambda span: span.last)
+        span = self.spans[at] if at < len(self.spans) else None
+        return span if span is not None and span.first <= original else None
 
-    def within(self, generation: int, first: int) -> tuple[int, ...]:
-        """The generations in force that together are the originals from `first` to `generation`; empty if none are."""
-        found = [name for name in self.names if first <= name[0] <= generation]
-        at = first
-        for number, begins in found:
-            if begins != at:
+    def within(self, wanted: GenerationSpan) -> tuple[GenerationSpan, ...]:
+        """The generations in force that together are the wanted originals; empty if none are."""
+        found = tuple(span for span in self.spans if wanted.first <= span.last <= wanted.last)
+        at = wanted.first
+        for first, last in found:
+            if first != at:
                 return ()
-            at = number + 1
-        return tuple(number for number, _ in found) if at == generation + 1 else ()
+            at = last + 1
+        return found if at == wanted.last + 1 else ()
 
-    def is_over(self, name: Name) -> bool:
+    def is_over(self, span: GenerationSpan) -> bool:
         """Whether a manifest of this name is out of force for good, whatever will be decided.
 
         For the head only ever rises, and what is merged only ever merges with more.
         """
-        return _is_over(name, self.decision)
+        return _is_over(span, self.decision)
 
 
-def _is_over(name: Name, decision: Decision) -> bool:
-    generation, first = name
-    if first <= decision.dropped:
+def _is_over(span: GenerationSpan, decision: Decision) -> bool:
+    if span.first <= decision.dropped:
         return True
-    meets = [one for one in decision.merged if one.first <= generation and first <= one.generation]
-    spans = [(one.first, one.generation) for one in meets]
-    return spans != [(first, generation)] and any(start < first or generation < end for start, end in spans)
+    meets = [one.span for one in decision.merged if one.span.first <= span.last and span.first <= one.span.last]
+    return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
 
 
 def read_listing(store: ObjectStore, prefix: str) -> Listing:
@@ -174,38 +163,29 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
 
 
 def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Listing:
-    records: dict[Name, dict[str, str]] = {}
+    records: dict[GenerationSpan, dict[str, str]] = {}
     for key in keys:
         record = parse_record(key)
         if record is not None:
-            records.setdefault((record.generation, record.first), {})[record.kind] = key
-    spans = {(one.generation, one.first) for one in decision.merged}
-    names = sorted(
-        name
-        for name, kinds in records.items()
-        if "manifest" in kinds and not _is_over(name, decision) and (name in spans or name[0] == name[1])
-    )
+            records.setdefault(record.span, {})[record.kind] = key
+    merged = {one.span for one in decision.merged}
+    over = {span for span in records if _is_over(span, decision)}
+    published = [span for span, kinds in sorted(records.items()) if "manifest" in kinds and span not in over]
+    spans = tuple(span for span in published if span in merged or not span.is_merged)
     listing = Listing(
         decision,
-        generations=tuple(number for number, _ in names),
-        checked=frozenset(name[0] for name in names if "checked" in records[name]),
+        spans=spans,
+        checked=frozenset(span.last for span in spans if "checked" in records[span]),
         remains=tuple(
-            key for name, kinds in sorted(records.items()) if name[1] <= decision.dropped for key in kinds.values()
+            key for span, kinds in sorted(records.items()) if span.first <= decision.dropped for key in kinds.values()
         ),
-        firsts={number: first for number, first in names if first < number},
-        replaced=tuple(sorted(name for name in records if name[1] > decision.dropped and _is_over(name, decision))),
-        undecided=tuple(
-            sorted(
-                name
-                for name, kinds in records.items()
-                if "manifest" in kinds and name[0] != name[1] and name not in spans and not _is_over(name, decision)
-            )
-        ),
+        replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
+        undecided=tuple(span for span in published if span.is_merged and span not in merged),
         older=tuple(numbers[:-1]),
     )
     held: dict[int, set[str]] = {}
     for hold in decision.holds:
-        number = listing.holder(hold.generation)
-        if number is not None:
-            held.setdefault(number, set()).add(hold.name)
+        span = listing.holder(hold.generation)
+        if span is not None:
+            held.setdefault(span.last, set()).add(hold.name)
     return replace(listing, holds={number: tuple(sorted(some)) for number, some in held.items()})

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from common.errors import Damaged
-from layouts.keys import checked_key
+from layouts.keys import GenerationSpan, checked_key
 from manifests.entries import Count, Digest, File, Model, Moment, now_utc
 from manifests.jsonfile import decode
 from objectstore.errors import NoSuchObject
@@ -58,6 +58,11 @@ class Merged(Model):
     at: Moment = Field(default_factory=now_utc)
     grace: Annotated[float, Field(ge=0, le=1e9)] = 0.0
 
+    @property
+    def span(self) -> GenerationSpan:
+        """The originals that it stands for."""
+        return GenerationSpan(self.first, self.generation)
+
 
 class Decision(File):
     """All that holds about an archive once a decision was taken; `number` counts them.
@@ -98,10 +103,10 @@ class Decision(File):
         """With nothing left of the generations up to this one."""
         return self._next(swept=upto)
 
-    def merge(self, generation: int, first: int, grace: float) -> Self:
+    def merge(self, span: GenerationSpan, grace: float) -> Self:
         """With some generations as one."""
-        others = [one for one in self.merged if not first <= one.first < one.generation <= generation]
-        mine = Merged(generation=generation, first=first, grace=grace)
+        others = [one for one in self.merged if not span.first <= one.first < one.generation <= span.last]
+        mine = Merged(generation=span.last, first=span.first, grace=grace)
         return self._next(merged=tuple(sorted([*others, mine], key=lambda one: one.generation)))
 
     def hold(self, hold: Hold) -> Self:
@@ -121,7 +126,7 @@ class Decision(File):
     def _agrees_with_itself(self) -> Self:
         if self.swept > self.dropped:
             raise ValueError("what has not expired cannot be gone")
-        spans = [(one.first, one.generation) for one in self.merged]
+        spans = [one.span for one in self.merged]
         if any(first >= last for first, last in spans):
             raise ValueError("a merged generation stands for one at least before it")
         if any(first <= last for (_, last), (first, _) in pairwise([(0, self.dropped), *spans])):
@@ -131,19 +136,19 @@ class Decision(File):
         return self
 
 
-def find_checked(store: ObjectStore, stream: StreamName, generation: int, first: int | None = None) -> Checked | None:
-    """The mark of a successful check of a generation, or None; `first` as for `layouts.keys.manifest_key`.
+def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:
+    """The mark of a successful check of a generation, or None.
 
     Raises:
         Damaged: it is not such a mark.
     """
-    full = f"{stream}/{checked_key(generation, first)}"
+    full = f"{stream}/{checked_key(span)}"
     try:
         data = store.get(full)
     except NoSuchObject:
         return None
     where = f"{store.uri}/{full}"
     mark = decode(Checked, data, where)
-    if (f"{mark.scope}/{mark.stream}", mark.generation) != (str(stream), generation):
+    if (f"{mark.scope}/{mark.stream}", mark.generation) != (str(stream), span.last):
         raise Damaged(f"the mark is of another archive ({mark.scope}/{mark.stream})", where=where)
     return mark

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from layouts.keys import GenerationSpan
 from manifests.entries import (
     Compression,
     Configuration,
@@ -124,6 +125,11 @@ class GenerationModel(File):
     def first(self) -> int:
         """The first original generation that it stands for; its own number if it is not merged of several."""
         return self.replaces[0].generation if self.replaces else self.generation
+
+    @property
+    def span(self) -> GenerationSpan:
+        """The original generations that it stands for."""
+        return GenerationSpan(self.first, self.generation)
 
     def document(self) -> Mapping[str, object]:
         """See `Model.document`; only a merged generation has `replaces`, and only a published one `index`."""

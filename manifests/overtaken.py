@@ -32,7 +32,7 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
         todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
         raise Overtaken(what, where=archive.uri, todo=todo) from None
     read = [generation.manifest for generation in history.generations if generation.manifest.generation >= first]
-    if not {(manifest.generation, manifest.first) for manifest in read}.issubset(listing.names):
+    if not {manifest.span for manifest in read}.issubset(listing.spans):
         raise Overtaken(
             f"generations were merged while they were being {doing}",
             where=archive.uri,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from common.errors import Damaged
-from layouts.keys import ended_key, plan_key, work_folder
+from layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
 from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntry, SegmentName, now_utc, one_line
 from manifests.jsonfile import decode
 from manifests.model import GenerationModel, Manifest
@@ -106,7 +106,7 @@ def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan
     """
     attempt = 1
     while True:
-        plan = find_plan(store, prefix, generation, attempt=attempt)
+        plan = find_plan(store, prefix, GenerationSpan.of(generation), attempt=attempt)
         if plan is None or not _is_given_up(store, prefix, generation, attempt):
             return plan, attempt
         attempt += 1
@@ -119,7 +119,7 @@ def ended_plans(store: ObjectStore, prefix: str, generation: int, attempt: int) 
         Damaged: as `find_plan`.
     """
     for earlier in range(1, attempt):
-        plan = find_plan(store, prefix, generation, attempt=earlier)
+        plan = find_plan(store, prefix, GenerationSpan.of(generation), attempt=earlier)
         if plan is not None:
             yield plan
 
@@ -137,14 +137,14 @@ def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, rea
     Returns:
         The reason that holds: another run may have been first.
     """
-    key = prefix + ended_key(generation, attempt)
+    key = prefix + ended_key(GenerationSpan.of(generation), attempt)
     ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
     data, _ = decide(store, key, ended.encode())
     return decode(Ended, data, f"{store.uri}/{key}").reason
 
 
 def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
-    key = prefix + ended_key(generation, attempt)
+    key = prefix + ended_key(GenerationSpan.of(generation), attempt)
     try:
         data = store.get(key)
     except NoSuchObject:
@@ -158,42 +158,38 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -
     Raises:
         Damaged: the plan that is there cannot be read.
     """
-    key = prefix + plan_key(plan.generation, plan.first, attempt)
+    key = prefix + plan_key(plan.span, attempt)
     data, created = decide(store, key, plan.encode())
-    return (
-        (plan, True) if created else (_decode(data, prefix, plan.generation, plan.first, f"{store.uri}/{key}"), False)
-    )
+    return (plan, True) if created else (_decode(data, prefix, plan.span, f"{store.uri}/{key}"), False)
 
 
-def find_plan(
-    store: ObjectStore, prefix: str, generation: int, first: int | None = None, *, attempt: int = 1
-) -> Plan | None:
+def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
     """The plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.
     """
-    key = prefix + plan_key(generation, first, attempt)
+    key = prefix + plan_key(span, attempt)
     try:
         data = store.get(key)
     except NoSuchObject:
         return None
-    return _decode(data, prefix, generation, first or generation, f"{store.uri}/{key}")
+    return _decode(data, prefix, span, f"{store.uri}/{key}")
 
 
-def _decode(data: bytes, prefix: str, generation: int, first: int, where: str) -> Plan:
+def _decode(data: bytes, prefix: str, span: GenerationSpan, where: str) -> Plan:
     plan = decode(Plan, data, where)
-    if (f"{plan.name}/", plan.generation, plan.first) != (prefix, generation, first):
+    if (f"{plan.name}/", plan.span) != (prefix, span):
         raise Damaged(f"the plan is of another archive ({plan.name}, generation {plan.generation})", where=where)
     return plan
 
 
-def remove_work(store: ObjectStore, prefix: str, generation: int, first: int | None = None) -> None:
+def remove_work(store: ObjectStore, prefix: str, span: GenerationSpan) -> None:
     """Remove what the runs of a published generation left, if anything: rows first, the plan last."""
     keys: list[str] = []
     plan: list[str] = []
-    for found in store.list(prefix + work_folder(generation, first)):
-        (plan if found.key == prefix + plan_key(generation, first) else keys).append(found.key)
+    for found in store.list(prefix + work_folder(span)):
+        (plan if found.key == prefix + plan_key(span) else keys).append(found.key)
         if len(keys) == DELETE_AT_ONCE:
             store.delete(keys)
             keys = []

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 
 from common.errors import Damaged
 from common.progress import Progress
 from common.version import TOOL
-from layouts.keys import checked_key, manifest_key
+from layouts.keys import GenerationSpan, checked_key, manifest_key
 from manifests.archive import Archive, NoSuchArchive
 from manifests.check_archive import run_checks
 from manifests.check_ranges import check_ranges, plan_reading
@@ -19,7 +20,6 @@ from manifests.marks import Checked, find_checked
 from manifests.model import Manifest
 from manifests.replaced import joins_of, merges_under_way, state_of
 from objectstore.errors import AlreadyExists, NoSuchObject
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 
 __all__ = ["last_checked", "read_back"]
@@ -27,7 +27,6 @@ __all__ = ["last_checked", "read_back"]
 
 def read_back(
     archive: Archive,
-    root: RootAddress,
     runner_of: Callable[[], Runner],
     progress: Progress,
     only: Container[int] | None = None,
@@ -36,7 +35,6 @@ def read_back(
 
     Args:
         archive: which.
-        root: the same root, for tasks.
         runner_of: the place where tasks run; asked for only if there is something to read.
         progress: told how it goes on.
         only: numbers of those to read; None for all.
@@ -56,7 +54,7 @@ def read_back(
         if only is not None and number not in only:
             continue
         count = archive.stable(
-            partial(_read_one, archive=archive, root=root, runner_of=runner_of, progress=progress, number=number)
+            partial(_read_one, archive=archive, runner_of=runner_of, progress=progress, number=number)
         )
         if count is not None:
             read.append(number)
@@ -74,26 +72,24 @@ def last_checked(archive: Archive) -> Manifest | None:
 
 
 def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
-    names = listing.names
-    upto = next((index for index, name in enumerate(names) if name[0] not in listing.checked), len(names))
-    if not upto:
+    checked = list(takewhile(lambda span: span.last in listing.checked, listing.spans))
+    if not checked:
         return None
-    newest, first = names[upto - 1]
-    mark = find_checked(archive.store, archive.stream, newest, first)
-    if mark is None or mark.digest != _manifest_digest(archive, newest, first):
+    newest = checked[-1]
+    mark = find_checked(archive.store, archive.stream, newest)
+    if mark is None or mark.digest != _manifest_digest(archive, newest):
         raise Damaged(
             "the mark of the check is of another manifest",
-            where=f"{archive.uri}, generation {newest}",
-            todo=f"Remove {checked_key(newest, first)} to have it read back again.",
+            where=f"{archive.uri}, generation {newest.last}",
+            todo=f"Remove {checked_key(newest)} to have it read back again.",
         )
-    return archive.read_manifest(newest, first)
+    return archive.read_manifest(newest)
 
 
 def _read_one(
     listing: Listing,
     *,
     archive: Archive,
-    root: RootAddress,
     runner_of: Callable[[], Runner],
     progress: Progress,
     number: int,
@@ -102,21 +98,19 @@ def _read_one(
 
     None if it has expired or was merged with others meanwhile.
     """
-    if number not in listing.generations:
+    span = listing.holder(number)
+    if span is None or span.last != number:
         return None
     state = state_of(archive)
     joins = list(joins_of(archive, listing, merges_under_way(archive)))
-    first = listing.first_of(number)
-    digest = _manifest_digest(archive, number, first)
-    generation = archive.load_name(number, first)
-    tasks = plan_reading(generation, root, archive.prefix, share=1.0, seed=0, joins=joins)
+    digest = _manifest_digest(archive, span)
+    generation = archive.load_span(span)
+    tasks = plan_reading(generation, archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
     progress.begin(f"reading generation {number} back", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
     if found and state_of(archive) != state:  # generations were merged, or expired, beside this: look again
-        return _read_one(
-            archive.listing(), archive=archive, root=root, runner_of=runner_of, progress=progress, number=number
-        )
+        return _read_one(archive.listing(), archive=archive, runner_of=runner_of, progress=progress, number=number)
     if found:
         line = next(line for result in results for line in result.findings)
         more = f" (and {found - 1} more findings)" if found > 1 else ""
@@ -134,12 +128,12 @@ def _read_one(
         tool=TOOL,
     )
     with suppress(AlreadyExists):  # another rotation has read it back too
-        archive.store.put(archive.prefix + checked_key(number, first), mark.encode())
+        archive.store.put(archive.prefix + checked_key(span), mark.encode())
     return mark.ranges
 
 
-def _manifest_digest(archive: Archive, number: int, first: int) -> str:
+def _manifest_digest(archive: Archive, span: GenerationSpan) -> str:
     try:
-        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(number, first))).hexdigest()
+        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(span))).hexdigest()
     except NoSuchObject:
-        raise NoSuchArchive(f"no generation {number}", where=archive.uri) from None
+        raise NoSuchArchive(f"no generation {span.last}", where=archive.uri) from None

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from layouts.keys import WORK, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
+from layouts.keys import WORK, GenerationSpan, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
-from manifests.listing import Listing, Name
+from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import now_utc
 from manifests.plan import find_plan
@@ -24,7 +24,6 @@ from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
 from objectstore.metered import MeteredStore
-from objectstore.uri import RootAddress
 from streamstore.model import SegmentId
 
 __all__ = ["LEAST_GRACE", "Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
@@ -41,15 +40,15 @@ class Replacement:
     """A merged generation in force and what it replaced and is still there.
 
     Attributes:
-        name: of the merged generation.
-        old: names of the others: of manifests, and of plans that were given up since they came too late.
+        span: of the merged generation.
+        old: of the others: those published, and those whose plans were given up since they came too late.
         due: when what it replaced may go.
         is_checked: whether its own data were read back; before that nothing goes.
         retained: until when S3 locks an object of what it replaced, as far as was looked and is known.
     """
 
-    name: Name
-    old: tuple[Name, ...]
+    span: GenerationSpan
+    old: tuple[GenerationSpan, ...]
     due: datetime
     is_checked: bool
     retained: datetime | None = None
@@ -57,28 +56,26 @@ class Replacement:
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     """What is still there and replaced, oldest first."""
-    found: dict[Name, set[Name]] = {}
-    over = [*listing.replaced, *(name for name in merges_under_way(archive) if listing.is_over(name))]
-    decided = {(one.generation, one.first): one for one in listing.decision.merged}
-    for name in over:
+    found: dict[GenerationSpan, set[GenerationSpan]] = {}
+    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.is_over(span))]
+    decided = {one.span: one for one in listing.decision.merged}
+    for old in over:
         # what has expired in part meets none, or a later one: it goes with the expired
-        span = next((span for span in sorted(decided) if span[1] <= name[0] and name[1] <= span[0]), None)
-        if span is not None and name[1] > listing.dropped:
-            found.setdefault(span, set()).add(name)
+        span = next((span for span in sorted(decided) if span.first <= old.last and old.first <= span.last), None)
+        if span is not None and old.first > listing.dropped:
+            found.setdefault(span, set()).add(old)
     return [
         Replacement(
             span,
             tuple(sorted(old)),
             decided[span].at + timedelta(seconds=max(decided[span].grace, LEAST_GRACE)),
-            span[0] in listing.checked,
+            span.last in listing.checked,
         )
         for span, old in sorted(found.items())
     ]
 
 
-def delete_replaced(
-    archive: Archive, root: RootAddress, *, now: datetime | None = None
-) -> tuple[DeletedData, tuple[Replacement, ...]]:
+def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
     """Delete what was replaced, once its grace is over and what replaced it was read back, unless S3 locks it.
 
     May be killed at any moment, called again, run twice at once, and be late. Memory grows with the number of a merged
@@ -86,7 +83,6 @@ def delete_replaced(
 
     Args:
         archive: where.
-        root: the same root.
         now: this moment, for tests.
 
     Returns:
@@ -102,11 +98,11 @@ def delete_replaced(
         return done, tuple(waiting)
     from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
 
-    locks = open_locks(root)
+    locks = open_locks(archive.root)
     for one in due:
         lock = locks.first_lock(_keys(archive, one)) if locks else None
         if lock is None:
-            done += _delete(archive, root, one)
+            done += _delete(archive, one)
         else:
             waiting.append(replace(one, due=max(one.due, lock.until or one.due), retained=lock.until))
     return done, tuple(waiting)
@@ -115,12 +111,12 @@ def delete_replaced(
 def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
     """What may go, manifests first: they were written last, so they are locked longest."""
     for key in (manifest_key, ranges_key):
-        yield from (archive.prefix + key(*old) for old in one.old)
+        yield from (archive.prefix + key(old) for old in one.old)
     yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
 
 
-def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedData:
-    store = MeteredStore(root.open())
+def _delete(archive: Archive, one: Replacement) -> DeletedData:
+    store = MeteredStore(archive.root.open())
     prefix = archive.prefix
     ends = archive.stable(lambda listing: _ends(archive, listing, one.old))
     gone = (
@@ -131,19 +127,19 @@ def _delete(archive: Archive, root: RootAddress, one: Replacement) -> DeletedDat
     )
     objects = delete_all(store, gone)
     for old in one.old:
-        delete_all(store, (found.key for found in store.list(prefix + work_folder(*old))) if old[0] != old[1] else ())
+        delete_all(store, (found.key for found in store.list(prefix + work_folder(old))) if old.is_merged else ())
     for key in (ranges_key, checked_key, manifest_key):
-        delete_all(store, (prefix + key(*old) for old in one.old))
+        delete_all(store, (prefix + key(old) for old in one.old))
     return DeletedData(objects, store.meter.requests)
 
 
-def _ends(archive: Archive, listing: Listing, names: Iterable[Name]) -> Ends:
-    """Where ranges in force begin and end, as far as some names reach."""
-    low, high = min(first for _, first in names), max(last for last, _ in names)
+def _ends(archive: Archive, listing: Listing, others: Iterable[GenerationSpan]) -> Ends:
+    """Where ranges in force begin and end, as far as some others reach."""
+    low, high = min(first for first, _ in others), max(last for _, last in others)
     found: Ends = {}
-    for number, first in listing.names:
-        if first <= high and low <= number:
-            generation = archive.load_name(number, first)
+    for span in listing.spans:
+        if span.first <= high and low <= span.last:
+            generation = archive.load_span(span)
             if generation.manifest.layout != "chunks":
                 continue
             for segment, rows in generation.rows.items():
@@ -158,50 +154,50 @@ def _is_unused(row: RangeRow, ends: tuple[set[int], set[int]] | None) -> bool:
     return ends is not None and not (row.start in ends[0] and row.end in ends[1])
 
 
-def merges_under_way(archive: Archive) -> list[Name]:
+def merges_under_way(archive: Archive) -> list[GenerationSpan]:
     """The merged generations that have a plan, finished or not."""
-    names = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
+    spans = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
     return [
-        name
-        for name in names
-        if name is not None and name[0] != name[1] and find_plan(archive.store, archive.prefix, *name) is not None
+        span
+        for span in spans
+        if span is not None and span.is_merged and find_plan(archive.store, archive.prefix, span) is not None
     ]
 
 
 def state_of(archive: Archive) -> object:
     """What changes if generations expire or are merged: who has found something wrong meanwhile looks again."""
     listing = archive.listing()
-    return listing.decision.number, listing.names, listing.replaced, merges_under_way(archive)
+    return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
 
 
-def joins_of(archive: Archive, listing: Listing, under_way: Iterable[Name]) -> Iterator[RangeRow]:
+def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[RangeRow]:
     """Chunks that may lie beside those in force: replaced ones, and those of compactions under way or given up."""
-    for name in (*listing.replaced, *listing.undecided):
-        yield from _rows(archive, name)
-    for generation, first in under_way:
-        yield from _finished(archive, (generation, first))
-        held = [archive.load_name(n, listing.first_of(n)) for n in listing.within(generation, first)]
+    for span in (*listing.replaced, *listing.undecided):
+        yield from _rows(archive, span)
+    for span in under_way:
+        yield from _finished(archive, span)
+        held = [archive.load_span(one) for one in listing.within(span)]
         if len(held) > 1:
             for join in Merger(held, archive.uri).joins():
                 yield join.row(join.rows[0].digest, ())
 
 
-def _written(archive: Archive, name: Name) -> Iterator[RangeRow]:
+def _written(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
     """What a generation's index has, and what rows of its unfinished work have."""
-    yield from _rows(archive, name)
-    if name[0] != name[1]:
-        yield from _finished(archive, name)
+    yield from _rows(archive, span)
+    if span.is_merged:
+        yield from _finished(archive, span)
 
 
-def _finished(archive: Archive, name: Name) -> Iterator[RangeRow]:
-    for segment, row in find_rows(archive.store, archive.prefix, *name):
+def _finished(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+    for segment, row in find_rows(archive.store, archive.prefix, span):
         for piece in row.pieces:
             yield RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
 
 
-def _rows(archive: Archive, name: Name) -> Iterator[RangeRow]:
+def _rows(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
     """The rows of an index; none if it is gone already."""
-    key = archive.prefix + ranges_key(*name)
+    key = archive.prefix + ranges_key(span)
     try:
         data = archive.store.get(key, MOST_INDEX_BYTES)
     except NoSuchObject:

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import model_validator
 
 from common.errors import Damaged
-from layouts.keys import parse_row, row_key, work_folder
+from layouts.keys import GenerationSpan, parse_row, row_key, work_folder
 from manifests.entries import Count, Digest, File, Model, Offset
 from manifests.jsonfile import decode
 from objectstore.bulk import get_all
@@ -89,11 +89,10 @@ class FinishedRange(File):
 def leave_row(
     store: ObjectStore,
     prefix: str,
-    generation: int,
+    span: GenerationSpan,
     segment: SegmentId,
     row: FinishedRange,
     *,
-    first: int | None = None,
     attempt: int = 1,
 ) -> FinishedRange:
     """Write a row, create-only; if another run was first, its row is returned and holds.
@@ -101,22 +100,21 @@ def leave_row(
     Args:
         store: where.
         prefix: the archive below it.
-        generation: whose range it is.
+        span: the generation whose range it is.
         segment: which.
         row: what became of it.
-        first: of a merged generation, the first that it stands for.
         attempt: whose plan it is, see `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the other row cannot be read.
     """
-    key = prefix + row_key(generation, segment, row.start, first, attempt)
+    key = prefix + row_key(span, segment, row.start, attempt)
     data, created = decide(store, key, row.encode())
     return row if created else _decode(data, row.start, f"{store.uri}/{key}")
 
 
 def find_rows(
-    store: ObjectStore, prefix: str, generation: int, first: int | None = None, *, attempt: int = 1
+    store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1
 ) -> Iterator[tuple[SegmentId, FinishedRange]]:
     """The rows that runs of a generation have left, in the stream's order; many are read at a time.
 
@@ -127,7 +125,7 @@ def find_rows(
     """
     listed = (
         (found.key, min(found.size, SMALL))
-        for found in store.list(prefix + work_folder(generation, first, attempt))
+        for found in store.list(prefix + work_folder(span, attempt))
         if (key := parse_row(found.key.removeprefix(prefix))) is not None and key.attempt == attempt
     )
     try:

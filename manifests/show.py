@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.errors import Damaged, Failed, Problem
 from common.times import moment_text
-from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, parse_segment
+from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
@@ -23,7 +23,7 @@ from objectstore.uri import RootAddress
 from streamstore.errors import InvalidName
 from streamstore.model import StreamName
 
-__all__ = ["list_archives", "open_archive", "show_archive", "show_timeline"]
+__all__ = ["list_archives", "show_archive", "show_timeline"]
 
 
 def list_archives(place: str) -> list[ArchiveSummary]:
@@ -56,7 +56,7 @@ def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
     Raises:
         NoSuchArchive: there is none, or not that generation. Damaged: the manifest is not valid.
     """
-    return open_archive(archive).manifest(generation)
+    return Archive.open(archive).manifest(generation)
 
 
 def show_timeline(archive: str) -> Timeline:
@@ -68,7 +68,7 @@ def show_timeline(archive: str) -> Timeline:
     Raises:
         NoSuchArchive: there is none. Damaged: a manifest or mark is missing or not valid.
     """
-    source = open_archive(archive)
+    source = Archive.open(archive)
     source.manifest()  # says so if there is no archive
     return source.stable(partial(_timeline, source))
 
@@ -80,31 +80,25 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         archive=source.uri,
         stream=str(source.stream),
         expired=listing.dropped,
-        generations=tuple(_entry(source, listing, *name) for name in listing.names),
+        generations=tuple(_entry(source, listing, span) for span in listing.spans),
     )
 
 
-def _entry(source: Archive, listing: Listing, number: int, first: int) -> TimelineEntry:
-    manifest = source.read_manifest(number, first)
-    mark = find_checked(source.store, source.stream, number, first) if number in listing.checked else None
+def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineEntry:
+    manifest = source.read_manifest(span)
+    mark = find_checked(source.store, source.stream, span) if span.last in listing.checked else None
     return TimelineEntry(
-        generation=number,
-        first=first,
+        generation=span.last,
+        first=span.first,
         created=moment_text(manifest.created),
         start=manifest.from_.to_json(),
         end=manifest.to.to_json(),
         layout=manifest.layout,
         events=manifest.events,
         bytes=manifest.bytes,
-        holds=listing.holds.get(number, ()),
+        holds=listing.holds.get(span.last, ()),
         checked="" if mark is None else moment_text(mark.created),
     )
-
-
-def open_archive(uri: str) -> Archive:
-    """The archive at ``ROOT/SCOPE/STREAM``."""
-    address, scope, stream = RootAddress.parse(uri).split()
-    return Archive(address.open(), StreamName(scope, stream))
 
 
 _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
@@ -148,12 +142,11 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
         name = StreamName(scope, stream)
     except (InvalidRoot, InvalidName):
         return  # a foreign folder
-    store = root.open()
-    archive = Archive(store, name)
+    archive = Archive.at(root, name)
     yield archive
-    for table in store.folders(archive.prefix + TABLES):
+    for table in archive.tables():
         with suppress(InvalidKey):  # a foreign folder
-            yield Archive(store, name, table)
+            yield archive.table_archive(table)
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
@@ -197,15 +190,14 @@ def _check_there(address: RootAddress) -> None:
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
     listing = archive.listing()
-    if not (listing.generations if archive.table else listing.newest):
+    if not (listing.spans if archive.table else listing.newest):
         return None
-    numbers = listing.generations
     summary = ArchiveSummary(
         archive=Archive(archive.store, archive.stream).uri,
         table=archive.table,
         stream=str(archive.stream),
-        generations=len(numbers),
-        first_generation=listing.first_of(numbers[0]) if numbers else 0,
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,
     )
     try:
@@ -216,17 +208,17 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
     """The same with what the manifests say. One is held at a time."""
-    if not listing.generations:
+    if not listing.spans:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
     events = size = 0
-    for name in listing.names:
-        manifest = archive.read_manifest(*name)
+    for span in listing.spans:
+        manifest = archive.read_manifest(span)
         events += manifest.events
         size += manifest.bytes
     return replace(
         summary,
-        generations=len(listing.names),
-        first_generation=listing.names[0][1],
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first,
         generation=manifest.generation,
         created=str(manifest.document()["created"]),
         events=events,

@@ -14,8 +14,6 @@ from manifests.cold import Stored, cold_objects, glanced, joined, stored_ranges
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
 from objectstore.s3.cold import ColdStorage, StoredObject, Tier
-from objectstore.uri import RootAddress
-from streamstore.model import StreamName
 
 __all__ = ["POLL_SECONDS", "await_warm", "name_cold", "warm_archive"]
 
@@ -59,8 +57,8 @@ def warm_archive(
         raise Usage("objects come back for a day at least", where=f"--days {days}")
     if tier not in get_args(Tier):
         raise Usage("no such tier", where=tier, todo=f"There are {', '.join(get_args(Tier))}.")
-    address, source, history = _open(archive, generation)
-    storage, stretches = ColdStorage(address), list(joined(stored_ranges(history)))
+    source, history = _open(archive, generation)
+    storage, stretches = ColdStorage(source.root), list(joined(stored_ranges(history)))
     cold = size = asked = 0
     # In batches: an archive may have millions of objects. Those asked for stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, stretches)
@@ -83,34 +81,32 @@ def warm_archive(
     )
 
 
-def name_cold(address: RootAddress, prefix: str, ranges: Sequence[Stored], found: InArchiveClass) -> InArchiveClass:
+def name_cold(archive: Archive, ranges: Sequence[Stored], found: InArchiveClass) -> InArchiveClass:
     """What to say of objects one of which was found to be in an archive class: in which, and whether it is coming.
 
     Args:
-        address: the root, resolved.
-        prefix: the archive below it.
+        archive: which.
         ranges: what is needed.
         found: what was met.
     """
-    storage = ColdStorage(address)
-    one = next(cold_objects(storage, prefix, glanced(ranges), glance=True), None)
+    storage = ColdStorage(archive.root)
+    one = next(cold_objects(storage, archive.prefix, glanced(ranges), glance=True), None)
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(address: RootAddress, prefix: str, ranges: Sequence[Stored], progress: Progress) -> None:
+def await_warm(archive: Archive, ranges: Sequence[Stored], progress: Progress) -> None:
     """Wait until all that is needed can be read.
 
     Args:
-        address: the root, resolved.
-        prefix: the archive below it.
+        archive: which.
         ranges: what is needed.
         progress: told how it goes on.
 
     Raises:
         InArchiveClass: S3 was never asked for an object.
     """
-    storage, stretches = ColdStorage(address), list(joined(ranges))
-    _await_readable(storage, prefix, stretches, poll_seconds=POLL_SECONDS, progress=progress)
+    storage, stretches = ColdStorage(archive.root), list(joined(ranges))
+    _await_readable(storage, archive.prefix, stretches, poll_seconds=POLL_SECONDS, progress=progress)
 
 
 def _await_readable(
@@ -150,7 +146,6 @@ def _named(found: StoredObject, where: str) -> InArchiveClass:
     return InArchiveClass.of(found.storage_class, f"{where}/{found.key}")
 
 
-def _open(archive: str, generation: int | None) -> tuple[RootAddress, Archive, History]:
-    address, scope, name = RootAddress.parse(archive).resolve().split()
-    source = Archive(address.open(), StreamName(scope, name))
-    return address, source, source.history(generation)
+def _open(archive: str, generation: int | None) -> tuple[Archive, History]:
+    source = Archive.open(archive)
+    return source, source.history(generation)

@@ -113,18 +113,18 @@ def plan_expiry(
         made: the generation that this run has made, if it has; its time is this machine's, so that it proves nothing.
         coming: generations with events that will be published before (for a rehearsal).
     """
-    names = listing.names[: _stays_from(archive, listing, policy.keep or 1, coming)]
-    if policy.is_none or not names:
+    spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
+    if policy.is_none or not spans:
         return Expiry()
     now = now_utc()
-    newest = archive.read_manifest(*listing.names[-2 if listing.newest == made else -1]).created
+    newest = archive.read_manifest(listing.spans[-2 if listing.newest == made else -1]).created
     if policy.until is not None and policy.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
-        return Expiry((), StoppedAt(names[0][0], reason))
+        return Expiry((), StoppedAt(spans[0].last, reason))
     gone: list[Manifest] = []
     locks: ObjectLocks | None = None
-    for index, name in enumerate(names):
-        manifest = archive.read_manifest(*name)
+    for index, span in enumerate(spans):
+        manifest = archive.read_manifest(span)
         if not policy.expires(manifest.created, now):
             break
         if not policy.expires(manifest.created, min(now, newest)):
@@ -143,12 +143,12 @@ def plan_expiry(
 
 
 def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
-    """At which of the names in force those begin that stay, so that so many original generations with events do."""
-    kept, last = coming, len(listing.names)
+    """Where in the list those begin that stay, so that so many original generations with events do."""
+    kept, last = coming, len(listing.spans)
     if coming and kept >= keep:
         return last
     for index in range(last - 1, 0, -1):
-        manifest = archive.read_manifest(*listing.names[index])
+        manifest = archive.read_manifest(listing.spans[index])
         kept += sum(one.events > 0 for one in manifest.replaces or (manifest,))
         if kept >= keep:
             return index
@@ -182,9 +182,7 @@ def _held(listing: Listing, generation: int) -> StoppedAt:
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
     """A lock on any of a generation's objects; first on what was written last, which is locked the longest."""
-    records = (
-        archive.prefix + key(manifest.generation, manifest.first) for key in (manifest_key, ranges_key, checked_key)
-    )
+    records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key))
     return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
 
 

@@ -132,7 +132,7 @@ def follow_stream(
         endure = Endurance(retry_for, progress, until=math.inf if lasting is None else began + lasting)
         watched = endure.watched
         compaction = Compaction(
-            archive, order.root, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
+            archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
         )
         tally = _Tally(progress)
         look: Callable[[], ExportReport]

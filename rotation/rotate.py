@@ -152,8 +152,8 @@ class Rotation:
         """
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
-        checked, ranges = read_back(self.archive, self.order.root, lambda: self.tasks.runner, self.progress)
-        deleted, _ = delete_replaced(self.archive, self.order.root)
+        checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        deleted, _ = delete_replaced(self.archive)
         resumed = self.archive.listing().unfinished and not self.queue
         made = None if exported.unchanged else exported.generation
         expiry = expire(self.archive, self.policy, self._locks, made=made)
@@ -217,9 +217,9 @@ class Rotation:
         dry_run: bool = False,
     ) -> RotateReport:
         listing = self.archive.listing()
-        expired = tuple(number for gone in expiry.manifests for number in range(gone.first, gone.generation + 1))
+        expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
         deleted = deleted or DeletedData()
-        first = next((listing.first_of(n) for n in listing.generations if n not in expired), exported.generation)
+        first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
         stopped = expiry.stopped
         total = time.monotonic() - began
         return RotateReport(

@@ -20,7 +20,6 @@ from objectstore.uri import RootAddress
 from sparkrun.masters import Master
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
-from streamstore.model import StreamName
 
 __all__ = ["convert_archive"]
 
@@ -59,10 +58,8 @@ def convert_archive(
     progress = progress or Progress()
     check_layout(layout, compress)
     Master.parse(master)
-    old_root, scope, stream = RootAddress.parse(archive).resolve().split()
-    new_root = RootAddress.parse(root).resolve()
-    name = StreamName(scope, stream)
-    source, target = Archive(old_root.open(), name), Archive(new_root.open(), name)
+    source = Archive.open(archive)
+    target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
@@ -92,8 +89,8 @@ def convert_archive(
         for generation in wanted:
             with unless_changed(source, history, generation.manifest.first, doing="converted"):
                 moved += convert_generation(
-                    (old_root, generation),
-                    (new_root, target),
+                    (source.root, generation),
+                    (target.root, target),
                     runner,
                     progress,
                     layout=layout,

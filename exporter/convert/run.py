@@ -15,7 +15,7 @@ from common.progress import Progress
 from exporter.archived_range import proved_blocks, proved_data
 from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
-from layouts.keys import WORK, parse_work
+from layouts.keys import WORK, GenerationSpan, parse_work
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.archive import Archive, Generation
@@ -41,7 +41,8 @@ class ConvertTask:
         source, target: the roots. prefix: the archive below either.
         row: a range of the old archive. stored: the layout it has.
         start, end: what of it is written (bytes): all, unless the new archive has some of it already.
-        generation, first, layout, compression: what it becomes.
+        span: of which generation.
+        layout, compression: what it becomes.
         window: bytes to hold in memory at most, of what is on its way.
     """
 
@@ -52,8 +53,7 @@ class ConvertTask:
     stored: Layout
     start: int
     end: int
-    generation: int
-    first: int
+    span: GenerationSpan
     layout: Layout
     compression: Compression
     window: int
@@ -100,7 +100,7 @@ def convert_generation(
     parts = [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]]
     if listing.newest >= wanted.generation:
         _check_same(archive, listing, wanted)
-        tidy_up(archive, wanted.generation, progress, wanted.first)
+        tidy_up(archive, wanted.span, progress)
         return Converted(unchanged=True, moved_bytes=0)
     rest: Rest | None = None
     if listing.newest >= wanted.first:  # the old archive has merged what is there with what is not
@@ -114,7 +114,7 @@ def convert_generation(
         raise Conflict("another run is under way there with other options", where=archive.uri, todo=todo)
     done: dict[SegmentId, list[Piece]] = {}
     if not created:
-        for segment, row in find_rows(archive.store, archive.prefix, wanted.generation, wanted.first):
+        for segment, row in find_rows(archive.store, archive.prefix, wanted.span):
             done.setdefault(segment, []).extend(row.pieces)
     total = sum(row.end - start for row, start in parts)
     progress.begin(
@@ -134,8 +134,7 @@ def convert_generation(
                 stored=generation.manifest.layout,
                 start=start,
                 end=end,
-                generation=wanted.generation,
-                first=wanted.first,
+                span=wanted.span,
                 layout=layout,
                 compression=compression,
                 window=window,
@@ -152,9 +151,9 @@ def convert_generation(
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
     archive.commit(wanted if rest is None else finish(rest, rows, archive.uri), rows)
-    for name in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
-        if wanted.first <= name[1] and name[0] <= wanted.generation:  # its own, and what was begun before a compaction
-            tidy_up(archive, name[0], progress, name[1])
+    for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
+        if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and what a compaction came after
+            tidy_up(archive, span, progress)
     return Converted(unchanged=False, moved_bytes=moved)
 
 
@@ -201,7 +200,7 @@ def convert_range(task: ConvertTask) -> Piece:
         written = layout.write_run(place, row.segment, counted(), task.window)
         piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
     finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
-    return leave_row(target, task.prefix, task.generation, row.segment, finished, first=task.first).pieces[0]
+    return leave_row(target, task.prefix, task.span, row.segment, finished).pieces[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
@@ -226,7 +225,7 @@ def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
     holder = listing.holder(wanted.generation)
     if holder is None:
         raise Damaged(f"the manifest of generation {wanted.generation} is missing", where=archive.uri)
-    found = archive.read_manifest(holder, listing.first_of(holder))
+    found = archive.read_manifest(holder)
     if not wanted.replaces:
         is_same = found.is_same(wanted)
     else:

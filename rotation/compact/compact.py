@@ -14,24 +14,23 @@ from common.progress import Progress
 from common.times import moment_text
 from common.version import TOOL
 from exporter.finish import tidy_up
+from layouts.keys import GenerationSpan
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
-from manifests.listing import Listing, Name
+from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
 from manifests.replaced import LEAST_GRACE, delete_replaced, merges_under_way, replacements
 from manifests.transient import PASSING
 from objectstore.s3.storage_classes import check_readable, check_storage_class
-from objectstore.uri import RootAddress
 from rotation.compact.choose import choose_runs
 from rotation.compact.run import Compacted, compact_generations
 from rotation.reports import CompactedRun, CompactReport
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.tasks import Tasks
-from streamstore.model import StreamName
 
 __all__ = ["GRACE", "TARGET", "Compaction", "compact_archive"]
 
@@ -84,15 +83,14 @@ def compact_archive(
     _check(target, at_least, grace)
     check_window(window)
     check_readable(storage_class)
-    address, scope, stream = RootAddress.parse(archive).resolve().split()
-    check_storage_class(storage_class, address)
-    source = Archive(address.open(), StreamName(scope, stream))
+    source = Archive.open(archive)
+    check_storage_class(storage_class, source.root)
     source.manifest()  # says so if there is no archive
     choose = partial(_choose, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         work = Compaction(
-            source, address, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+            source, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
         )
         if dry_run:
             return work.rehearse(choose).report(source, began, dry_run=True)
@@ -165,7 +163,7 @@ class Compaction:
     """Merges what a policy chooses, and clears away what was replaced.
 
     Args:
-        archive: where. root: the same root, for tasks.
+        archive: where.
         runner_of: the place where tasks run; asked for only if chunks are to be joined.
         progress: told how it goes on.
         grace: seconds for which replaced pieces stay.
@@ -180,7 +178,6 @@ class Compaction:
     def __init__(
         self,
         archive: Archive,
-        root: RootAddress,
         runner_of: Callable[[], Runner],
         progress: Progress,
         *,
@@ -189,7 +186,6 @@ class Compaction:
         storage_class: str,
     ) -> None:
         self._archive = archive
-        self._root = root
         self._runner_of = runner_of
         self._progress = progress
         self._grace = grace
@@ -207,19 +203,19 @@ class Compaction:
         """
         self.done.resumed += self._finish()
         for run in self._chosen(choose):
-            name = (run[-1].generation, run[0].first)
-            with self._leaving_alone(name):
-                self._merge(name)
+            span = GenerationSpan(run[0].first, run[-1].generation)
+            with self._leaving_alone(span):
+                self._merge(span)
 
     def rehearse(self, choose: Choose) -> Done:
         """What `run` and `clear` would do."""
         archive = self._archive
         listing = archive.listing()
         done = Done(
-            resumed=sum(bool(listing.within(*name)) and name not in listing.names for name in merges_under_way(archive))
+            resumed=sum(bool(listing.within(span)) and span not in listing.spans for span in merges_under_way(archive))
         )
         for run in self._chosen(choose):
-            held = [archive.load_name(manifest.generation, manifest.first) for manifest in run]
+            held = [archive.load_span(manifest.span) for manifest in run]
             joins = [join for join in Merger(held, archive.uri).joins() if len(join.rows) > 1]
             done.runs.append(_told([generation.manifest for generation in held]))
             done.moved_bytes += sum(join.end - join.start for join in joins)
@@ -232,11 +228,10 @@ class Compaction:
         """Delete what was replaced long enough ago, once what replaced it was read back."""
         archive = self._archive
         for one in archive.stable(lambda now: replacements(archive, now)):
-            number = one.name[0]
-            if one.due <= now_utc() and not one.is_checked and number not in self._left_alone:
-                with self._leaving_alone(one.name):
-                    read_back(archive, self._root, self._runner_of, self._progress, {number})
-        deleted, waiting = delete_replaced(archive, self._root)
+            if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
+                with self._leaving_alone(one.span):
+                    read_back(archive, self._runner_of, self._progress, {one.span.last})
+        deleted, waiting = delete_replaced(archive)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
 
@@ -245,40 +240,38 @@ class Compaction:
 
         def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
             held = {**now.holds, **dict.fromkeys(self._left_alone, ())}
-            return choose([archive.read_manifest(*name) for name in now.names], replace(now, holds=held))
+            return choose([archive.read_manifest(span) for span in now.spans], replace(now, holds=held))
 
         return archive.stable(chosen)
 
     @contextmanager
-    def _leaving_alone(self, name: Name) -> Iterator[None]:
+    def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
         """Note down what fails, but for what passes by itself, and try these generations no more."""
         try:
             yield
         except PASSING:
             raise
         except Problem as problem:
-            self._left_alone.update(range(name[1], name[0] + 1))
+            self._left_alone.update(span.generations)
             self.problems.append(problem)
 
     def _finish(self) -> int:
         """Go on with compactions that are under way; returns how many."""
         found = 0
-        for name in merges_under_way(self._archive):
+        for span in merges_under_way(self._archive):
             listing = self._archive.listing()
-            if name in listing.names or name[0] <= listing.dropped:
-                tidy_up(self._archive, name[0], self._progress, name[1])
-            elif listing.within(*name) and self._left_alone.isdisjoint(range(name[1], name[0] + 1)):
-                self._progress.say(f"going on with the merging of generations {name[1]} to {name[0]}")
-                with self._leaving_alone(name):
-                    found += self._merge(name)
+            if span in listing.spans or span.last <= listing.dropped:
+                tidy_up(self._archive, span, self._progress)
+            elif listing.within(span) and self._left_alone.isdisjoint(span.generations):
+                self._progress.say(f"going on with the merging of {span}")
+                with self._leaving_alone(span):
+                    found += self._merge(span)
             # else it was given up: what it wrote goes with the generations, and the plan says until then what that is
         return found
 
-    def _merge(self, name: Name) -> bool:
+    def _merge(self, span: GenerationSpan) -> bool:
         archive = self._archive
-        manifests = archive.stable(
-            lambda now: [archive.read_manifest(number, now.first_of(number)) for number in now.within(*name)]
-        )
+        manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
         if any(manifest.layout == "chunks" for manifest in manifests):
@@ -286,8 +279,7 @@ class Compaction:
         try:
             compacted: Compacted = compact_generations(
                 archive,
-                self._root,
-                name,
+                span,
                 self._runner_of,
                 self._progress,
                 window=self._window,
@@ -296,7 +288,7 @@ class Compaction:
                 tool=TOOL,
             )
         except Conflict as conflict:
-            if archive.listing().within(*name):
+            if archive.listing().within(span):
                 raise
             self._progress.say(str(conflict))  # they have expired, or were merged with others: there is nothing to do
             return False

@@ -14,6 +14,7 @@ from common.errors import Conflict, Damaged, Overtaken
 from common.progress import Progress
 from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
+from layouts.keys import GenerationSpan
 from manifests.agreement import by_segment
 from manifests.archive import Archive, Generation, NoSuchArchive
 from manifests.listing import Listing
@@ -22,7 +23,6 @@ from manifests.model import Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import Piece, find_rows
-from objectstore.uri import RootAddress
 from rotation.compact.task import JoinTask, join_ranges
 from sparkrun.runner import Runner
 
@@ -45,8 +45,7 @@ class Compacted:
 
 def compact_generations(
     archive: Archive,
-    root: RootAddress,
-    span: tuple[int, int],
+    span: GenerationSpan,
     runner_of: Callable[[], Runner],
     progress: Progress,
     *,
@@ -59,8 +58,7 @@ def compact_generations(
 
     Args:
         archive: where.
-        root: the same root, for tasks.
-        span: the last and the first original generation of what is merged.
+        span: the original generations that become one.
         runner_of: the place where tasks run; asked for only if chunks are to be joined.
         progress: told how it goes on.
         window: bytes that a task may hold of what is on its way.
@@ -72,11 +70,10 @@ def compact_generations(
         Damaged: a range's bytes are not what the manifest says; nothing is published.
         Conflict: some of the generations expired, or were merged with others, meanwhile.
     """
-    before = archive.listing().within(*span)
+    before = archive.listing().within(span)
     try:
         return _compact(
             archive,
-            root,
             span,
             runner_of,
             progress,
@@ -87,21 +84,20 @@ def compact_generations(
         )
     except (Damaged, NoSuchArchive):
         listing = archive.listing()
-        holder = listing.holder(span[0])
-        if holder is not None and listing.first_of(holder) <= span[1]:
+        holder = listing.holder(span.last)
+        if holder is not None and holder.first <= span.first:
             # another run was so much quicker that what is merged here is gone already
-            if span in listing.names:
-                tidy_up(archive, span[0], progress, span[1])
+            if span in listing.spans:
+                tidy_up(archive, span, progress)
             return Compacted(published=False)
-        if listing.within(*span) != before:
+        if listing.within(span) != before:
             raise _gone(archive) from None
         raise
 
 
 def _compact(
     archive: Archive,
-    root: RootAddress,
-    span: tuple[int, int],
+    span: GenerationSpan,
     runner_of: Callable[[], Runner],
     progress: Progress,
     *,
@@ -110,27 +106,24 @@ def _compact(
     grace: float,
     tool: str,
 ) -> Compacted:
-    generation, first = span
     merger = Merger(load_span(archive, span), archive.uri)
     joins = list(merger.joins())
     plan = plan_of(_planned(merger, joins))
     found, created = create_plan(archive.store, archive.prefix, plan)
     if found != plan:
         raise Conflict("a compaction of other generations is under way under this name", where=archive.uri)
-    if created and not archive.listing().within(*span):
-        tidy_up(archive, generation, progress, first)  # it comes too late, and nothing was written for it
+    if created and not archive.listing().within(span):
+        tidy_up(archive, span, progress)  # it comes too late, and nothing was written for it
         raise _gone(archive)
     done = {}
     if not created:
-        for segment, row in find_rows(archive.store, archive.prefix, generation, first):
+        for segment, row in find_rows(archive.store, archive.prefix, span):
             done.update({(segment, piece.start): piece for piece in row.pieces})
     todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
     sizes = [join.end - join.start for join in todo]
-    progress.begin(f"merging generations {first} to {generation}", sum(sizes))
-    tasks = [
-        JoinTask(root, archive.prefix, storage_class, join, plan.compression, generation, first, window)
-        for join in todo
-    ]
+    progress.begin(f"merging {span}", sum(sizes))
+    root, prefix = archive.root, archive.prefix
+    tasks = [JoinTask(root, prefix, storage_class, join, plan.compression, span, window) for join in todo]
     moved = 0
     for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
         done[todo[index].segment, piece.start] = piece
@@ -138,13 +131,13 @@ def _compact(
         progress.advance(piece.events, piece.end - piece.start)
     rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
     published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows, grace=grace) is not None
-    if published or span in archive.listing().names:
-        tidy_up(archive, generation, progress, first)
+    if published or span in archive.listing().spans:
+        tidy_up(archive, span, progress)
     # else it is merged with more by now, and the plan says which chunks are in nobody's use
     return Compacted(published, moved, len(todo))
 
 
-def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
+def load_span(archive: Archive, span: GenerationSpan) -> list[Generation]:
     """The generations in force that are the originals from a first to a last one.
 
     Raises:
@@ -152,10 +145,10 @@ def load_span(archive: Archive, span: tuple[int, int]) -> list[Generation]:
     """
 
     def load(listing: Listing) -> list[Generation]:
-        numbers = listing.within(*span)
-        if not numbers:
+        held = listing.within(span)
+        if not held:
             raise _gone(archive)
-        return [archive.load_name(number, listing.first_of(number)) for number in numbers]
+        return [archive.load_span(one) for one in held]
 
     return archive.stable(load)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from exporter.archived_range import proved_blocks
+from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.merging import Join
@@ -34,8 +35,7 @@ class JoinTask:
     storage_class: str
     join: Join
     compression: Compression
-    generation: int
-    first: int
+    span: GenerationSpan
     window: int
 
 
@@ -59,5 +59,5 @@ def join_ranges(task: JoinTask) -> Piece:
     written = open_layout("chunks", task.compression).write_run(place, join.segment, blocks(), task.window)
     piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
     row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
-    left = leave_row(store, task.prefix, task.generation, join.segment, row, first=task.first)
+    left = leave_row(store, task.prefix, task.span, join.segment, row)
     return left.pieces[0]

@@ -36,9 +36,9 @@ def show(
         return timelines.show(archive, generation, as_json=as_json, log_level=log_level)
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
-        from manifests.show import open_archive
+        from manifests.archive import Archive
 
-        found = open_archive(archive)
+        found = Archive.open(archive)
         document = {**found.manifest(generation).document(), "fingerprint": found.fingerprint(generation)}
         return document, found.listing().dropped
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from common.errors import Conflict, Damaged, Usage
-from layouts.keys import manifest_key, ranges_key
+from layouts.keys import GenerationSpan, manifest_key, ranges_key
 from manifests.archive import Archive, NoSuchArchive
 from manifests.entries import seal
 from manifests.model import IndexEntry, Manifest
@@ -56,8 +56,8 @@ def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[RangeR
     """Put a generation in place of another, as somebody who may write can: manifest and index agree on each other."""
     index = encode_ranges(NAME, rows)
     entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
-    replace(archive, ranges_key(number), index)
-    replace(archive, manifest_key(number), manifest.model_copy(update={"index": entry}).encode())
+    replace(archive, ranges_key(GenerationSpan.of(number)), index)
+    replace(archive, manifest_key(GenerationSpan.of(number)), manifest.model_copy(update={"index": entry}).encode())
 
 
 def refusal(attempt: Callable[[], object]) -> str:
@@ -81,7 +81,9 @@ def test_what_is_committed_is_read(archive: Archive) -> None:
     assert bare(loaded.manifest) == first.manifest
     assert [row for rows in loaded.rows.values() for row in rows] == first.rows
     assert [found.key for found in archive.store.list("")] == [
-        archive.prefix + key for n in (1, 2) for key in (manifest_key(n), ranges_key(n))
+        archive.prefix + key
+        for n in (1, 2)
+        for key in (manifest_key(GenerationSpan.of(n)), ranges_key(GenerationSpan.of(n)))
     ]
 
 
@@ -121,7 +123,7 @@ def test_an_index_written_in_another_way_is_the_same(archive: Archive) -> None:
     data = encode_ranges(NAME, first.rows)
     other = data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other")
     assert other != data
-    archive.store.put(archive.prefix + ranges_key(1), other)
+    archive.store.put(archive.prefix + ranges_key(GenerationSpan.of(1)), other)
     assert archive.commit(first.manifest, first.rows)
     assert bare(archive.load(1).manifest) == first.manifest
 
@@ -196,7 +198,7 @@ def test_only_whole_names_are_generations(archive: Archive) -> None:
 def test_a_generation_that_is_missing_is_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
-    archive.store.delete([archive.prefix + manifest_key(1)])
+    archive.store.delete([archive.prefix + manifest_key(GenerationSpan.of(1))])
     assert "the manifest of generation 1 is missing" in refusal(archive.history)
 
 
@@ -241,7 +243,7 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
     first, second = two_generations()
     publish(archive, first, second)
     where = f"{archive.store.uri}/scope/stream/_manifest/"
-    archive.store.delete([archive.prefix + ranges_key(2)])
+    archive.store.delete([archive.prefix + ranges_key(GenerationSpan.of(2))])
     assert f"the index of ranges is missing: {where}" in refusal(archive.history)
     data = first.manifest.encode()
     for wrong, expected in [
@@ -252,7 +254,7 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
         (seal({**second.manifest.document(), "scope": "../.."}), "not a scope's name"),
         (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "not as it was written"),
     ]:
-        replace(archive, manifest_key(2), wrong)
+        replace(archive, manifest_key(GenerationSpan.of(2)), wrong)
         text = refusal(archive.history)
         assert expected in text
         assert f"{where}0000000002.json" in text
@@ -261,11 +263,11 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
 def test_an_index_that_is_not_the_manifests_is_damage(archive: Archive) -> None:
     first, _ = two_generations()
     publish(archive, first)
-    data = archive.store.get(archive.prefix + ranges_key(1))
+    data = archive.store.get(archive.prefix + ranges_key(GenerationSpan.of(1)))
     for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data[:-1]):
-        replace(archive, ranges_key(1), wrong)
+        replace(archive, ranges_key(GenerationSpan.of(1)), wrong)
         assert "not the index of ranges that the manifest names" in refusal(archive.history)
-    replace(archive, ranges_key(1), data + b"\0")
+    replace(archive, ranges_key(GenerationSpan.of(1)), data + b"\0")
     assert f"the object has {len(data) + 1} bytes instead of {len(data)} at most" in refusal(archive.history)
 
 
@@ -294,7 +296,7 @@ def test_a_late_run_that_saw_less_finds_what_was_published(archive: Archive) -> 
 def test_the_fingerprint_is_the_manifests(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
-    data = archive.store.get(archive.prefix + manifest_key(2))
+    data = archive.store.get(archive.prefix + manifest_key(GenerationSpan.of(2)))
     assert archive.fingerprint() == archive.fingerprint(2) == hashlib.sha256(data).hexdigest()
     assert archive.load(2).fingerprint == archive.fingerprint()
     history = archive.history()

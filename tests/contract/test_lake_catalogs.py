@@ -21,7 +21,7 @@ from lake.catalogs import Catalog, CatalogFailed, open_catalog
 from lake.location import TablePlace
 from lake.options import TableFormat, find_options
 from lake.reports import HandoffReport
-from layouts.keys import manifest_key, ranges_key
+from layouts.keys import GenerationSpan, manifest_key, ranges_key
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 from streamvault import compact_archive, handoff_archive
@@ -54,7 +54,7 @@ class Ground:
         self.address = RootAddress.parse(vault.root).resolve()
         options = find_options(self.address.open(), f"{NAME}/", "stream")
         assert options is not None
-        archive = Archive(self.address.open(), NAME, "stream")
+        archive = Archive.at(self.address, NAME).table_archive("stream")
         self.place = TablePlace(self.database, options, archive, self.address.access)
         self.generations = [archive.load(number) for number in (1, 2)]
 
@@ -141,7 +141,7 @@ def test_a_generation_is_registered_once(ground: Ground) -> None:
 
 def test_a_table_of_another_place_is_left_alone(ground: Ground, tmp_path: Path) -> None:
     ground.open().publish(ground.place, ground.generations[0])
-    archive = Archive(RootAddress.parse(f"file://{tmp_path}").open(), NAME, "stream")
+    archive = Archive.at(RootAddress.parse(f"file://{tmp_path}"), NAME).table_archive("stream")
     elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
     with pytest.raises(Conflict, match="another place"):
         ground.open().missing(elsewhere, [1])
@@ -274,7 +274,9 @@ def test_a_file_that_is_gone_is_not_passed_over(ground: Ground) -> None:
 
 
 @LOCAL
-@pytest.mark.parametrize("lost", ["_table/", f"_table/stream/{manifest_key(2)}"], ids=["all", "the newest"])
+@pytest.mark.parametrize(
+    "lost", ["_table/", f"_table/stream/{manifest_key(GenerationSpan.of(2))}"], ids=["all", "the newest"]
+)
 def test_a_catalog_that_has_more_than_the_table(ground: Ground, lost: str) -> None:
     ground.hand_off()
     ground.remove(lost)
@@ -322,7 +324,7 @@ def test_a_table_that_was_set_back(ground: Ground) -> None:
 def test_the_same_generations_of_another_table(ground: Ground) -> None:
     ground.hand_off()
     for key in (manifest_key, ranges_key):
-        ground.remove(f"_table/stream/{key(2)}")
+        ground.remove(f"_table/stream/{key(GenerationSpan.of(2))}")
     manifest = ground.generations[1].manifest.model_copy(update={"tool": "another"})
     rows = [row for some in ground.generations[1].rows.values() for row in some]
     ground.place.archive.commit(manifest, sorted(rows))

@@ -131,10 +131,10 @@ def test_killed_and_run_again(
     # published as if that had been two hours ago, so that what was replaced may go
     with monkeypatch.context() as patch:
         patch.setattr(archives, "now_utc", lambda: now_utc() - timedelta(hours=2))
-        if ground.opened().listing().names != ((GENERATIONS, 1),):
+        if ground.opened().listing().spans != ((1, GENERATIONS),):
             patch.setattr(compacting.Compaction, "clear", lambda _: None)
             compact_archive(ground.archive, master="inline[2]")
-    assert ground.opened().listing().names == ((GENERATIONS, 1),)
+    assert ground.opened().listing().spans == ((1, GENERATIONS),)
     before = ground.objects()
     for _ in range(max(1, kills - in_work)):
         with started(*command, environment=environment) as running:

@@ -94,15 +94,15 @@ def test_what_was_merged_is_not_hidden_while_it_is_locked(minio: S3Server, locke
         Bucket=locked_bucket, Key=key, Retention={"Mode": "GOVERNANCE", "RetainUntilDate": until}
     )
     compact_archive(vault.archive, master="inline")
-    archive, root = archive_of(vault.root), RootAddress.parse(vault.root).resolve()
+    archive = archive_of(vault.root)
     later = datetime.now(UTC) + timedelta(hours=2)
     rotate(vault)  # reads it back
     before = hidden(client, locked_bucket)
-    deleted, waiting = delete_replaced(archive, root, now=later)
+    deleted, waiting = delete_replaced(archive, now=later)
     assert (deleted.objects, [one.retained for one in waiting]) == (0, [until])
     assert hidden(client, locked_bucket) == before
     client.put_object_retention(Bucket=locked_bucket, Key=key, Retention={}, BypassGovernanceRetention=True)
-    deleted, waiting = delete_replaced(archive, root, now=later)
+    deleted, waiting = delete_replaced(archive, now=later)
     assert deleted.objects
     assert not waiting
     assert key in hidden(client, locked_bucket)

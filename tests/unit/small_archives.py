@@ -74,7 +74,7 @@ def objects_of(root: str) -> ObjectStore:
 
 
 def archive_of(root: str) -> Archive:
-    return Archive(objects_of(root), NAME)
+    return Archive.at(RootAddress.parse(root), NAME)
 
 
 def contents(root: str) -> dict[str, bytes]:
@@ -108,8 +108,8 @@ def replace_object(root: str, key: str, data: bytes | None) -> None:
 
 def clear(vault: Vault) -> int:
     """Read back what was merged, and delete what was replaced, as if its grace were over."""
-    archive, root = archive_of(vault.root), RootAddress.parse(vault.root)
-    read_back(archive, root, lambda: InlineRunner(1), Progress())
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=2))
+    archive = archive_of(vault.root)
+    read_back(archive, lambda: InlineRunner(1), Progress())
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2))
     assert not waiting
     return deleted.objects

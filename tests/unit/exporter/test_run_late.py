@@ -10,7 +10,7 @@ import pytest
 from common.errors import Conflict, Overtaken
 from exporter.make_plan import Wanted
 from exporter.settle_plan import settle_plan
-from layouts.keys import chunk_key, event_key, manifest_key
+from layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
 from manifests.plan import end_plan
@@ -30,7 +30,7 @@ KIND_IDS = ["events", "chunks", "zstd"]
 
 
 def archive_of(place: Place) -> Archive:
-    return Archive(RootAddress.parse(place.root).open(), NAME)
+    return Archive.at(RootAddress.parse(place.root), NAME)
 
 
 @pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])
@@ -145,7 +145,7 @@ def test_overtaken_sweep_finds_no_damage(
     archive.store.put(archive.prefix + stray, b"x" * 12)
     method, woken = getattr(ObstoreStore, stop), False
     listed: Any = ObstoreStore.list
-    manifest = archive.prefix + manifest_key(2)
+    manifest = archive.prefix + manifest_key(GenerationSpan.of(2))
     last = {"list": f"{layout}/0000000000.0000000000/", "get": manifest}[stop]
 
     def stopping(self: ObstoreStore, key: str, *rest: Any) -> Any:

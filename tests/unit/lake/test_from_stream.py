@@ -22,7 +22,7 @@ from exporter.spans import Span
 from lake.reports import HandoffReport
 from lake.sources import StreamSource
 from lake.task import FileTask, WrittenFile, write_file
-from manifests.archive import Archive
+from manifests.archive import Archive, TableArchive
 from objectstore.store import ObjectStore
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.uri import parse_stream
@@ -49,7 +49,7 @@ def hand_off(vault: Vault, **options: Any) -> HandoffReport:
 
 
 def table_of(vault: Vault) -> Archive:
-    return Archive(objects_of(vault.root), NAME, "stream")
+    return TableArchive(objects_of(vault.root), NAME, "stream")
 
 
 def is_whole(vault: Vault) -> bool:

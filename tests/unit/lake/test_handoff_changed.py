@@ -13,7 +13,7 @@ import lake.run
 from common.errors import Conflict, Damaged
 from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
-from layouts.keys import chunk_key, manifest_key, ranges_key
+from layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from manifests.archive import Archive, NoSuchArchive
 from manifests.model import Compression, Layout
 from streamstore.model import StreamName
@@ -153,7 +153,7 @@ def test_only_the_missing_part_of_a_merged_generation_is_added(
     for number in range(2, 5):
         more(vault, number, layout, compress)
     compact(vault)
-    assert archive_of(vault.root).listing().names == ((5, 1),)
+    assert archive_of(vault.root).listing().spans == ((1, 5),)
     report = hand_off(vault)
     assert (report.added, report.generations) == ((5,), (1, 2, 5))
     assert report.events == sum(one.events for one in archive_of(vault.root).manifest().replaces[2:])
@@ -261,7 +261,12 @@ def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
     more(vault, 5)
     hand_off(vault)
     whole = contents(vault.root)
-    for key in (manifest_key(6), ranges_key(6), manifest_key(5), ranges_key(5)):
+    for key in (
+        manifest_key(GenerationSpan.of(6)),
+        ranges_key(GenerationSpan.of(6)),
+        manifest_key(GenerationSpan.of(5)),
+        ranges_key(GenerationSpan.of(5)),
+    ):
         replace_object(vault.root, f"{NAME}/_table/stream/{key}", None)
     # as two runs leave it that were killed before they published
     compact(vault)

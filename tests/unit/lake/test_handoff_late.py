@@ -17,7 +17,7 @@ from common.errors import Conflict, Problem
 from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
 from layouts.keys import table_end_key
-from manifests.archive import Archive
+from manifests.archive import TableArchive
 from objectstore.uri import forget_memory
 from streamstore.errors import InvalidCut
 from streamstore.model import StreamConfiguration
@@ -183,7 +183,7 @@ def test_late_handoff_beside_an_expiry_adds_nothing_twice(tmp_path: Path) -> Non
             from_archive(vault)
         except Conflict as error:
             assert "expired" in error.what  # noqa: PT017
-        if Archive(objects_of(vault.root), NAME, "stream").generations():
+        if TableArchive(objects_of(vault.root), NAME, "stream").generations():
             none_twice(vault)
 
 

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts import keys
+from layouts.keys import GenerationSpan
 from objectstore.errors import InvalidKey
 from streamstore.model import SegmentId
 
 INT31 = 2**31 - 1
 INT63 = 2**63 - 1
+ONE = GenerationSpan.of(7)
 
 
 def int31(low: int = 0) -> st.SearchStrategy[int]:
@@ -38,12 +40,12 @@ events = st.tuples(segments, offsets, int31(8))
             "events/2147483647.2147483647/9223372036854775799-0000000008",
         ),
         (keys.chunk_key(SegmentId(1, 2), 3, 4), "chunks/0000000001.0000000002/0000000000000000003-0000000000000000004"),
-        (keys.manifest_key(7), "_manifest/0000000007.json"),
-        (keys.ranges_key(7), "_manifest/0000000007.ranges.parquet"),
-        (keys.checked_key(7), "_manifest/0000000007.checked.json"),
+        (keys.manifest_key(ONE), "_manifest/0000000007.json"),
+        (keys.ranges_key(ONE), "_manifest/0000000007.ranges.parquet"),
+        (keys.checked_key(ONE), "_manifest/0000000007.checked.json"),
         (keys.decision_key(7), "_manifest/decisions/0000000007.json"),
-        (keys.plan_key(7), "_work/0000000007/plan.json"),
-        (keys.row_key(7, SegmentId(1, 2), 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
+        (keys.plan_key(ONE), "_work/0000000007/plan.json"),
+        (keys.row_key(ONE, SegmentId(1, 2), 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
     ],
 )
 def test_names_are_exactly_those_of_the_format(made: str, expected: str) -> None:
@@ -76,41 +78,34 @@ def test_chunk_keys_round_trip(segment: SegmentId, offset: int, length: int) -> 
 
 @given(int31(), segments, offsets)
 def test_work_and_manifest_keys_round_trip(generation: int, segment: SegmentId, offset: int) -> None:
-    assert keys.parse_row(keys.row_key(generation, segment, offset)) == (
-        generation,
-        segment,
-        offset,
-        None,
-        1,
-    )
-    again = keys.row_key(generation, segment, offset, attempt=2)
-    assert keys.parse_row(again) == (generation, segment, offset, None, 2)
-    assert again.startswith(keys.work_folder(generation))
+    span = GenerationSpan.of(generation)
+    assert keys.parse_row(keys.row_key(span, segment, offset)) == (span, segment, offset, 1)
+    again = keys.row_key(span, segment, offset, attempt=2)
+    assert keys.parse_row(again) == (span, segment, offset, 2)
+    assert again.startswith(keys.work_folder(span))
     assert keys.parse_row(again.replace("/0002/", "/0001/")) is None
-    assert keys.parse_row(keys.plan_key(generation, attempt=2)) is keys.parse_row(keys.ended_key(generation, 2)) is None
-    assert keys.parse_manifest(keys.manifest_key(generation)) == generation
-    assert keys.parse_record(keys.ranges_key(generation)) == (generation, generation, "ranges")
-    assert keys.parse_row(keys.plan_key(generation)) is None
-    assert keys.parse_manifest(keys.ranges_key(generation)) is None
+    assert keys.parse_row(keys.plan_key(span, attempt=2)) is keys.parse_row(keys.ended_key(span, 2)) is None
+    assert keys.parse_manifest(keys.manifest_key(span)) == generation
+    assert keys.parse_record(keys.ranges_key(span)) == (span, "ranges")
+    assert keys.parse_row(keys.plan_key(span)) is None
+    assert keys.parse_manifest(keys.ranges_key(span)) is None
 
 
 @given(st.integers(1, keys.MAX_INT31 - 1), segments, offsets)
 def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, offset: int) -> None:
-    for generation in {first + 1, (first + keys.MAX_INT31 + 1) // 2, keys.MAX_INT31}:
-        name = (generation, first)
+    for last in {first + 1, (first + keys.MAX_INT31 + 1) // 2, keys.MAX_INT31}:
+        merged, plain = GenerationSpan(first, last), GenerationSpan.of(last)
         made = {"manifest": keys.manifest_key, "ranges": keys.ranges_key, "checked": keys.checked_key}
         for kind, key in made.items():
-            assert keys.parse_record(key(*name)) == (*name, kind)
-            assert keys.parse_record(key(generation)) == (generation, generation, kind)
-            assert keys.parse_manifest(key(*name)) is None
-        row = keys.row_key(generation, segment, offset, first)
-        assert keys.parse_row(row) == (generation, segment, offset, first, 1)
-        assert keys.parse_work(keys.work_folder(*name).split("/")[1]) == name
-        assert keys.parse_work(keys.work_folder(generation).split("/")[1]) == (generation, generation)
-        assert keys.parse_row(keys.plan_key(*name)) is None
+            assert keys.parse_record(key(merged)) == (merged, kind)
+            assert keys.parse_record(key(plain)) == (plain, kind)
+            assert keys.parse_manifest(key(merged)) is None
+        assert keys.parse_row(keys.row_key(merged, segment, offset)) == (merged, segment, offset, 1)
+        assert keys.parse_work(keys.work_folder(merged).split("/")[1]) == merged
+        assert keys.parse_work(keys.work_folder(plain).split("/")[1]) == plain
+        assert keys.parse_row(keys.plan_key(merged)) is None
         with pytest.raises(InvalidKey):
-            keys.manifest_key(first, generation)
-    assert keys.manifest_key(first, first) == keys.manifest_key(first)
+            keys.manifest_key(GenerationSpan(last, first))
 
 
 @pytest.mark.parametrize(
@@ -135,8 +130,8 @@ def test_each_record_is_read_by_its_own_parser_alone(generation: int) -> None:
     assert keys.parse_decision(decision) == generation
     assert keys.parse_record(decision) is None
     for make in (keys.manifest_key, keys.ranges_key, keys.checked_key):
-        assert keys.parse_decision(make(generation)) is None
-        assert parse_nothing_else(make(generation))
+        assert keys.parse_decision(make(GenerationSpan.of(generation))) is None
+        assert parse_nothing_else(make(GenerationSpan.of(generation)))
     assert parse_nothing_else(decision)
 
 
@@ -227,7 +222,7 @@ def test_impossible_generations_and_bounds_make_no_key() -> None:
     for call in (keys.manifest_key, keys.ranges_key, keys.plan_key, keys.work_folder):
         for generation in (-1, INT31 + 1):
             with pytest.raises(InvalidKey):
-                call(generation)
+                call(GenerationSpan.of(generation))
     with pytest.raises(InvalidKey):
         keys.events_after(SegmentId(0, 0), -1)
     with pytest.raises(InvalidKey):

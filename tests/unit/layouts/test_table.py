@@ -16,7 +16,7 @@ from layouts import table as table_reader
 from layouts.extent import Extent
 from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
 from layouts.layout import RangeReader, UnknownLayout, open_reader
-from manifests.archive import Archive
+from manifests.archive import Archive, TableArchive
 from objectstore.errors import InvalidKey, WrongSize
 from streamstore.model import SegmentId
 from streamvault import handoff_archive
@@ -37,7 +37,7 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
 
 
 def table_of(vault: Vault) -> Archive:
-    return Archive(objects_of(vault.root), NAME, "stream")
+    return TableArchive(objects_of(vault.root), NAME, "stream")
 
 
 def reader() -> RangeReader:

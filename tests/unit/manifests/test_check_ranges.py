@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from layouts.keys import event_key, events_after
+from layouts.keys import GenerationSpan, event_key, events_after
 from manifests.archive import Archive
 from manifests.check_ranges import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
 from manifests.plan import Plan, PlannedSegment, create_plan, find_plan
@@ -40,7 +40,7 @@ def sent(task: T) -> T:
 def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int = 1) -> CheckResult:
     """All of a check's tasks, added up."""
     history = archive.history()
-    unfinished = find_plan(archive.store, archive.prefix, history.generation + 1)
+    unfinished = find_plan(archive.store, archive.prefix, GenerationSpan.of(history.generation + 1))
     ranges, strays = plan_check(history, root, archive.prefix, share=share, seed=seed, unfinished=unfinished)
     results = [
         *(sent(check_ranges(sent(task))) for task in ranges),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from common.errors import Conflict, Damaged
-from layouts.keys import checked_key, decision_key
+from layouts.keys import GenerationSpan, checked_key, decision_key
 from manifests.archive import Archive
 from manifests.entries import seal
 from manifests.listing import Listing
@@ -30,22 +30,25 @@ def store() -> ObjectStore:
 
 def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
     mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64, tool="t")
-    store.put(PREFIX + checked_key(2), mark.encode())
-    assert (find_checked(store, NAME, 2), find_checked(store, NAME, 1)) == (mark, None)
+    store.put(PREFIX + checked_key(GenerationSpan.of(2)), mark.encode())
+    assert (find_checked(store, NAME, GenerationSpan.of(2)), find_checked(store, NAME, GenerationSpan.of(1))) == (
+        mark,
+        None,
+    )
 
 
 @pytest.mark.parametrize(("change", "said"), [({"scope": "other"}, "another archive"), ({"generation": 3}, "another")])
 def test_mark_of_something_else_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
     mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64)
-    store.put(PREFIX + checked_key(2), seal({**mark.document(), **change}))
+    store.put(PREFIX + checked_key(GenerationSpan.of(2)), seal({**mark.document(), **change}))
     with pytest.raises(Damaged, match=said):
-        find_checked(store, NAME, 2)
+        find_checked(store, NAME, GenerationSpan.of(2))
 
 
 def test_truncated_mark_is_damage(store: ObjectStore) -> None:
-    store.put(PREFIX + checked_key(1), b'{"format": 1, "sco')
+    store.put(PREFIX + checked_key(GenerationSpan.of(1)), b'{"format": 1, "sco')
     with pytest.raises(Damaged, match="cut short"):
-        find_checked(store, NAME, 1)
+        find_checked(store, NAME, GenerationSpan.of(1))
 
 
 # decisions
@@ -56,11 +59,21 @@ def hold(number: int, name: str = "a") -> Hold:
 
 
 def test_decision_has_the_whole_state() -> None:
-    taken = Decision(**OWNER, number=0).expire(2).merge(5, 3, 600.0).hold(hold(4)).hold(hold(4, "b")).sweep(2)
+    taken = (
+        Decision(**OWNER, number=0)
+        .expire(2)
+        .merge(GenerationSpan(3, 5), 600.0)
+        .hold(hold(4))
+        .hold(hold(4, "b"))
+        .sweep(2)
+    )
     assert (taken.dropped, taken.swept) == (2, 2)
     assert [(one.generation, one.first, one.grace) for one in taken.merged] == [(5, 3, 600.0)]
     assert [one.name for one in taken.release("a", range(3, 6)).holds] == ["b"]
-    assert [(one.generation, one.first) for one in taken.merge(9, 6, 0).merge(9, 3, 0).merged] == [(9, 3)]
+    assert [
+        (one.generation, one.first)
+        for one in taken.merge(GenerationSpan(6, 9), 0).merge(GenerationSpan(3, 9), 0).merged
+    ] == [(9, 3)]
     assert taken.release("a", range(1, 9)).release("b", range(1, 9)).expire(5).merged == ()
     assert Decision.model_validate_json(taken.encode()) == taken
 
@@ -71,12 +84,12 @@ def test_decision_has_the_whole_state() -> None:
         lambda one: one.expire(4),  # a part of what is merged
         lambda one: one.expire(5),  # what is held
         lambda one: one.sweep(3),  # what is in force
-        lambda one: one.merge(7, 4, 0),  # a part of what is merged
-        lambda one: one.merge(6, 1, 0).expire(3),
+        lambda one: one.merge(GenerationSpan(4, 7), 0),  # a part of what is merged
+        lambda one: one.merge(GenerationSpan(1, 6), 0).expire(3),
     ],
 )
 def test_contradictory_decision_is_refused(change: Callable[[Decision], object]) -> None:
-    taken = Decision(**OWNER, number=7).expire(2).merge(5, 3, 0).hold(hold(5))
+    taken = Decision(**OWNER, number=7).expire(2).merge(GenerationSpan(3, 5), 0).hold(hold(5))
     with pytest.raises(ValueError, match=r"generation|expired"):
         change(taken)
 

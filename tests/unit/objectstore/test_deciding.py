@@ -7,6 +7,7 @@ from threading import Barrier, Thread
 import pytest
 from obstore.store import MemoryStore
 
+from layouts.keys import GenerationSpan
 from manifests.plan import create_plan
 from manifests.rows import leave_row
 from objectstore.deciding import WAITS, decide
@@ -66,7 +67,7 @@ def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) 
     for attempt in (
         lambda store: decide(store, "a", b"mine"),
         lambda store: create_plan(store, PREFIX, plan_of()),
-        lambda store: leave_row(store, PREFIX, 1, LEFT, row(0)),
+        lambda store: leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0)),
     ):
         waits.clear()
         with pytest.raises(ObjectStoreUnavailable, match="exists, and then that it does not: memory://x/"):

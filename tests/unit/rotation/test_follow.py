@@ -418,7 +418,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
     assert [text for text in told if "archive class" in text] == list(report.warnings)
     assert len(report.warnings) == 1
     assert report.merges >= 1
-    assert archive_of(vault.root).listing().names[:FACTOR] == tuple((n, n) for n in range(1, FACTOR + 1))
+    assert archive_of(vault.root).listing().spans[:FACTOR] == tuple((n, n) for n in range(1, FACTOR + 1))
     is_the_stream(vault)
 
 

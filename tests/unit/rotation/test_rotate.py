@@ -12,7 +12,7 @@ import pytest
 
 from common.errors import Conflict, Damaged, Problem, Usage
 from importer.run import ImportRun
-from layouts.keys import checked_key, decision_key, manifest_key, ranges_key, row_key
+from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
 from manifests import check_archive as checking
 from manifests.archive import Archive
 from manifests.deleting import below_head, delete_expired
@@ -242,7 +242,7 @@ def test_rotate_reads_back_only_new_generations(vault: Vault, monkeypatch: pytes
     assert report.checked == (5,)
     data = [key for key in read if "/_" not in key]
     assert len(data) == archive_of(vault.root).manifest(5).events
-    mark = find_checked(objects_of(vault.root), NAME, 5)
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(5))
     assert mark is not None
     assert mark.ranges == report.ranges_read
 
@@ -262,7 +262,7 @@ def test_damage_stops_expiry_and_truncation(vault: Vault) -> None:
 
 
 def test_missing_manifest_stops_expiry_and_truncation(vault: Vault) -> None:
-    replace_object(vault.root, PREFIX + manifest_key(2), None)
+    replace_object(vault.root, PREFIX + manifest_key(GenerationSpan.of(2)), None)
     before = contents(vault.root)
     with pytest.raises(Damaged, match="manifest of generation 2 is missing"):
         rotate(vault, keep=1, truncate_source=True)
@@ -271,9 +271,11 @@ def test_missing_manifest_stops_expiry_and_truncation(vault: Vault) -> None:
 
 def test_mark_of_another_manifest_stops_truncation(vault: Vault) -> None:
     rotate(vault)
-    mark = find_checked(objects_of(vault.root), NAME, 4)
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(4))
     assert mark is not None
-    replace_object(vault.root, PREFIX + checked_key(4), mark.model_copy(update={"digest": "0" * 64}).encode())
+    replace_object(
+        vault.root, PREFIX + checked_key(GenerationSpan.of(4)), mark.model_copy(update={"digest": "0" * 64}).encode()
+    )
     with pytest.raises(Damaged, match="of another manifest"):
         rotate(vault, truncate_source=True)
     with vault.store as store:
@@ -545,7 +547,7 @@ def test_missing_manifest_behind_a_moved_head_is_damage(vault: Vault) -> None:
         ([3, 4], lambda: export_stream(vault.uri(), vault.root, master="inline")),
     ):
         for number in lost:
-            objects_of(vault.root).delete([PREFIX + manifest_key(number)])
+            objects_of(vault.root).delete([PREFIX + manifest_key(GenerationSpan.of(number))])
         with pytest.raises(Damaged, match="the manifest of generation 3 is missing"):
             attempt()
     (summary,) = list_archives(vault.root)
@@ -618,7 +620,7 @@ def test_rotation_killed_before_any_write_is_finished_by_the_next(
     rotate(vault, undisturbed, keep=1)
     expected = set(contents(undisturbed))
     assert {key for key in expected if "/_manifest/" in key} == {
-        PREFIX + key(4) for key in (manifest_key, ranges_key, checked_key)
+        PREFIX + key(GenerationSpan.of(4)) for key in (manifest_key, ranges_key, checked_key)
     } | {PREFIX + decision_key(4)}
     seen: set[tuple[int, ...]] = set()
     for write in range(100):
@@ -664,10 +666,10 @@ def test_interrupted_deletion_is_finished_by_delete_expired(vault: Vault, writes
 def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
     before = contents(vault.root)
     assert delete_expired(RootAddress.parse(vault.root), NAME).objects == 0
-    objects_of(vault.root).delete([PREFIX + manifest_key(1)])
+    objects_of(vault.root).delete([PREFIX + manifest_key(GenerationSpan.of(1))])
     with pytest.raises(Damaged, match="generation 1 is missing"):
         delete_expired(RootAddress.parse(vault.root), NAME)
-    assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(1)}
+    assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(GenerationSpan.of(1))}
 
 
 def test_below_head_covers_the_earlier_generations_alone(vault: Vault) -> None:
@@ -689,9 +691,9 @@ def test_objects_late_runs_leave_below_the_head_are_removed(vault: Vault) -> Non
     after = set(contents(vault.root))
     late = {key: data for key, data in before.items() if key not in after}
     late |= {
-        PREFIX + row_key(2, SegmentId(0, 0), 5, 1): b"{}",
-        PREFIX + manifest_key(4, 2): b"{}",
-        PREFIX + manifest_key(2, 1): b"{}",
+        PREFIX + row_key(GenerationSpan(1, 2), SegmentId(0, 0), 5): b"{}",
+        PREFIX + manifest_key(GenerationSpan(2, 4)): b"{}",
+        PREFIX + manifest_key(GenerationSpan(1, 2)): b"{}",
     }
     for key, data in late.items():
         objects_of(vault.root).put(key, data)

@@ -15,14 +15,13 @@ from common.progress import Progress
 from exporter import run as exporting
 from exporter.convert import run as convert
 from importer import run as importing
-from layouts.keys import checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
+from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
 from manifests import check_archive as checking
 from manifests import replaced
 from manifests.archive import Archive
 from manifests.model import Compression, Layout, now_utc
 from manifests.replaced import delete_replaced, merges_under_way
 from objectstore.obstore_store import ObstoreStore
-from objectstore.uri import RootAddress
 from rotation.compact import run as compact
 from rotation.reports import CompactReport
 from sparkrun.inline import InlineRunner
@@ -107,7 +106,7 @@ def source(vault: Vault) -> tuple[Any, dict[str, object]]:
 
 
 def names(vault: Vault) -> list[tuple[int, int]]:
-    return list(archive_of(vault.root).listing().names)
+    return list(archive_of(vault.root).listing().spans)
 
 
 def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault: Vault) -> None:
@@ -115,7 +114,7 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
     whole, third = source(vault), restored(vault, "third", generation=3)
     report = compacted(vault)
     assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 5, 5)]
-    assert names(vault) == [(5, 1)]
+    assert names(vault) == [(1, 5)]
     assert report.waits_until
     for stage in ("before", "after"):
         after = archive_of(vault.root).history()
@@ -137,7 +136,12 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
             assert deleted > 0
     keys = [key.removeprefix(PREFIX) for key in contents(vault.root)]
     assert sorted(key for key in keys if key.startswith("_")) == sorted(
-        [checked_key(5, 1), decision_key(1), manifest_key(5, 1), ranges_key(5, 1)]
+        [
+            checked_key(GenerationSpan(1, 5)),
+            decision_key(1),
+            manifest_key(GenerationSpan(1, 5)),
+            ranges_key(GenerationSpan(1, 5)),
+        ]
     )
     rows = [row for rows in archive_of(vault.root).load(5).rows.values() for row in rows]
     if before.generations[0].manifest.layout == "chunks":
@@ -154,7 +158,7 @@ def test_merged_generations_are_merged_again(chunks: Vault) -> None:
     for number in range(3):
         chunks.add(b"later %d" % number)
         export(chunks, ("chunks", ""))
-    assert names(chunks) == [(5, 1), (6, 6), (7, 7), (8, 8)]
+    assert names(chunks) == [(1, 5), (6, 6), (7, 7), (8, 8)]
     before = archive_of(chunks.root).history()
     at_six = archive_of(chunks.root).history(6).content_digest
     at_two = archive_of(chunks.root).history(2).content_digest
@@ -182,7 +186,7 @@ def test_merged_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
     compacted(twin, target=sizes[0] + sizes[1])
     assert len(names(twin)) > 1
     compacted(twin)
-    assert names(twin) == names(vault) == [(6, 1)]
+    assert names(twin) == names(vault) == [(1, 6)]
     clear(vault)
     clear(twin)
     data = {key: contents(vault.root)[key] for key in data_keys(vault.root)}
@@ -198,7 +202,7 @@ def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault
     report = convert_archive(chunks.archive, root, layout="events", master="inline[2]")
     assert report.converted == (5, 6)
     there = archive_of(root)
-    assert there.listing().names == ((5, 1), (6, 6))
+    assert there.listing().spans == ((1, 5), (6, 6))
     assert there.history().content_digest == archive_of(chunks.root).history().content_digest
     assert is_sound(Vault(chunks.folder, root))
     assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
@@ -226,9 +230,9 @@ def test_conversion_is_resumed_after_a_compaction(
     real, done = convert.convert_range, []
 
     def stopping(task: convert.ConvertTask) -> Any:
-        if task.generation == 3 and len(done) >= stop:
+        if task.span.last == 3 and len(done) >= stop:
             raise Failed("stopped for a test")
-        done.extend([task] if task.generation == 3 else [])
+        done.extend([task] if task.span.last == 3 else [])
         return real(task)
 
     monkeypatch.setattr(convert, "convert_range", stopping)
@@ -236,12 +240,12 @@ def test_conversion_is_resumed_after_a_compaction(
         convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     monkeypatch.setattr(convert, "convert_range", real)
     assert archive_of(root).generations() == [1, 2]
-    compacts(chunks, (5, 1) if stop else (3, 1))  # of (3, 1) the rest is the third alone, whose plan is there
+    compacts(chunks, (1, 5) if stop else (1, 3))  # of 1 to 3 the rest is the third alone, whose plan is there
     clear(chunks)
     report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     assert report.converted == ((5,) if stop else (3, 4, 5))
     there = archive_of(root)
-    assert there.listing().names == (((1, 1), (2, 2), (5, 3)) if stop else tuple((n, n) for n in range(1, 6)))
+    assert there.listing().spans == (((1, 1), (2, 2), (3, 5)) if stop else tuple((n, n) for n in range(1, 6)))
     assert there.history().content_digest == archive_of(chunks.root).history().content_digest
     assert there.history(4).content_digest == archive_of(chunks.root).history(4).content_digest
     assert convert_archive(chunks.archive, root, **options).unchanged  # type: ignore[arg-type]
@@ -258,7 +262,7 @@ def test_conversion_of_generations_merged_meanwhile_is_a_conflict(
     real, root = convert.convert_range, a_root()
 
     def late(task: convert.ConvertTask) -> Any:
-        if task.generation == 3:
+        if task.span.last == 3:
             monkeypatch.setattr(convert, "convert_range", real)
             compacted(chunks)
             clear(chunks)
@@ -314,10 +318,10 @@ def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
 def test_held_generation_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:
     hold_archive(chunks.archive, "keep", generation=3)
     assert [(run.first, run.generation) for run in compacted(chunks).runs] == [(1, 2), (4, 5)]
-    assert names(chunks) == [(2, 1), (3, 3), (5, 4)]
+    assert names(chunks) == [(1, 2), (3, 3), (4, 5)]
     release_archive(chunks.archive, "keep")
     compacted(chunks)
-    assert names(chunks) == [(5, 1)]
+    assert names(chunks) == [(1, 5)]
     hold_archive(chunks.archive, "late", generation=2)
     assert archive_of(chunks.root).listing().holds == {5: ("late",)}
     chunks.add(b"new")
@@ -388,7 +392,7 @@ def test_run_that_cannot_be_merged_does_not_stop_the_others(chunks: Vault, monke
     for _ in range(2):
         with pytest.raises(Failed, match="archive class"):
             compacted(chunks)
-        assert names(chunks) == [(1, 1), (2, 2), (3, 3), (5, 4)]
+        assert names(chunks) == [(1, 1), (2, 2), (3, 3), (4, 5)]
     assert is_sound(chunks)
 
 
@@ -445,7 +449,7 @@ def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callabl
         assert report.ok, report.findings
     assert compactions >= 5
     assert is_sound(chunks)
-    assert names(chunks) == [(5, 1)]
+    assert names(chunks) == [(1, 5)]
     assert not merges_under_way(archive_of(chunks.root))
     while True:
         stops(deletions)
@@ -467,8 +471,7 @@ def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callabl
 def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
     return compact.compact_generations(
         archive_of(vault.root),
-        RootAddress.parse(vault.root),
-        span,
+        GenerationSpan(*span),
         lambda: InlineRunner(1),
         Progress(),
         window=1 << 26,
@@ -500,7 +503,7 @@ def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
 ) -> None:
     before_commit(monkeypatch, lambda: drops(chunks, 2))
     with pytest.raises(Conflict):
-        compacts(chunks, (5, 1))
+        compacts(chunks, (1, 5))
     assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
     assert is_sound(chunks)
     assert compacted(chunks).runs[0].first == 3
@@ -526,7 +529,7 @@ def test_merge_overtaken_by_an_expiry_is_a_conflict(chunks: Vault, monkeypatch: 
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
     before_a_decision(monkeypatch, lambda: rotate_stream(chunks.uri(), chunks.root, **options))
     with pytest.raises(Conflict, match="have expired or were merged"):
-        compacts(chunks, (5, 1))
+        compacts(chunks, (1, 5))
     assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
     assert is_sound(chunks)
     assert compacted(chunks).runs[0].first == 3
@@ -547,7 +550,7 @@ def test_expiry_overtaken_by_a_merge_expires_nothing(chunks: Vault, monkeypatch:
     before_a_decision(monkeypatch, others)
     report = rotate_stream(chunks.uri(), chunks.root, **options)
     assert report.expired == ()
-    assert names(chunks) == [(5, 1)]
+    assert names(chunks) == [(1, 5)]
     assert is_sound(chunks)
     assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
 
@@ -567,7 +570,7 @@ def test_decision_put_long_after_its_number_was_superseded_is_void(
     before_a_decision(monkeypatch, others)
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
     assert rotate_stream(chunks.uri(), chunks.root, **options).expired == ()
-    assert (names(chunks), archive_of(chunks.root).listing().older) == ([(5, 1)], (1,))
+    assert (names(chunks), archive_of(chunks.root).listing().older) == ([(1, 5)], (1,))
     assert is_sound(chunks)
     hold_archive(chunks.archive, "a")
     assert archive_of(chunks.root).listing().older == ()
@@ -575,20 +578,20 @@ def test_decision_put_long_after_its_number_was_superseded_is_void(
 
 def test_merge_overtaken_by_an_overlapping_one_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def others() -> None:
-        compacts(chunks, (5, 3))
+        compacts(chunks, (3, 5))
         clear(chunks)
 
     before_a_decision(monkeypatch, others)
     with pytest.raises(Conflict):
-        compacts(chunks, (4, 1))
-    assert names(chunks) == [(1, 1), (2, 2), (5, 3)]
+        compacts(chunks, (1, 4))
+    assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
     assert is_sound(chunks)
     chunks.add(b"more")
     export(chunks, ("chunks", ""))
     assert archive_of(chunks.root).manifest().gaps == ()
     compacted(chunks)
     clear(chunks)
-    assert names(chunks) == [(6, 1)]
+    assert names(chunks) == [(1, 6)]
     assert restored(chunks, "back") == source(chunks)
     assert not merges_under_way(archive_of(chunks.root))
 
@@ -607,17 +610,17 @@ def test_replaced_generations_stay_until_the_merged_one_is_read_back(
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))
-    _, waiting = delete_replaced(archive_of(chunks.root), RootAddress.parse(chunks.root), now=now_utc() + LATER)
+    _, waiting = delete_replaced(archive_of(chunks.root), now=now_utc() + LATER)
     assert [one.is_checked for one in waiting] == [False]
 
 
 def test_grace_of_a_merge_is_remembered(chunks: Vault) -> None:
     compacted(chunks, grace=7200.0)
     rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
-    archive, root = archive_of(chunks.root), RootAddress.parse(chunks.root)
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=1.9))
-    assert (deleted.objects, [one.name for one in waiting]) == (0, [(5, 1)])
-    deleted, waiting = delete_replaced(archive, root, now=now_utc() + timedelta(hours=2.1))
+    archive = archive_of(chunks.root)
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=1.9))
+    assert (deleted.objects, [one.span for one in waiting]) == (0, [(1, 5)])
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2.1))
     assert deleted.objects
     assert not waiting
 
@@ -630,28 +633,28 @@ def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monke
         clear(chunks)
 
     before_commit(monkeypatch, others)
-    said = compacts(chunks, (3, 1))
+    said = compacts(chunks, (1, 3))
     assert not said.published
-    assert names(chunks) == [(5, 1)]
+    assert names(chunks) == [(1, 5)]
     monkeypatch.undo()
     assert is_sound(chunks), "what it has written is known by its plan"
     clear(chunks)
     assert not merges_under_way(archive_of(chunks.root))
     assert is_sound(chunks)
     with pytest.raises(Conflict):
-        compacts(chunks, (4, 2))
+        compacts(chunks, (2, 4))
     assert archive_of(chunks.root).history().events == len(chunks.events())
 
 
 def test_of_two_overlapping_plans_one_is_committed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_commit(monkeypatch, lambda: compacts(chunks, (5, 3)))
+    before_commit(monkeypatch, lambda: compacts(chunks, (3, 5)))
     with pytest.raises(Conflict):
-        compacts(chunks, (4, 1))
-    assert names(chunks) == [(1, 1), (2, 2), (5, 3)]
+        compacts(chunks, (1, 4))
+    assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
     assert is_sound(chunks)
     compacted(chunks)
     clear(chunks)
-    assert names(chunks) == [(5, 1)]
+    assert names(chunks) == [(1, 5)]
     assert restored(chunks, "back") == source(chunks)
 
 
@@ -668,7 +671,7 @@ def test_late_export_deletes_nothing_of_a_merged_generation(chunks: Vault, monke
 
     monkeypatch.setattr(exporting.ExportRun, "_prove", prove)
     export(chunks, ("chunks", ""))
-    assert names(chunks) == [(6, 1)]
+    assert names(chunks) == [(1, 6)]
     assert is_sound(chunks)
     clear(chunks)
     assert is_sound(chunks)
@@ -692,7 +695,7 @@ def test_merged_generation_is_checked_anew(chunks: Vault) -> None:
     assert rotate_stream(chunks.uri(), chunks.root, **options).checked == (1, 2, 3, 4, 5)
     compacted(chunks)
     assert rotate_stream(chunks.uri(), chunks.root, **options, truncate_source=True).checked == (5,)
-    assert PREFIX + checked_key(5, 1) in contents(chunks.root)
+    assert PREFIX + checked_key(GenerationSpan(1, 5)) in contents(chunks.root)
     clear(chunks)
     assert rotate_stream(chunks.uri(), chunks.root, **options).checked == ()
     assert is_sound(chunks)
@@ -712,14 +715,14 @@ def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Failed):
         compact_archive(chunks.archive, master="inline[1]")
     monkeypatch.setattr(compact, "join_ranges", real)
-    assert PREFIX + plan_key(5, 1) in contents(chunks.root)
+    assert PREFIX + plan_key(GenerationSpan(1, 5)) in contents(chunks.root)
     assert is_sound(chunks)
     assert compacted(chunks, dry_run=True).resumed == 1
     chunks.add(b"more")
     export(chunks, ("chunks", ""))
     report = compacted(chunks, at_least=3)
     assert (report.resumed, [(run.first, run.generation) for run in report.runs]) == (1, [(1, 5)])
-    assert names(chunks) == [(5, 1), (6, 6)]
+    assert names(chunks) == [(1, 5), (6, 6)]
 
 
 def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
@@ -741,6 +744,6 @@ def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:
     compacted(chunks)
     archive = archive_of(chunks.root)
     (one,) = replaced.replacements(archive, archive.listing())
-    assert (one.name, len(one.old), one.is_checked) == ((5, 1), 5, False)
+    assert (one.span, len(one.old), one.is_checked) == ((1, 5), 5, False)
     (merged,) = archive.listing().decision.merged
     assert one.due == merged.at + timedelta(hours=1)

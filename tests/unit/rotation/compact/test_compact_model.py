@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from manifests.hold import NoSuchHold
 from manifests.replaced import delete_replaced
-from objectstore.uri import RootAddress
 from streamstore.cuts import segments_between
 from streamstore.model import StreamCut
 from streamvault import check_archive, compact_archive, export_stream, hold_archive, release_archive, rotate_stream
@@ -94,5 +93,5 @@ def test_archive_equals_the_stream_after_any_steps(steps: list[Step]) -> None:
         assert report.ok, report.findings
         # nothing is left of what was replaced
         assert archive_of(vault.root).listing().replaced == ()
-        deleted, _ = delete_replaced(archive_of(vault.root), RootAddress.parse(vault.root))
+        deleted, _ = delete_replaced(archive_of(vault.root))
         assert deleted.objects == 0
