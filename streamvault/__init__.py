@@ -6,12 +6,14 @@
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
-Nothing heavy is imported until a verb is called.
+`streamvault.errors` has what they raise. Nothing heavy is imported until a verb is called.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,6 +59,20 @@ __all__ = [
     "work_queue",
 ]
 
+_ROOMS = (
+    "common",
+    "exporter",
+    "importer",
+    "lake",
+    "layouts",
+    "manifests",
+    "objectstore",
+    "rotation",
+    "sparkrun",
+    "streamstore",
+)
+"""The packages that lie beside this one. Their names are common ones, so another distribution may have the same."""
+
 _HOMES = {
     "export_stream": "exporter.export",
     "import_stream": "importer.import_",
@@ -82,7 +98,32 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("common.version").VERSION
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'streamvault' has no attribute {name!r}")
+
+
+def _check_rooms() -> None:
+    """See that the packages beside this one are the ones that will be imported.
+
+    Raises:
+        ImportError: another distribution has a package of the same name.
+    """
+    mine = PurePath(__file__).parent.parent
+    for room in _ROOMS:
+        spec = find_spec(room)
+        if spec is None or spec.origin is None or PurePath(spec.origin).parent.parent != mine:
+            found = "is missing" if spec is None else f"is another one, at {spec.origin}"
+            raise ImportError(
+                f"Streamvault's package {room!r} {found}. Install Streamvault in an environment of its own."
+            )
+
+
+_check_rooms()

@@ -1,0 +1,37 @@
+"""What Streamvault raises.
+
+Every error is a `Problem`: one line that says what happened, where, and what to do. Its kind is the exit code of the command
+line. Catch `Problem` for all of them, `Failed` for what may work later, `Conflict` for what is in the way.
+"""
+
+from __future__ import annotations
+
+from common.errors import Conflict, Damaged, Failed, Overtaken, Problem, Usage
+from objectstore.errors import InArchiveClass, NoSuchBucket, ObjectStoreError, ObjectStoreUnavailable
+from streamstore.errors import (
+    InvalidCut,
+    InvalidName,
+    NoSuchStream,
+    StreamExists,
+    StreamStoreError,
+    StreamStoreUnavailable,
+)
+
+__all__ = [
+    "Conflict",
+    "Damaged",
+    "Failed",
+    "InArchiveClass",
+    "InvalidCut",
+    "InvalidName",
+    "NoSuchBucket",
+    "NoSuchStream",
+    "ObjectStoreError",
+    "ObjectStoreUnavailable",
+    "Overtaken",
+    "Problem",
+    "StreamExists",
+    "StreamStoreError",
+    "StreamStoreUnavailable",
+    "Usage",
+]
