@@ -16,7 +16,7 @@ def test_dir_lists_every_function() -> None:
     assert all(callable(getattr(streamvault, name)) for name in streamvault.__all__)
 
 
-def test_another_package_of_the_same_name_is_refused(tmp_path: Path) -> None:
+def test_import_refuses_another_package_of_the_same_name(tmp_path: Path) -> None:
     other = tmp_path / "manifests"
     other.mkdir()
     (other / "__init__.py").touch()
