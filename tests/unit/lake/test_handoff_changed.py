@@ -14,7 +14,7 @@ from common.errors import Conflict, Damaged
 from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
 from layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
-from manifests.archive import Archive, NoSuchArchive
+from manifests.archive import NoSuchArchive, TableArchive
 from manifests.model import Compression, Layout
 from streamstore.model import StreamName
 from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
@@ -69,8 +69,8 @@ def compact(vault: Vault) -> None:
     clear(vault)
 
 
-def table_of(vault: Vault, name: str = "stream") -> Archive:
-    return Archive(objects_of(vault.root), NAME, name)
+def table_of(vault: Vault, name: str = "stream") -> TableArchive:
+    return TableArchive(objects_of(vault.root), NAME, name)
 
 
 def partitions(vault: Vault) -> list[int]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lake.run
 from common.errors import Conflict, Failed
 from lake.task import FileTask, WrittenFile, write_file
-from manifests.archive import Archive
+from manifests.archive import TableArchive
 from streamstore.cuts import segments_between
 from streamstore.model import StreamCut, StreamName
 from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream
@@ -59,8 +59,8 @@ class Lake:
         return f"table_{self.tables}"
 
     @property
-    def table(self) -> Archive:
-        return Archive(objects_of(self.vault.root), NAME, self.name)
+    def table(self) -> TableArchive:
+        return TableArchive(objects_of(self.vault.root), NAME, self.name)
 
     def take(self, step: Step) -> None:
         what, size = step
