@@ -91,7 +91,7 @@ def export_range(task: ExportTask) -> Exported:
 def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> Piece:
     layout, place = open_layout(task.layout, task.compression), Place(objects, task.prefix)
     if isinstance(piece, LargeEventReader):
-        event = Extent(task.segment, piece.start, piece.end)
+        event = Extent(task.segment, piece.start, piece.start + piece.length)
         written = layout.write_large(place, event, piece.data(), task.window)
     else:
         written = layout.write_run(place, task.segment, piece.blocks(), task.window)

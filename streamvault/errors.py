@@ -1,7 +1,7 @@
 """What Streamvault raises.
 
-Every error is a `Problem`: one line that says what happened, where, and what to do. Its kind is the exit code of the command
-line. Catch `Problem` for all of them, `Failed` for what may work later, `Conflict` for what is in the way.
+Every error is a `Problem`: one line that says what happened, where, and what to do. Its kind is the exit code of the
+command line. Catch `Problem` for all of them, `Failed` for what may work later, `Conflict` for what is in the way.
 """
 
 from __future__ import annotations

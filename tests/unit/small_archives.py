@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
+from common.progress import Progress
 from exporter.reports import ExportReport
 from layouts.layout import open_layout
 from manifests.archive import Archive
-from manifests.model import Compression, Layout
+from manifests.model import Compression, Layout, now_utc
+from manifests.read_back import read_back
+from manifests.replaced import delete_replaced
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
+from sparkrun.inline import InlineRunner
 from streamstore.local import LocalStore
 from streamstore.model import EventPointer, StreamName
 from streamvault import export_stream
@@ -99,3 +104,12 @@ def replace_object(root: str, key: str, data: bytes | None) -> None:
     store.delete([key])
     if data is not None:
         store.put(key, data)
+
+
+def clear(vault: Vault) -> int:
+    """Read back what was merged, and delete what was replaced, as if its grace were over."""
+    archive = archive_of(vault.root)
+    read_back(archive, lambda: InlineRunner(1), Progress())
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2))
+    assert not waiting
+    return deleted.objects

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.sizes import bytes_text, count_text, generations_text, parse_percent, parse_size, seconds_text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("4096B", 4096),
+        ("1KiB", 1024),
+        ("64MiB", 64 * 1024**2),
+        ("64 mib", 64 * 1024**2),
+        ("1GiB", 1024**3),
+        ("500MB", 500_000_000),
+        ("2kb", 2000),
+        ("1.5GiB", 1536 * 1024**2),
+        ("1TB", 10**12),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_parse_size_reads_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "64 Mi", "64Q", "-1", "1e6", "1,000", "\N{ARABIC-INDIC DIGIT ONE}", "64MiB!", "1.MiB", "0x10"]
+)
+def test_parse_size_refuses_other_text(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("100 %", 1.0), ("0.5%", 0.005)])
+def test_parse_percent_reads_a_share(text: str, share: float) -> None:
+    assert parse_percent(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["10", "0%", "101%", "-1%", "%", "ten%", "nan%"])
+def test_parse_percent_refuses_other_text(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a percentage"):
+        parse_percent(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1.0 KiB"),
+        (12_900_000, "12.3 MiB"),
+        (64 * 1024**2, "64.0 MiB"),
+        (105 * 1024**2, "105 MiB"),
+        (3 * 1024**5, "3.0 PiB"),
+    ],
+)
+def test_bytes_text_rounds_and_names_the_unit(size: int, text: str) -> None:
+    assert bytes_text(size) == text
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_bytes_text_is_near_the_size(size: int) -> None:
+    number, unit = bytes_text(size).replace(",", "").split()
+    factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}[unit]
+    assert float(number) * factor == pytest.approx(size, rel=0.051)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.00 s"),
+        (0.421, "0.42 s"),
+        (12.34, "12.3 s"),
+        (59.99, "1 min 00 s"),
+        (245, "4 min 05 s"),
+        (7385, "2 h 03 min"),
+    ],
+)
+def test_seconds_text_rounds_and_names_the_units(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_count_text_has_singular_and_plural() -> None:
+    assert count_text(1, "event") == "1 event"
+    assert count_text(10_000, "event") == "10,000 events"
+    assert count_text(2, "archive entry", "archive entries") == "2 archive entries"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([3], "generation 3"),
+        (range(1, 3), "generations 1 to 2"),
+        ((4, 5, 6), "generations 4 to 6"),
+        ([1, 3], "generations 1, 3"),
+    ],
+)
+def test_generations_text_joins_runs(numbers: Sequence[int], text: str) -> None:
+    assert generations_text(numbers) == text

@@ -1,0 +1,72 @@
+"""Moments and durations: read and written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import Usage
+from common.times import age_text, moment_text, parse_duration, parse_moment
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90d", 90 * 86400),
+        ("2w", 14 * 86400),
+        ("36h", 36 * 3600),
+        ("15m", 900),
+        ("30s", 30),
+        (" 1 d ", 86400),
+        ("0s", 0),
+    ],
+)
+def test_parse_duration_reads_units(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "1y", "1d 2h", "1dd", "\u0661d", "9999999999d"])
+def test_parse_duration_refuses_other_text(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2900, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
+def test_parse_moment_reads_any_zone(naive: datetime, minutes: int) -> None:
+    moment = naive.replace(tzinfo=UTC)
+    there = moment.astimezone(timezone(timedelta(minutes=minutes)))
+    assert parse_moment(there.isoformat(), "--at") == parse_moment(there, "--at") == moment
+    assert parse_moment(moment_text(there), "--at") == moment
+    assert moment_text(there).endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("noon", "--at is not a time"),
+        ("2026-13-01T00:00:00Z", "--at is not a time"),
+        ("0001-01-01T00:00:00+14:00", "--at is not a time"),
+        ("2026-01-01", "--at has no time zone"),
+        ("2026-01-01T00:00:00", "--at has no time zone"),
+    ],
+)
+def test_parse_moment_refuses_other_text(text: str, said: str) -> None:
+    with pytest.raises(Usage, match=said):
+        parse_moment(text, "--at")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.25, "0.25 s"),
+        (63, "1 min 03 s"),
+        (7500, "2 h 05 min"),
+        (86400 * 3 + 3600 * 4, "3 d 04 h"),
+    ],
+)
+def test_age_text_rounds_and_names_the_unit(seconds: float, text: str) -> None:
+    assert age_text(seconds) == text

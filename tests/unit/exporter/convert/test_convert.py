@@ -1,0 +1,302 @@
+"""An archive written again in another layout: the same digests, resumed, added to, and never onto something else."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Damaged, Failed, Problem
+from exporter.convert import run as convert
+from exporter.reports import ConvertReport
+from manifests.model import Compression, Layout, Manifest
+from streamstore.local import LocalStore
+from streamstore.model import StreamName
+from streamvault import check_archive, convert_archive, import_stream
+from streamvault.cli import main
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import (
+    KINDS,
+    NAME,
+    Vault,
+    a_root,
+    archive_of,
+    contents,
+    data_keys,
+    objects_of,
+    replace_object,
+    segments_of,
+)
+
+Kind = tuple[Layout, Compression]
+
+
+def kinds(kind: Kind) -> str:
+    return "-".join(filter(None, kind))
+
+
+@pytest.fixture(scope="module")
+def vaults(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Vault]:
+    """The same stream, archived in each way; nobody changes it."""
+    made = {}
+    folder = tmp_path_factory.mktemp("vaults")
+    Vault(folder).make()
+    for kind in KINDS:
+        made[kind] = Vault(folder)
+        made[kind].export(*kind)
+    return made
+
+
+def converted(source: str, root: str, kind: Kind, *, dry_run: bool = False) -> ConvertReport:
+    return convert_archive(source, root, layout=kind[0], compress=kind[1], master="inline[2]", dry_run=dry_run)
+
+
+def manifests(root: str) -> list[Manifest]:
+    """What two archives of one stream have in common."""
+    history = archive_of(root).history()
+    plain = {"layout": "events", "compression": "", "tool": "", "index": None}
+    return [generation.manifest.model_copy(update=plain) for generation in history.generations]
+
+
+def is_whole(archive: str) -> None:
+    report = check_archive(archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS)), ids=kinds)
+def test_every_layout_converts_to_every_other(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
+    source, root = vaults[old], a_root()
+    before = contents(source.root)
+    report = converted(source.archive, root, new)
+    assert (report.generations, report.converted, report.unchanged) == ((1,), (1,), False)
+    assert report.archive == f"{root}/{NAME}"
+    assert report.moved_bytes == report.bytes == manifests(root)[0].bytes
+    # the data is what an export in that layout writes, byte for byte
+    assert {key: contents(root)[key] for key in data_keys(root)} == {
+        key: contents(vaults[new].root)[key] for key in data_keys(vaults[new].root)
+    }
+    made = archive_of(root).manifest()
+    assert (made.layout, made.compression) == new
+    assert manifests(root) == manifests(source.root)
+    assert segments_of(root) == segments_of(source.root)
+    assert not [key for key in contents(root) if "/_work/" in key]
+    is_whole(report.archive)
+    assert contents(source.root) == before
+
+
+def test_conversion_there_and_back_gives_the_same_archive(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
+    start, roots = vaults["events", ""], [a_root(), a_root(), a_root()]
+    archive = start.archive
+    for root, kind in zip(roots, (*KINDS[1:], KINDS[0]), strict=True):
+        archive = converted(archive, root, kind).archive
+    assert {key: contents(roots[-1])[key] for key in data_keys(roots[-1])} == {
+        key: contents(start.root)[key] for key in data_keys(start.root)
+    }
+    restored = StreamName("scope", "restored")
+    import_stream(archive, f"local://{tmp_path}/streams/{restored}", master="inline[2]")
+    with LocalStore(tmp_path / "streams") as there, start.store as here:
+        assert digest_of(there, restored) == digest_of(here, NAME)
+        assert shape_of(there, restored) == shape_of(here, NAME)
+
+
+def test_second_run_is_unchanged(vaults: dict[Kind, Vault]) -> None:
+    root = a_root()
+    converted(vaults["events", ""].archive, root, ("chunks", "zstd"))
+    before = contents(root)
+    again = converted(vaults["events", ""].archive, root, ("chunks", "zstd"))
+    assert (again.unchanged, again.converted, again.generations) == (True, (), (1,))
+    assert (again.moved_bytes, again.ranges) == (0, 0)
+    assert contents(root) == before
+
+
+def test_generations_of_several_layouts_are_converted_and_later_ones_added(tmp_path: Path) -> None:
+    vault, root = Vault(tmp_path), a_root()
+    vault.make()
+    for kind in KINDS:
+        vault.export(*kind)
+        vault.add(kinds(kind).encode() * 50, b"")
+    vault.export()
+    assert [(g.manifest.layout, g.manifest.compression) for g in archive_of(vault.root).history().generations] == [
+        *KINDS,
+        KINDS[0],
+    ]
+    report = converted(vault.archive, root, ("chunks", "zstd"))
+    assert report.converted == report.generations == (1, 2, 3, 4)
+    assert manifests(root) == manifests(vault.root)
+    assert segments_of(root) == segments_of(vault.root)
+    is_whole(report.archive)
+
+    before = contents(root)
+    vault.add(b"later")
+    vault.export("chunks")
+    later = converted(vault.archive, root, ("chunks", "zstd"))
+    assert (later.converted, later.generations, later.unchanged) == ((5,), (1, 2, 3, 4, 5), False)
+    assert later.moved_bytes == 13 * len(archive_of(root).manifest().to.offsets)
+    assert before.items() <= contents(root).items()
+    is_whole(report.archive)
+
+    # another layout from here on: what is there stays as it is
+    vault.add(b"latest")
+    vault.export()
+    mixed = converted(vault.archive, root, ("events", ""))
+    assert mixed.converted == (6,)
+    assert [g.manifest.layout for g in archive_of(root).history().generations] == [*["chunks"] * 5, "events"]
+    assert segments_of(root) == segments_of(vault.root)
+    is_whole(report.archive)
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A counter of ranges; the run stops where its first number says, and works again when that is -1."""
+    real, state = convert.convert_range, [-1, 0]
+
+    def counting(task: convert.ConvertTask) -> object:
+        if state[1] == state[0]:
+            raise Failed("stopped for a test")
+        state[1] += 1
+        return real(task)
+
+    monkeypatch.setattr(convert, "convert_range", counting)
+    return state
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kinds)
+def test_interrupted_conversion_is_resumed(vaults: dict[Kind, Vault], kind: Kind, stops: list[int]) -> None:
+    source = vaults[KINDS[(KINDS.index(kind) + 1) % 3]]
+    root, total = a_root(), sum(len(rows) for rows in archive_of(source.root).history().generations[0].rows.values())
+    assert total > 10
+    done = 0
+    for stop in (1, 4):
+        stops[:] = [stop, 0]
+        with pytest.raises(Failed, match="stopped for a test"):
+            convert_archive(source.archive, root, layout=kind[0], compress=kind[1], master="inline")
+        assert archive_of(root).generations() == []
+        done += stop
+        assert len([key for key in contents(root) if "/_work/" in key]) == done + 1
+    stops[:] = [-1, 0]
+    report = convert_archive(source.archive, root, layout=kind[0], compress=kind[1], master="inline")
+    assert stops[1] == total - done, "what was finished is not done again"
+    assert 0 < report.moved_bytes < report.bytes
+    assert segments_of(root) == segments_of(source.root)
+    assert not [key for key in contents(root) if "/_work/" in key]
+    assert data_keys(root) == data_keys(vaults[kind].root)
+    is_whole(report.archive)
+
+
+@pytest.mark.parametrize("old", KINDS, ids=kinds)
+@pytest.mark.parametrize("damage", ["missing", "short", "content"])
+def test_damaged_archive_is_refused(tmp_path: Path, old: Kind, damage: str) -> None:
+    vault, root = Vault(tmp_path), a_root()
+    vault.make(events=60)
+    vault.export(*old)
+    key = next(key for key in reversed(data_keys(vault.root)) if len(contents(vault.root)[key]) > 30)
+    whole = contents(vault.root)[key]
+    other = {"missing": None, "short": whole[:-1], "content": whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:]}
+    replace_object(vault.root, key, other[damage])
+    new: Kind = ("chunks", "") if old[0] == "events" else ("events", "")
+    with pytest.raises(Damaged) as caught:
+        converted(vault.archive, root, new)
+    assert caught.value.exit_code == 3
+    assert str(caught.value).isprintable()
+    assert archive_of(root).generations() == [], "nothing is published"
+
+    replace_object(vault.root, key, whole)
+    report = converted(vault.archive, root, new)
+    assert segments_of(root) == segments_of(vault.root)
+    is_whole(report.archive)
+
+
+def refusal(source: str, root: str, kind: Kind, code: int) -> str:
+    before = contents(root)
+    with pytest.raises(Problem) as caught:
+        converted(source, root, kind)
+    assert caught.value.exit_code == code, str(caught.value)
+    assert contents(root) == before
+    return str(caught.value)
+
+
+def test_another_archive_at_the_target_is_a_conflict(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
+    other = Vault(tmp_path)
+    other.make(events=40)
+    other.export()
+    said = refusal(vaults["events", ""].archive, other.root, ("chunks", ""), 4)
+    assert said.startswith("generation 1 of another archive is already there: memory://")
+
+
+def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault], stops: list[int]) -> None:
+    source, root = vaults["events", ""].archive, a_root()
+    stops[:] = [2, 0]
+    with pytest.raises(Failed):
+        converted(source, root, ("chunks", ""))
+    stops[:] = [-1, 0]
+    assert "another run is under way" in refusal(source, root, ("chunks", "zstd"), 4)
+    assert converted(source, root, ("chunks", "")).converted == (1,)
+
+
+def test_foreign_object_in_the_way_is_a_conflict(vaults: dict[Kind, Vault]) -> None:
+    source, root = vaults["events", ""], a_root()
+    key = data_keys(vaults["chunks", ""].root)[-1]
+    objects_of(root).put(key, b"not ours")
+    with pytest.raises(Problem, match="a different object already exists") as caught:
+        converted(source.archive, root, ("chunks", ""))
+    assert caught.value.exit_code == 4
+    assert contents(root)[key] == b"not ours"
+    assert archive_of(root).generations() == []
+
+
+def test_conversion_onto_itself_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
+    vault = vaults["events", ""]
+    assert "onto itself" in refusal(vault.archive, vault.root, ("chunks", ""), 2)
+    assert "onto itself" in refusal(vault.archive, f"{vault.root}/", ("chunks", ""), 2)
+
+
+def test_invalid_layout_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
+    archive = vaults["events", ""].archive
+    wrong: list[tuple[Any, Any]] = [("pages", ""), ("events", "zstd"), ("chunks", "gzip")]
+    for kind in wrong:
+        refusal(archive, a_root(), kind, 2)
+
+
+def test_missing_archive_is_one_line() -> None:
+    assert "no archive" in refusal(f"{a_root()}/{NAME}", a_root(), ("chunks", ""), 1)
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS[:2])), ids=kinds)
+def test_dry_run_writes_nothing_and_estimates_requests(vaults: dict[Kind, Vault], old: Kind, new: Kind) -> None:
+    source, root = vaults[old], a_root()
+    report = converted(source.archive, root, new, dry_run=True)
+    assert contents(root) == {}
+    assert (report.dry_run, report.converted, report.moved_bytes) == (True, (1,), 0)
+    assert report.cost is not None
+    assert report.cost.objects == len(data_keys(vaults[new].root))
+    assert report.cost.puts > report.cost.objects + report.ranges
+    assert report.cost.gets >= len(data_keys(source.root))
+
+
+def test_window_smaller_than_a_range_is_wrong_usage(
+    vaults: dict[Kind, Vault], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archive = vaults["events", ""].archive
+    assert main(["convert", archive, f"file://{tmp_path}/new", "--layout", "chunks", "--window", "1MiB"]) == 2
+    assert capfd.readouterr().err.startswith("streamvault: a window has 16.0 MiB at least: --window 1.0 MiB")
+
+
+def test_command_prints_what_it_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    vault = Vault(tmp_path, root=f"file://{tmp_path}/old")
+    vault.make(events=30)
+    vault.export()
+    new = f"file://{tmp_path}/new"
+    line = ["convert", vault.archive, new, "--layout", "chunks", "--compress", "zstd", "--master", "inline"]
+    capfd.readouterr()
+    assert main([*line, "--dry-run"]) == 0
+    assert "would write generation 1 of" in capfd.readouterr().out
+    assert not (tmp_path / "new").exists()
+    assert main(line) == 0
+    assert f"wrote generation 1 of {new}/{NAME}" in capfd.readouterr().out
+    assert main([*line, "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["unchanged"], told["converted"], told["generations"]) == (True, [], [1])
+    assert main([*line[:2], f"file://{tmp_path}/old", *line[3:]]) == 2

@@ -1,0 +1,208 @@
+"""Exports that others overtake, or that meet what others have left: what is published stays, and work goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Overtaken
+from exporter.make_plan import Wanted
+from exporter.settle_plan import settle_plan
+from layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
+from manifests.archive import Archive
+from manifests.model import Compression, Layout
+from manifests.plan import end_plan
+from manifests.sweeping import SweepTask, remove_strays
+from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
+from objectstore.obstore_store import ObstoreStore
+from objectstore.uri import RootAddress
+from streamstore.errors import InvalidCut, NoSuchSegment
+from streamstore.local import LocalStore
+from streamstore.model import SegmentId, StreamName
+from streamvault import check_archive, export_stream, rotate_stream
+from tests.streams import append_events
+from tests.unit.places import SEGMENT, Place
+from tests.unit.small_archives import KINDS, NAME
+
+KIND_IDS = ["events", "chunks", "zstd"]
+
+
+def archive_of(place: Place) -> Archive:
+    return Archive.at(RootAddress.parse(place.root), NAME)
+
+
+@pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])
+@pytest.mark.parametrize("size", [300_000, 9 * 1024 * 1024], ids=["small", "large"])
+def test_missing_segment_that_should_exist_ends_the_run(
+    place: Place, blocks: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment store may say so while it recovers. It is neither a gap nor a reason to ask for ever."""
+    place.fill([bytes([number + 1]) * size for number in range(6)])
+    with place.store as store:
+        settle_plan(archive_of(place), store, Wanted(), "")
+    read, asked = LocalStore.read, 0
+
+    def losing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
+        nonlocal asked
+        asked += 1
+        assert asked < 20, "the run asks for ever"
+        for number, block in enumerate(read(self, stream, segment, start, end)):
+            if number == blocks:
+                break
+            yield block
+        raise NoSuchSegment("no such segment", where="0.#epoch.0")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "read", losing)
+        with pytest.raises(NoSuchSegment, match="should still have"):
+            export_stream(place.uri(), place.root, master="inline")
+    report = export_stream(place.uri(), place.root, master="inline")
+    assert (report.events, report.gaps) == (6, ())
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["afterwards", "before"])
+@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
+def test_plan_is_published_or_given_up(
+    place: Place, layout: Layout, compress: Compression, given_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run is stopped between index and manifest; another one has found that the plan can never be finished.
+
+    An index of a plan that was given up would lie where the next plan's has to.
+    """
+    place.fill([b"one", b"two"], [b"three"])
+    archive = archive_of(place)
+    stopped: list[tuple[str, bytes]] = []
+    put = ObstoreStore.put
+
+    def stopping(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if given_up and ("/events/" in key or "/chunks/" in key):
+            end_plan(archive.store, archive.prefix, 1, 1, "found by a run with a smaller --largest-event")
+        if key.endswith("_manifest/0000000001.json") and not stopped:
+            stopped.append((key, bytes(data)))
+            raise ObjectStoreUnavailable("gone", where=key)
+        put(self, key, data)
+
+    def export() -> int:
+        return export_stream(place.uri(), place.root, layout=layout, compress=compress, master="inline").events
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObstoreStore, "put", stopping)
+        with pytest.raises(Overtaken if given_up else ObjectStoreUnavailable):
+            export()
+    end_plan(archive.store, archive.prefix, 1, 1, "found by a run with a smaller --largest-event")
+    with place.store as store:
+        append_events(store, NAME, SEGMENT, [b"four"])
+    assert [export(), export()] == ([4, 0] if given_up else [3, 1])
+    for key, data in stopped:  # the first run wakes up
+        with pytest.raises(AlreadyExists):
+            archive.store.put(key, data)
+    assert check_archive(place.archive, read_data=True, master="inline").ok
+
+
+@pytest.mark.parametrize(("first", "second"), [("", "zstd"), ("zstd", "")])
+def test_ended_plan_does_not_block_another_compression(place: Place, first: Compression, second: Compression) -> None:
+    """What it has written of the stream is valid, and lies under the names that the next plan's runs use."""
+    place.fill([bytes([number]) * 100 for number in range(20)])
+    cut = {f"{NAME}/0.#epoch.0": 1000}
+    options: Any = {"layout": "chunks", "range_size": 300, "master": "inline"}
+    with pytest.raises(InvalidCut):
+        export_stream(place.uri(), place.root, to_cut=cut, compress=first, **options)
+    report = export_stream(place.uri(), place.root, compress=second, **options)
+    assert report.events == 20
+    assert "was begun with other options" in report.warnings[0]
+    assert check_archive(place.archive, read_data=True, master="inline").ok
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, layout: Layout) -> None:
+    """Its events would lie among this one's, and no listing tells which are whose."""
+    other = Place(place.folder / "other")
+    place.fill([b"x" * 12, b"y" * 52, b"z" * 100])
+    other.fill([b"a" * 22, b"b" * 42, b"c" * 100])
+    cut = {f"{NAME}/0.#epoch.0": 20 + 60 + 50}
+    with pytest.raises(InvalidCut):
+        export_stream(place.uri(), place.root, to_cut=cut, layout=layout, range_size=80, master="inline")
+    with pytest.raises(Conflict, match="not the one that was archived here"):
+        export_stream(other.uri(), place.root, layout=layout, range_size=80, master="inline")
+    assert export_stream(place.uri(), place.root, layout=layout, range_size=80, master="inline").events == 3
+
+
+@pytest.mark.parametrize("stop", ["list", "get"])
+@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
+def test_overtaken_sweep_finds_no_damage(
+    place: Place, layout: Layout, compress: Compression, stop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its generation was published, merged with others, and what it replaced is gone, or all of it has expired."""
+    place.fill([b"\x07" * 40] * 4)
+    options: Any = {"layout": layout, "compress": compress, "range_size": 4096, "master": "inline"}
+    export_stream(place.uri(), place.root, **options)
+    with place.store as store:
+        append_events(store, NAME, SEGMENT, [b"\x08" * 40] * 4)
+    archive = archive_of(place)
+    stray = {"events": event_key(SegmentId(0, 0), 201, 20), "chunks": chunk_key(SegmentId(0, 0), 201, 20)}[layout]
+    archive.store.put(archive.prefix + stray, b"x" * 12)
+    method, woken = getattr(ObstoreStore, stop), False
+    listed: Any = ObstoreStore.list
+    manifest = archive.prefix + manifest_key(GenerationSpan.of(2))
+    last = {"list": f"{layout}/0000000000.0000000000/", "get": manifest}[stop]
+
+    def stopping(self: ObstoreStore, key: str, *rest: Any) -> Any:
+        nonlocal woken
+        if (
+            not woken
+            and key.endswith(last)
+            and manifest in [entry.key for entry in listed(archive.store, f"{NAME}/_manifest/")]
+        ):
+            woken = True
+            with place.store as store:
+                append_events(store, NAME, SEGMENT, [b"\x09" * 40] * 4)
+            rotate_stream(place.uri(), place.root, keep=1, **options)
+        return method(self, key, *rest)
+
+    monkeypatch.setattr(ObstoreStore, stop, stopping)
+    assert export_stream(place.uri(), place.root, **options).generation == 2
+    assert woken
+    assert check_archive(place.archive, read_data=True, repair=True, master="inline").ok
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.fill([b"\x07" * 40] * 4)
+    export_stream(place.uri(), place.root, layout=layout, master="inline")
+    archive = archive_of(place)
+    stray = {"events": event_key(SegmentId(0, 0), 1, 20), "chunks": chunk_key(SegmentId(0, 0), 1, 20)}[layout]
+    archive.store.put(archive.prefix + stray, b"x" * 12)
+
+    def overtaken(task: SweepTask) -> int:
+        monkeypatch.undo()
+        with place.store as store:
+            append_events(store, NAME, SEGMENT, [b"\x09" * 40] * 4)
+        rotate_stream(place.uri(), place.root, keep=1, layout=layout, master="inline")
+        return remove_strays(task)
+
+    monkeypatch.setattr("manifests.check_archive.remove_strays", overtaken)
+    assert check_archive(place.archive, repair=True, master="inline").ok
+    assert check_archive(place.archive, read_data=True, master="inline").ok
+
+
+def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the witness taken after the look whether it is the same stream, it would be the other one's."""
+    other = Place(place.folder / "other")
+    place.fill([b"a" * 12, b"b" * 12])
+    other.fill([b"x" * 12, b"y" * 12, b"z" * 12])
+    export_stream(place.uri(), place.root, master="inline")
+    with place.store as store:
+        append_events(store, NAME, SEGMENT, [b"c" * 12])
+    read, reads = LocalStore.read, 0
+
+    def changing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Any:
+        nonlocal reads
+        reads += 1
+        store = self if reads == 1 else other.store  # the second look at the stream's bytes, and all that follow
+        return read(store, stream, segment, start, end)
+
+    monkeypatch.setattr(LocalStore, "read", changing)
+    with pytest.raises(Conflict, match="not the one that was archived here"):
+        export_stream(place.uri(), place.root, master="inline")

@@ -1,0 +1,85 @@
+"""A finished import that is run again: refused, or with `--again` read back and verified."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streamstore.model import Retention, RetentionKind, StreamConfiguration
+from streamvault.cli import main
+from tests.streams import append_events
+from tests.unit.small_archives import KINDS, NAME, Vault
+
+BACK, KEPT = replace(NAME, stream="back"), replace(NAME, stream="kept")
+
+
+def restore(vault: Vault, *options: str) -> int:
+    return main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", *options])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_import_again_verifies_what_is_there(
+    tmp_path: Path, kind: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=40)
+    vault.export(*kind)  # type: ignore[arg-type]
+    assert restore(vault, "--again") == 0
+    first = json.loads(capfd.readouterr().out)
+    assert not first["unchanged"]
+    assert restore(vault) == 4
+    capfd.readouterr()
+    assert restore(vault, "--again") == 0
+    second = json.loads(capfd.readouterr().out)
+    assert (second["unchanged"], second["events"], second["moved_bytes"]) == (True, first["events"], 0)
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again"]) == 0
+    assert "read back and verified" in capfd.readouterr().out
+
+
+def test_import_again_refuses_a_stream_written_to_since(tmp_path: Path) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=10)
+    vault.export()
+    assert restore(vault) == 0
+    with vault.store as store:
+        append_events(store, BACK, min(store.describe(BACK).tail.offsets), [b"more"])
+    assert restore(vault, "--again") == 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Retention(RetentionKind.SIZE, 100, 200), "keeps 100 bytes, and 1[0-9]{3} are restored"),
+        (Retention(RetentionKind.TIME, 3_600_000, 0), "keeps events for .*, counted by the store from the restore on"),
+        (Retention(RetentionKind.SIZE, 1024**3, 0), ""),
+        (Retention(), ""),
+    ],
+)
+def test_dry_run_warns_of_what_a_retention_policy_may_delete(
+    tmp_path: Path, policy: Retention, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(retention=policy))
+    vault.add(*[b"event" * 25] * 10)
+    vault.export()
+    capfd.readouterr()
+    assert restore(vault, "--dry-run") == 0
+    warnings = json.loads(capfd.readouterr().out)["warnings"]
+    if said:
+        (warning,) = warnings
+        assert re.search(f"the archived retention policy {said}.*; --retention off ", warning)
+    else:
+        assert not warnings
+    assert restore(vault, "--retention", "off") == 0
+    assert not json.loads(capfd.readouterr().out)["warnings"]
+    with vault.store as store:
+        assert store.describe(BACK).configuration == StreamConfiguration()
+    assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
+    with vault.store as store:
+        assert store.describe(KEPT).configuration.retention == policy

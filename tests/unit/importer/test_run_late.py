@@ -1,0 +1,332 @@
+"""An import that is paused before any change to its target, while another run of it ends and users go on from there.
+
+The late run may succeed or fail; what the other run and the users left has to stay as it is. It is tried with a lease
+that tells the late run that it is late, and with one that does not: nothing may rest on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Failed, Problem
+from importer import run as importing
+from importer.target import Target
+from streamstore import lease
+from streamstore.errors import OffsetConflict, StoreBusy
+from streamstore.lease import Lease, LeaseHeld
+from streamstore.local import LocalStore
+from streamstore.model import (
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamvault import import_stream
+from tests.streams import append_events, digest_of
+from tests.unit.small_archives import NAME, Vault
+
+BY_RATE = Scaling(ScaleKind.BY_EVENTS, target=10, factor=2, min_segments=1)
+BACK = replace(NAME, stream="back")
+CHANGES = ("create_stream", "delete", "scale", "update_stream", "truncate", "seal")
+Users = Callable[[LocalStore], None]
+
+
+class LostAppender:
+    """A lease's appender after somebody else has taken the lease over."""
+
+    def __init__(self, *, tells: bool) -> None:
+        self._tells = tells
+
+    def append(self, _: bytes) -> None:
+        if self._tells:
+            raise OffsetConflict("another writer appended to the segment")
+
+    def flush(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class Pause:
+    """Stops before one of the changes to the target, in the thread that makes it, and has others go on meanwhile."""
+
+    def __init__(self, at: int, others: Callable[[Pause], None]) -> None:
+        self.at = at
+        self.others = others
+        self.seen = 0
+        self.leases: list[Lease] = []
+        self.left: Any = None
+
+    def lose_lease(self, *, tells: bool) -> None:
+        late = self.leases[0]
+        late._appender.close()
+        late._appender = LostAppender(tells=tells)  # type: ignore[assignment]
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        for name in CHANGES:
+            patch.setattr(LocalStore, name, self._stopping(getattr(LocalStore, name)))
+        take = importing.take_lease
+
+        def taken(*arguments: Any) -> Lease:
+            self.leases.append(take(*arguments))
+            return self.leases[-1]
+
+        patch.setattr(importing, "take_lease", taken)
+
+    def _stopping(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(store: LocalStore, what: Any, *arguments: Any, **options: Any) -> Any:
+            if BACK in {what, getattr(what, "stream", None)} and self.seen < self.at:
+                self.seen += 1
+                if self.seen == self.at:
+                    self.others(self)
+            return real(store, what, *arguments, **options)
+
+        return call
+
+
+def a_source(store: LocalStore, *, sealed: bool) -> None:
+    """Numbers from 4 on, fewer segments than at first, and a head inside."""
+    store.create_scope(NAME.scope)
+    store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=4)))
+    store.delete(NAME)
+    store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=3), tags=("source",)))
+    left, middle, right = sorted(store.describe(NAME).tail.offsets)
+    for segment in (left, middle, right):
+        append_events(store, NAME, segment, [b"first", b"second" * 20])
+    ranges = store.describe(NAME).epochs[0].segments
+    store.update_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2), tags=("source",)))
+    epoch = store.scale(NAME, [left, middle], [KeyRange(ranges[left].low, ranges[middle].high)])
+    joined = max(epoch.segments)
+    append_events(store, NAME, joined, [b"third"])
+    split = [KeyRange(0.0, 0.25), KeyRange(0.25, epoch.segments[joined].high)]
+    last = store.scale(NAME, [joined], split)
+    for segment in last.segments:
+        append_events(store, NAME, segment, [b"last"])
+    store.truncate(StreamCut(NAME, {left: 13, middle: 0, right: 13}))
+    if sealed:
+        store.seal(NAME)
+
+
+def configured(store: LocalStore) -> None:
+    """A user writes to what was restored and gives it policies and tags of their own."""
+    described = store.describe(BACK)
+    if not described.sealed:
+        for segment in described.tail.offsets:
+            append_events(store, BACK, segment, [b"the user's"])
+        mine = replace(described.configuration, tags=("mine",), retention=Retention(RetentionKind.SIZE, 1, 2))
+        store.update_stream(BACK, mine)
+
+
+def made_again(store: LocalStore) -> None:
+    """A user deletes what was restored and makes a stream of their own."""
+    store.delete(BACK)
+    store.create_stream(BACK, StreamConfiguration(scaling=Scaling(min_segments=3), tags=("mine",)))
+    for segment in store.describe(BACK).tail.offsets:
+        append_events(store, BACK, segment, [b"the user's"])
+
+
+def state(folder: Path) -> tuple[StreamDescription, str]:
+    with LocalStore(folder) as store:
+        return store.describe(BACK), digest_of(store, BACK)
+
+
+@pytest.mark.parametrize(
+    ("users", "sealed", "tells"),
+    [
+        (configured, False, True),
+        (configured, False, False),
+        (configured, True, False),
+        (made_again, False, False),
+        (made_again, True, False),
+    ],
+)
+def test_late_run_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: Users, sealed: bool, tells: bool
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 3600.0)
+    monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.01)
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        a_source(store, sealed=sealed)
+    vault.export("chunks")
+
+    def restore(folder: Path) -> None:
+        import_stream(vault.archive, f"local://{folder}/{BACK}", master="inline")
+
+    def meanwhile(folder: Path, pause: Pause) -> None:
+        pause.lose_lease(tells=tells)
+        while True:
+            # until the late run's tasks, which are not paused, have let go of their segments
+            with contextlib.suppress(StoreBusy):
+                restore(folder)
+                break
+            time.sleep(0.01)
+        with LocalStore(folder) as store:
+            users(store)
+        pause.left = state(folder)
+
+    # two creations and a deletion, two scales around which the policy changes twice, head, policies, seal
+    for at in range(1, 11 + sealed):
+        folder = tmp_path / str(at)
+        pause = Pause(at, partial(meanwhile, folder))
+        with pytest.MonkeyPatch.context() as patch:
+            pause.install(patch)
+            if at < 10 + sealed:
+                with pytest.raises(LeaseHeld) if tells else contextlib.suppress(Problem):
+                    restore(folder)
+                assert state(folder) == pause.left, f"paused before change {at}"
+            else:
+                restore(folder)
+                assert pause.left is None
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """An archive of a stream that was made again, whose scales go below its first number of segments."""
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        a_source(store, sealed=False)
+    vault.export("chunks")
+    return vault
+
+
+def test_import_keeps_the_segment_numbers_of_a_recreated_source(vault: Vault) -> None:
+    import_stream(vault.archive, vault.uri(BACK), master="inline")
+    with vault.store as store:
+        source, back = store.describe(NAME), store.describe(BACK)
+        assert back.epochs == source.epochs
+        assert (back.head.offsets, back.tail.offsets) == (source.head.offsets, source.tail.offsets)
+
+
+def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalStore.create_stream
+
+    def answer_lost(store: LocalStore, name: StreamName, configuration: StreamConfiguration) -> None:
+        """The request is sent again, as a client does that lost its connection."""
+        real(store, name, configuration)
+        if name == BACK:
+            real(store, name, configuration)
+
+    monkeypatch.setattr(LocalStore, "create_stream", answer_lost)
+    report = import_stream(vault.archive, vault.uri(BACK), master="inline")
+    assert not report.resumed
+
+
+def scale_by_rate(vault: Vault) -> None:
+    """Let the source have a policy by rate, and archive it."""
+    with vault.store as store:
+        described = store.describe(NAME)
+        store.update_stream(NAME, replace(described.configuration, scaling=BY_RATE))
+    vault.add(b"more")
+    vault.export("chunks")
+
+
+def policies_on_the_way(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> set[ScaleKind]:
+    """The kinds of policy that the target has while an import fills it; it has the source's when that is done."""
+    seen = set()
+    fill = importing.fill_segment
+
+    def look(task: Any) -> Any:
+        with vault.store as store:
+            seen.add(store.describe(BACK).configuration.scaling.kind)
+        return fill(task)
+
+    monkeypatch.setattr(importing, "fill_segment", look)
+    import_stream(vault.archive, vault.uri(BACK), master="inline")
+    with vault.store as store:
+        assert store.describe(BACK).configuration.scaling == BY_RATE
+    return seen
+
+
+def test_scaling_policy_is_fixed_until_the_import_ends(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale_by_rate(vault)
+    assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
+
+
+def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale_by_rate(vault)
+    real = LocalStore.scale
+
+    def killed(*arguments: Any) -> Any:
+        real(*arguments)
+        raise Failed("stopped for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "scale", killed)
+        with pytest.raises(Failed):
+            import_stream(vault.archive, vault.uri(BACK), master="inline")
+    with vault.store as store:
+        assert store.describe(BACK).configuration.scaling.kind is ScaleKind.BY_EVENTS
+    assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
+
+
+class Killed(BaseException):
+    """Ends a run in this process as kill -9 ends a process: nothing cleans up."""
+
+
+def kill_after_finish(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.01)
+    real = Target.finish
+
+    def finish(self: Target) -> None:
+        real(self)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "finish", finish)
+        patch.setattr(lease, "BEAT_SECONDS", 3600.0)
+        patch.setattr(Lease, "release", lambda self, **_: self._appender.close())
+        with pytest.raises(Killed):
+            import_stream(vault.archive, vault.uri(BACK), master="inline")
+
+
+def test_configuration_changed_after_a_kill_at_the_end_stays(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_after_finish(vault, monkeypatch)
+    with vault.store as store:
+        configured(store)
+        before = store.describe(BACK)
+    assert import_stream(vault.archive, vault.uri(BACK), master="inline").resumed
+    with vault.store as store:
+        assert store.describe(BACK) == before
+        assert list(store.list_streams(NAME.scope, own=True)) == [BACK, NAME]
+
+
+def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        a_source(store, sealed=True)
+    vault.export("chunks")
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "seal", lambda *_, **__: None)
+        kill_after_finish(vault, monkeypatch)
+    with vault.store as store:
+        configured(store)
+        before = store.describe(BACK)
+    with pytest.raises(Conflict, match="somebody wrote to the restored stream before it was sealed"):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")
+    with vault.store as store:
+        assert store.describe(BACK) == before
+
+
+def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_after_finish(vault, monkeypatch)
+    with vault.store as store:
+        store.delete(BACK)
+    with pytest.raises(Conflict, match="a stream of this name was there before"):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")

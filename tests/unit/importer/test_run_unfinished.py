@@ -1,0 +1,235 @@
+"""An import that was stopped and is run again when the archive has a newer generation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Failed
+from importer import run as importing
+from importer.lease import MARK, lease_stream
+from importer.queue.reports import FinishedRequest
+from importer.target import Target
+from objectstore.errors import ObjectStoreUnavailable
+from streamstore.lease import last_record
+from streamvault import compact_archive, request_restore, rotate_stream, work_queue
+from streamvault.cli import main
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
+
+BACK = replace(NAME, stream="back")
+Stop = Callable[[], None]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """A stream whose archive has two generations."""
+    found = Vault(tmp_path, f"file://{tmp_path}/vault")
+    Path(tmp_path, "vault").mkdir()
+    found.make(events=40, largest=3000)
+    found.export("chunks")
+    found.add(b"second")
+    found.export("chunks")
+    return found
+
+
+class Killed(BaseException):
+    """Ends a run in this process as kill -9 ends a process: nothing cleans up."""
+
+
+def restore(vault: Vault, *options: str) -> int:
+    return main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", *options])
+
+
+def begin(vault: Vault, *options: str) -> None:
+    """An import that stops when half of it is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importing, "fill_segment", failing())
+        assert restore(vault, *options) == 1
+    with vault.store as store:
+        assert any(tag.startswith(MARK) for tag in store.describe(BACK).configuration.tags)
+
+
+def failing() -> Callable[[Any], Any]:
+    real, calls = importing.fill_segment, []
+
+    def fill(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 1:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    return fill
+
+
+def grow(vault: Vault) -> None:
+    """The stream as the second generation has it, and a third one."""
+    vault.add(b"third" * 100)
+    vault.export("chunks")
+
+
+def is_second(vault: Vault, *options: str) -> bool:
+    """Whether what was restored is what `--generation 2` restores."""
+    wanted = replace(NAME, stream="wanted")
+    uri = vault.uri(wanted)
+    assert main(["import", vault.archive, uri, "--generation", "2", "--master", "inline", *options]) == 0
+    with vault.store as store:
+        return (digest_of(store, BACK), shape_of(store, BACK)) == (digest_of(store, wanted), shape_of(store, wanted))
+
+
+@pytest.mark.parametrize("options", [(), ("--again",), ("--offsets", "shift")], ids=" ".join)
+def test_same_command_resumes_its_older_generation(
+    vault: Vault, options: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    begin(vault, *options)
+    grow(vault)
+    capfd.readouterr()
+    assert restore(vault, *options) == 0
+    told = capfd.readouterr()
+    report = json.loads(told.out)
+    assert (report["resumed"], report["generation"]) == (True, 2)
+    (line,) = [line for line in told.err.splitlines() if "generation 3 is newer" in line]
+    assert "up to generation 2" in line
+    assert report["warnings"] == [line.removeprefix("warning: ")]
+    assert is_second(vault, *options)
+    assert restore(vault) == 4, "it is finished now"
+    assert "the stream exists" in capfd.readouterr().err
+    assert restore(vault, "--again") == 4, "and not the newest"
+
+
+def test_dry_run_tells_the_generation_it_would_resume(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault)
+    grow(vault)
+    capfd.readouterr()
+    assert restore(vault, "--dry-run") == 0
+    assert json.loads(capfd.readouterr().out)["generation"] == 2
+
+
+def test_generation_begun_is_resumed_after_a_merge(vault: Vault) -> None:
+    begin(vault)
+    grow(vault)
+    assert compact_archive(vault.archive, master="inline").runs
+    assert restore(vault) == 0
+    assert is_second(vault)
+
+
+def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault, "--generation", "1")
+    capfd.readouterr()
+    assert restore(vault) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["generation"] == 1
+    assert "generation 2 is newer" in told.err
+
+
+def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault)
+    grow(vault)
+    with vault.store as store:
+        before = store.describe(BACK)
+    for other in (("--generation", "3"), ("--generation", "1"), ("--at", "2999-01-01T00:00:00Z")):
+        capfd.readouterr()
+        assert restore(vault, *other) == 4
+        line = capfd.readouterr().err.splitlines()[-1]
+        assert "unfinished stream of an import up to generation 2, not " in line
+        assert "--generation 2" in line
+    with vault.store as store:
+        assert store.describe(BACK) == before
+    assert restore(vault, "--generation", "2") == 0
+
+
+@pytest.mark.parametrize("other", ["offsets", "archive"])
+def test_import_begun_with_other_options_is_refused(
+    vault: Vault, other: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begin(vault)
+    grow(vault)
+    capfd.readouterr()
+    if other == "offsets":
+        assert restore(vault, "--offsets", "shift") == 4
+    else:
+        elsewhere = replace(vault, root=f"{vault.root}-2")
+        Path(vault.folder, "vault-2").mkdir()
+        elsewhere.export()
+        assert restore(elsewhere) == 4
+    assert "unfinished stream" in capfd.readouterr().err
+
+
+def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault)
+    grow(vault)
+    rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline")
+    capfd.readouterr()
+    assert restore(vault) == 4
+    assert "up to generation 2, not 3" in capfd.readouterr().err
+
+
+def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: str) -> None:
+    """The mark is gone, and only the lease says whose the target is."""
+    real = Target.finish
+
+    def finish(self: Target) -> None:
+        real(self)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "finish", finish)
+        with pytest.raises(Killed):
+            restore(vault, *options)
+    with vault.store as store:
+        assert not any(tag.startswith(MARK) for tag in store.describe(BACK).configuration.tags)
+        record = last_record(store, lease_stream(BACK))
+        assert record is not None
+        assert record.finishing
+
+
+def test_import_killed_at_its_end_is_finished(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    killed_at_its_end(monkeypatch, vault)
+    grow(vault)
+    assert restore(vault, "--generation", "3") == 4, "and what the lease says is not lost by that"
+    with monkeypatch.context() as patch:
+        patch.setattr(importing.ImportRun, "_verify", failing_verify)
+        assert restore(vault) == 1, "stopped once more, while it reads back"
+    capfd.readouterr()
+    assert restore(vault) == 0
+    assert json.loads(capfd.readouterr().out)["generation"] == 2
+    assert is_second(vault)
+    with vault.store as store:
+        assert not store.exists(lease_stream(BACK))
+
+
+def failing_verify(*_: Any) -> Any:
+    raise Failed("stopped for a test")
+
+
+def test_queued_restore_resumes_its_older_generation(vault: Vault) -> None:
+    queue = f"local://{vault.folder}/queues/ops/restores"
+    request_restore(vault.archive, vault.uri(BACK), queue=queue)
+
+    finished: list[FinishedRequest] = []
+
+    def work() -> None:
+        work_queue(queue, idle_seconds=0.0, tries=1, master="inline", finished=finished.append)
+
+    def away(_: Any) -> Any:
+        raise ObjectStoreUnavailable("away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importing, "fill_segment", away)
+        with pytest.raises(ObjectStoreUnavailable):
+            work()
+    grow(vault)
+    work()
+    (done,) = finished
+    assert done.ok, done.error
+    assert done.report is not None
+    assert (done.report["resumed"], done.report["generation"]) == (True, 2)
+    assert is_second(vault)

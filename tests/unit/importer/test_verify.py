@@ -1,0 +1,176 @@
+"""What an import reads back: what an earlier run had appended; with --read-back, everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import Damaged, Failed
+from importer import fill, run
+from importer.fill import Filled, FillTask
+from importer.reports import ImportReport
+from importer.verify import VerifyTask
+from manifests.model import Compression, Layout
+from streamstore.model import StreamName
+from streamvault import import_stream
+from streamvault.cli import main
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+
+RESTORED = StreamName("scope", "restored")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make(events=600, largest=5000)
+    vault.export("chunks", "zstd")
+    return vault
+
+
+class Seen:
+    """What was verified by reading it back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tasks: list[VerifyTask] = []
+        real = run.verify_range
+
+        def looking(task: VerifyTask) -> object:
+            self.tasks.append(task)
+            return real(task)
+
+        monkeypatch.setattr(run, "verify_range", looking)
+
+    @property
+    def ranges(self) -> list[tuple[object, int, int]]:
+        return sorted((task.segment, task.part_start, task.part_end) for task in self.tasks)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    return Seen(monkeypatch)
+
+
+def restore(vault: Vault, *, read_back: bool = False, to_cut: dict[str, int] | None = None) -> ImportReport:
+    return import_stream(vault.archive, vault.uri(RESTORED), read_back=read_back, to_cut=to_cut, master="inline")
+
+
+def all_ranges(vault: Vault) -> list[tuple[object, int, int]]:
+    history = archive_of(vault.root).history()
+    return sorted((row.segment, row.start, row.end) for s in history.segments() for _, row in history.ranges(s))
+
+
+def is_restored(vault: Vault, report: ImportReport) -> None:
+    with vault.store as store:
+        assert digest_of(store, RESTORED) == digest_of(store, NAME)
+        assert shape_of(store, RESTORED) == shape_of(store, NAME)
+        assert report.events == digest_of(store, NAME)[0]
+    assert report.bytes == archive_of(vault.root).history().bytes
+
+
+def test_uninterrupted_import_reads_nothing_back(vault: Vault, seen: Seen) -> None:
+    is_restored(vault, restore(vault))
+    assert seen.ranges == []
+
+
+def test_read_back_reads_everything(vault: Vault, seen: Seen) -> None:
+    is_restored(vault, restore(vault, read_back=True))
+    assert seen.ranges == all_ranges(vault)
+    assert len(seen.ranges) > 10
+
+
+def test_command_has_the_option_read_back(tmp_path: Path, seen: Seen) -> None:
+    vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
+    vault.make(events=30)
+    vault.export()
+    line = ["import", vault.archive, vault.uri(RESTORED), "--master", "inline", "--read-back"]
+    assert main(line) == 0
+    assert seen.ranges == all_ranges(vault)
+
+
+def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:
+    """Nobody knows the digest of a part."""
+    with vault.store as store:
+        middle = vault.events()[-3][0]
+        tail = dict(store.describe(NAME).tail.offsets) | {middle.segment: middle.offset}
+    restore(vault, to_cut={segment.in_stream(NAME): offset for segment, offset in tail.items()})
+    whole = all_ranges(vault)
+    assert len(seen.ranges) == 1
+    segment, start, end = seen.ranges[0]
+    assert (segment, end) == (middle.segment, middle.offset)
+    assert any((segment, start) == (s, low) and end < high for s, low, high in whole)
+
+
+class Stopped:
+    """Fills segments until so many have been done; then half of one is appended, and the run fails.
+
+    Its last byte may be wrong, as if a store had lost it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, *, wrong: bool = False) -> None:
+        self.offsets: dict[object, int] = {}
+        self._wrong = wrong
+        self._left = after
+        self._real = run.fill_segment
+        monkeypatch.setattr(run, "fill_segment", self._fill)
+
+    def _fill(self, task: FillTask) -> Filled:
+        if self._left == 0:
+            half = task.stretches[: len(task.stretches) // 2 + 1]
+            with task.target.lend() as store, store.appender(task.stream, task.segment) as appender:
+                for stretch in half:
+                    block = bytearray(b"".join(fill._blocks(task, stretch, stretch.start)))
+                    block[-1] ^= self._wrong
+                    appender.append(bytes(block))
+                self.offsets[task.segment] = appender.flush()
+            raise Failed("stopped for a test")
+        self._left -= 1
+        done = self._real(task)
+        self.offsets[task.segment] = task.end
+        return done
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 5])
+def test_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
+    vault: Vault, seen: Seen, after: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stopped = Stopped(patch, after)
+        with pytest.raises(Failed, match="stopped for a test"):
+            restore(vault)
+    assert seen.ranges == []
+    report = restore(vault)
+    assert report.resumed
+    is_restored(vault, report)
+    before = [found for found in all_ranges(vault) if found[1] < stopped.offsets.get(found[0], 0)]
+    assert seen.ranges == before
+    assert 0 < len(before) < len(all_ranges(vault))
+
+
+def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
+    """A resumed import trusts no byte that it has not appended."""
+    with pytest.MonkeyPatch.context() as patch:
+        stopped = Stopped(patch, 0, wrong=True)
+        with pytest.raises(Failed, match="stopped for a test"):
+            restore(vault)
+    assert any(stopped.offsets.values())
+    with pytest.raises(Failed, match="the restored bytes differ from the archive's"):
+        restore(vault)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_damaged_objects_are_found_without_reading_back(
+    tmp_path: Path, kind: tuple[Layout, Compression], seen: Seen
+) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=60)
+    vault.export(*kind)
+    key = next(key for key in reversed(data_keys(vault.root)) if len(contents(vault.root)[key]) > 30)
+    whole = contents(vault.root)[key]
+    replace_object(vault.root, key, whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:])
+    with pytest.raises(Damaged) as caught:
+        restore(vault)
+    assert caught.value.exit_code == 3
+    assert str(caught.value).isprintable()
+    assert seen.ranges == []

@@ -1,0 +1,56 @@
+"""Events as Arrow batches: every event of the bytes, under its own pointer, however the bytes are cut."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lake import batches
+from lake.batches import EVENT_SCHEMA, event_batches
+from streamstore.framing import NotAnEvent
+from streamstore.model import EventPointer, SegmentId, StreamName
+from tests.streams import frame
+
+STREAM, SEGMENT = StreamName("scope", "stream"), SegmentId(3, 7)
+payloads = st.lists(st.one_of(st.binary(max_size=40), st.just(b"same size"), st.just(bytes(16))), max_size=60)
+
+
+@given(payloads, st.lists(st.integers(1, 200), max_size=20), st.integers(0, 2**62))
+def test_every_event_has_its_pointer(events: list[bytes], cuts: list[int], start: int) -> None:
+    data = b"".join(map(frame, events))
+    blocks, at = [], 0
+    for cut in [*cuts, len(data)]:
+        blocks.append(data[at : at + cut])
+        at += cut
+    rows = pa.Table.from_batches(event_batches(STREAM, SEGMENT, start, blocks), EVENT_SCHEMA).to_pylist()
+    assert [row["payload"] for row in rows] == events
+    offset = start
+    for row, payload in zip(rows, events, strict=True):
+        pointer = EventPointer(STREAM, SEGMENT, offset, 8 + len(payload))
+        assert row["pointer"] == str(pointer)
+        assert (row["scope"], row["stream"], row["epoch"], row["segment"]) == ("scope", "stream", 3, 7)
+        assert (row["offset"], row["length"]) == (offset, 8 + len(payload))
+        offset += 8 + len(payload)
+
+
+def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
+    data = frame(b"x" * 92) * 100 + frame(b"y" * 5000)
+    made = list(event_batches(STREAM, SEGMENT, 0, [data]))
+    assert max(batch.num_rows for batch in made) <= 10
+    assert sum(batch.num_rows for batch in made) == 101
+
+
+def test_batch_holds_no_memory_of_its_block() -> None:
+    block = bytearray(frame(b"one") + frame(b"two"))
+    batch = next(event_batches(STREAM, SEGMENT, 0, [block]))
+    block[:] = bytes(len(block))
+    assert batch["payload"].to_pylist() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("data", [frame(b"whole") + frame(b"cut")[:-1], b"\xff" * 16])
+def test_invalid_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(NotAnEvent):
+        list(event_batches(STREAM, SEGMENT, 0, [data]))

@@ -1,0 +1,278 @@
+"""Payloads into columns: nothing is lost, what does not decode says why, whatever stands beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import Usage
+from lake.avro_types import avro_columns
+from lake.column_types import arrow_type, hive_type, trino_type
+from lake.decoding import decoded_columns
+from lake.inference import infer_columns
+from lake.options import TableColumn, TableOptions, fresh_names
+from lake.times import NotATime, as_time
+
+COLUMNS = {
+    "id": "bigint",
+    "name": "string",
+    "ok": "boolean",
+    "price": "decimal(10,2)",
+    "at": "timestamp",
+    "day": "date",
+    "where": "struct<x:double,tags:array<string>>",
+}
+EVENT = {"id": 1, "name": "é", "ok": True, "price": "1.25", "at": "2026-01-02T03:04:05.678Z", "day": "2026-01-02",
+         "where": {"x": 1.5, "tags": ["a"]}}  # fmt: skip
+
+
+def options(decode: str, columns: dict[str, str], **more: str) -> TableOptions:
+    names = fresh_names(list(columns))
+    made = tuple(
+        TableColumn(field=field, column=name, type=kind)
+        for (field, kind), name in zip(columns.items(), names, strict=True)
+    )
+    return TableOptions(
+        scope="s", stream="t", table="t", kind="parquet", decode=decode, columns=made, target_size=1, **more
+    )  # type: ignore[arg-type]
+
+
+def decoded(wanted: TableOptions, *payloads: bytes) -> list[dict[str, Any]]:
+    return pa.table(decoded_columns(wanted, pa.array(payloads, pa.binary()))).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_json_fields_have_their_types() -> None:
+    made = options("json", COLUMNS, event_time="at")
+    [row] = decoded(made, b"  " + json.dumps({**EVENT, "unknown": [1]}, indent=1).encode() + b"\n")
+    assert row == {
+        "id": 1,
+        "name": "é",
+        "ok": True,
+        "price": Decimal("1.25"),
+        "at": datetime(2026, 1, 2, 3, 4, 5, 678000),  # noqa: DTZ001
+        "day": date(2026, 1, 2),
+        "where": {"x": 1.5, "tags": ["a"]},
+        "event_time": datetime(2026, 1, 2, 3, 4, 5, 678000),  # noqa: DTZ001
+        "_error": None,
+    }
+
+
+WRONG = [
+    b"", b" ", b"\n", b"{", b"}", b"[]", b"null", b"7", b"\xff\xfe", b'{"id":1}{"id":2}', b'{"id":"1"}', b'{"id":1.5}',
+    b'{"at":"yesterday"}', b'{"id":1,"id":2}', b'{"where":7}', b'{"day":"2026-13-01"}', b"{}\x00",
+    b'{"id":1}\n{"id":2}',    b'{"price":"x"}', b'{"id":99999999999999999999}', b'{"ok":1}', b"{\n}}",
+]  # fmt: skip
+RIGHT = [
+    b"{}",
+    b'{"a":NaN}',
+    b'{"id":7}',
+    json.dumps(EVENT).encode(),
+    b'{"id":null,"x":{"y":[{}]}}',
+    b'{ "name" : "}\\n{" }',
+]
+
+
+@pytest.mark.parametrize("payload", WRONG)
+def test_json_that_does_not_decode_says_why(payload: bytes) -> None:
+    before, row, after = decoded(options("json", COLUMNS), b'{"id":5}', payload, b'{"id":6}')
+    assert row["_error"]
+    assert all(value is None for name, value in row.items() if name != "_error")
+    assert [(one["id"], one["_error"]) for one in (before, after)] == [(5, None), (6, None)]
+
+
+@given(st.lists(st.sampled_from([*WRONG, *RIGHT]), max_size=40))
+def test_event_decodes_the_same_beside_any_others(payloads: list[bytes]) -> None:
+    made = options("json", COLUMNS)
+    rows = decoded(made, *payloads)
+    assert len(rows) == len(payloads)
+    for payload, row in zip(payloads, rows, strict=True):
+        [alone] = decoded(made, payload)
+        assert bool(row["_error"]) == bool(alone["_error"]) == (payload in WRONG)
+        assert {**row, "_error": None} == {**alone, "_error": None}
+
+
+def test_csv_fields_have_their_types() -> None:
+    made = options("csv", {"c1": "bigint", "c2": "string", "c3": "timestamp"}, event_time="c3")
+    rows = decoded(made, b'1,"a,b",2026-01-01T00:00:00Z\r\n', b"2", b"x,y,", b"", b"3,,", b"4,a,b,c", b"5,a,\n6,b,")
+    assert [row["c1"] for row in rows] == [1, None, None, None, 3, None, None]
+    assert [bool(row["_error"]) for row in rows] == [False, True, True, True, False, True, True]
+    assert rows[0]["c2"] == "a,b"
+    assert rows[0]["event_time"] == datetime(2026, 1, 1)  # noqa: DTZ001
+
+
+LINES = [b"1,a", b'"2","b"', b'3,"c', b'"4', b'"5,"', b"", b"\r\n", b",", b'6,"a""b"', b'7,"a""b', b'8,"a"b', b'9,a"b',
+         b"\n10,a", b'"a""b,c"', b"\x0b", b"11,\x0b"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12))
+def test_line_of_csv_decodes_the_same_beside_any_others(lines: list[bytes]) -> None:
+    for columns in ({"c1": "string", "c2": "string"}, {"c1": "string"}):
+        made = options("csv", columns)
+        assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [(b'1,"a""b"', 'a"b'), (b'1,a"b', 'a"b'), (b'1,"a"b', "ab"), (b'1,""', None)]
+)
+def test_closed_quotes_are_removed(line: bytes, value: str | None) -> None:
+    [row] = decoded(options("csv", {"c1": "bigint", "c2": "string"}), line)
+    assert (row["c1"], row["c2"], row["_error"]) == (1, value, None)
+
+
+@pytest.mark.parametrize("line", [b'1,"a', b'"1,a', b'1,"a""', b'1,"'])
+def test_unclosed_quote_is_an_error_of_the_row(line: bytes) -> None:
+    [row] = decoded(options("csv", {"c1": "string", "c2": "string"}), line)
+    assert row["_error"] == "a quote is not closed"
+    assert (row["c1"], row["c2"]) == (None, None)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"id":"x"}'])
+def test_json_errors_are_the_same_beside_any_others(payload: bytes) -> None:
+    made = options("json", COLUMNS)
+    [alone] = decoded(made, payload)
+    assert alone["_error"]
+    assert decoded(made, b'{"id":5}', payload, b"{", b"")[1] == alone
+
+
+AVRO = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "again", "type": "Kind"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "more", "type": {"type": "map", "values": "double"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "place", "type": {"type": "record", "name": "Place", "fields": [{"name": "x", "type": "float"}]}},
+    ],
+}
+
+
+def test_avro_fields_have_their_types() -> None:
+    record = {
+        "id": 5, "note": None, "at": datetime(2026, 1, 1, tzinfo=UTC), "kind": "A", "again": "B", "tags": ["t"],
+        "more": {"m": 1.5}, "price": Decimal("3.25"), "place": {"x": 0.5},
+    }  # fmt: skip
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(AVRO), record)
+    good = written.getvalue()
+    columns = {column.field: column.type for column in avro_columns(json.dumps(AVRO))}
+    rows = decoded(options("avro", columns, avro=json.dumps(AVRO), event_time="at"), good, good[:-1], good + b"x", b"")
+    assert [bool(row["_error"]) for row in rows] == [False, True, True, True]
+    first = rows[0]
+    assert (first["id"], first["note"], first["kind"], first["again"], first["tags"]) == (5, None, "A", "B", ["t"])
+    assert (first["price"], first["place"], first["more"]) == (Decimal("3.25"), {"x": 0.5}, [("m", 1.5)])
+    assert first["event_time"] == datetime(2026, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{}",
+        "7",
+        '"string"',
+        '{"type":"record"}',
+        '{"type":"record","name":"r","fields":[{"name":"u","type":["int","string"]}]}',
+    ],
+)
+def test_avro_schema_that_is_no_record_is_refused(schema: str) -> None:
+    with pytest.raises(Usage):
+        avro_columns(schema)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "wanted"),
+    [
+        ("2026-01-01", "ms", "2026-01-01T00:00:00"),
+        ("2026-01-01 01:02:03", "ms", "2026-01-01T01:02:03"),
+        ("2026-01-01T01:02:03.1234567Z", "ms", "2026-01-01T01:02:03.123456"),
+        ("2026-01-01T00:00:00+02:00", "ms", "2025-12-31T22:00:00"),
+        (1_700_000_000, "s", "2023-11-14T22:13:20"),
+        (1_700_000_000_123, "ms", "2023-11-14T22:13:20.123000"),
+        (1_700_000_000_123_456_789, "ns", "2023-11-14T22:13:20.123456"),
+        (1_700_000_000.5, "s", "2023-11-14T22:13:20.500000"),
+        (None, "s", None),
+    ],
+)
+def test_time_is_read_in_its_unit(value: object, unit: str, wanted: str | None) -> None:
+    values = pa.array([value], pa.string() if value is None else None)
+    found = as_time(values, unit)[0].as_py()
+    assert (None if found is None else found.isoformat()) == wanted
+
+
+def test_invalid_time_is_refused() -> None:
+    with pytest.raises(NotATime):
+        as_time(pa.array(["soon"]), "ms")
+
+
+def test_columns_of_json_are_inferred() -> None:
+    found = infer_columns("json", [
+        b'{"id":1,"x":1,"deep":{"a":null},"mixed":1,"Stream":"s","list":[]}',
+        b"no json",
+        b'{"id":2,"x":1.5,"deep":{"a":"t","b":[1]},"mixed":"one","userId":3,"userid":4,"when":"2026-01-01"}',
+    ])  # fmt: skip
+    types = {column.field: (column.column, column.type) for column in found.columns}
+    assert types == {
+        "id": ("id", "bigint"),
+        "x": ("x", "double"),
+        "deep": ("deep", "struct<a:string,b:array<bigint>>"),
+        "Stream": ("payload_stream", "string"),
+        "list": ("list", "array<string>"),
+        "userId": ("userid", "bigint"),
+        "userid": ("userid_2", "bigint"),
+        "when": ("when", "string"),
+    }
+    assert found.left_out == ("mixed",)
+
+
+def test_stray_value_does_not_remove_a_column() -> None:
+    payloads = [b'{"id":%d}' % number for number in range(99)] + [b'{"id":"text"}']
+    assert infer_columns("json", payloads).columns[0].type == "bigint"
+
+
+def test_columns_of_csv_are_inferred() -> None:
+    found = infer_columns("csv", [b"1,a,2026-01-01", b"2,b,", b"broken", b"\xff"])
+    assert [(column.column, column.type) for column in found.columns] == [
+        ("c1", "bigint"), ("c2", "string"), ("c3", "string"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("decode", ["json", "csv"])
+def test_columns_cannot_be_inferred_without_valid_payloads(decode: str) -> None:
+    with pytest.raises(Usage, match="sample"):
+        infer_columns(decode, [b"", b"\xff"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", [*COLUMNS.values(), "map<string,array<int>>", "binary", "float", "int"])
+def test_type_names_round_trip(text: str) -> None:
+    assert hive_type(arrow_type(text)) == text
+    assert trino_type(arrow_type(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "varchar", "array<>", "array<int", "struct<a>", "decimal(39,1)", "map<int>", "array<" * 50]
+)
+def test_invalid_type_name_is_refused(text: str) -> None:
+    with pytest.raises(Usage):
+        arrow_type(text)
+
+
+def test_members_of_structs_are_quoted_in_statements() -> None:
+    kind = arrow_type("array<struct<order:int,inner:struct<from:string>,m:map<string,struct<x:int>>>>")
+    assert hive_type(kind) == "array<struct<order:int,inner:struct<from:string>,m:map<string,struct<x:int>>>>"
+    assert (
+        hive_type(kind, quoted=True)
+        == "array<struct<`order`:int,`inner`:struct<`from`:string>,`m`:map<string,struct<`x`:int>>>>"
+    )

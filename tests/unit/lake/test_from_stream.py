@@ -1,0 +1,418 @@
+"""Tables straight from a stream: each run adds what is new, every event once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import lake.run
+from common.errors import Conflict, Failed, Problem, Usage
+from exporter.make_plan import TRUNCATED_BEFORE
+from exporter.ranges import FindTask
+from exporter.reading import TRUNCATED
+from exporter.spans import Span
+from lake.reports import HandoffReport
+from lake.sources import StreamSource
+from lake.task import FileTask, WrittenFile, write_file
+from manifests.archive import Archive, TableArchive
+from objectstore.store import ObjectStore
+from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.uri import parse_stream
+from streamvault import handoff_archive, import_stream, print_table_ddl
+from streamvault.cli import main
+from tests.streams import append_events, digest_of, frame, shape_of
+from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
+from tests.unit.places import lure
+from tests.unit.small_archives import NAME, Vault, contents, objects_of
+
+TARGET = 4 * 1024
+RESTORED = StreamName("scope", "restored")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make(events=300, largest=30_000)
+    return vault
+
+
+def hand_off(vault: Vault, **options: Any) -> HandoffReport:
+    return handoff_archive(vault.uri(), **{"root": vault.root, "target_size": TARGET, "master": "inline[1]", **options})
+
+
+def table_of(vault: Vault) -> Archive:
+    return TableArchive(objects_of(vault.root), NAME, "stream")
+
+
+def is_whole(vault: Vault) -> bool:
+    """The table has the stream's events and no others, each once, and each generation in the stream's order."""
+    rows = rows_of(vault.root)
+    for generation in {row["generation"] for row in rows}:
+        places = [(row["epoch"], row["segment"], row["offset"]) for row in rows if row["generation"] == generation]
+        assert places == sorted(places)
+    found = sorted((row["pointer"], row["payload"]) for row in rows)
+    assert found == sorted((str(pointer), payload) for pointer, payload in vault.events())
+    return True
+
+
+def scale(vault: Vault) -> None:
+    with vault.store as store:
+        last = store.describe(NAME).epochs[-1]
+        segment, keys = next(iter(last.segments.items()))
+        middle = (keys.low + keys.high) / 2
+        store.scale(NAME, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+
+
+def truncate(vault: Vault, keep: int) -> StreamCut:
+    """Truncate each open segment to its last events; returns the new head."""
+    events = vault.events()
+    with vault.store as store:
+        offsets = {}
+        for segment, end in store.describe(NAME).tail.offsets.items():
+            own = [pointer.offset for pointer, _ in events if pointer.segment == segment]
+            offsets[segment] = own[-keep] if len(own) >= keep else end
+        store.truncate(StreamCut(NAME, offsets))
+        return store.describe(NAME).head
+
+
+def restored(vault: Vault, **options: Any) -> tuple[object, object]:
+    import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline", read_back=True, **options)
+    with vault.store as store:
+        return digest_of(store, RESTORED), shape_of(store, RESTORED)["epochs"]
+
+
+def test_every_event_is_a_row(vault: Vault) -> None:
+    report = hand_off(vault)
+    assert is_whole(vault)
+    assert (report.archive, report.stream, report.added) == ("", vault.uri(), (1,))
+    assert (report.events, report.files) == (len(vault.events()), len(table_keys(vault.root)))
+    assert report.moved_bytes == report.bytes
+    segments = {key.rsplit("/", 1)[1][:21] for key in table_keys(vault.root)}
+    assert len(segments) < report.files, "a long segment makes several files"
+    with vault.store as store:
+        assert restored(vault) == (digest_of(store, NAME), shape_of(store, NAME)["epochs"])
+
+
+def test_tasks_can_be_pickled() -> None:
+    address, name = parse_stream("local:///folder/scope/stream")
+    for task in (StreamSource(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
+        assert pickle.loads(pickle.dumps(task)) == task
+
+
+def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+        segment = next(iter(store.describe(NAME).tail.offsets))
+        # a guess that starts in one of these comes out at a true boundary, having hidden events
+        append_events(store, NAME, segment, [lure(40) + b"\0" * 900, b"a" * 32, b"b" * 300] * 40)
+    hand_off(vault, target_size=1024)
+    assert is_whole(vault)
+    assert len(table_keys(vault.root)) > 20
+
+
+def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_off(vault)
+    # what of a segment is no more than a file is not read to find boundaries
+    monkeypatch.setattr("lake.from_stream.find_range", None)
+    before = contents(vault.root)
+    vault.add(b"before the scale")
+    scale(vault)
+    vault.add(b"behind it", b"and more")
+    report = hand_off(vault)
+    assert (report.added, report.generations) == ((2,), (1, 2))
+    after = contents(vault.root)
+    assert before.items() <= after.items()
+    assert is_whole(vault)
+    again = hand_off(vault)
+    assert (again.unchanged, again.moved_bytes) == (True, 0)
+    scale(vault)
+    with vault.store as store:
+        store.seal(NAME)
+    assert hand_off(vault).unchanged, "no event is new"
+    assert contents(vault.root) == after
+    with vault.store as store:
+        assert restored(vault)[0] == digest_of(store, NAME)
+
+
+class Died(Failed):
+    """As if the process was killed."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, root: str, after: int) -> Callable[[], None]:
+    """Objects are put some times, then no more; returns what ends that."""
+    kind = type(objects_of(root))
+    left, put = after, kind.put
+
+    def counted(store: ObjectStore, *arguments: Any, **options: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Died("killed")
+        put(store, *arguments, **options)
+
+    monkeypatch.setattr(kind, "put", counted)
+    return lambda: monkeypatch.setattr(kind, "put", put)
+
+
+def test_run_killed_before_any_write_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    died = 0
+    for writes in range(40):
+        vault = Vault(tmp_path / str(writes))
+        vault.make(events=40, largest=200)
+        revive = dying(monkeypatch, vault.root, writes)
+        try:
+            hand_off(vault, target_size=1024)
+        except Died:
+            died += 1
+        revive()
+        is_published = bool(table_of(vault).generations())
+        is_fixed = any("/plan/" in key for key in contents(vault.root))
+        assert is_published == (writes >= died), "a generation is there when all is"
+        vault.add(b"since")
+        report = hand_off(vault, target_size=1024)
+        # what was fixed is finished as it was, and what came since is another generation
+        assert report.generations == ((1, 2) if is_fixed else (1,))
+        assert is_whole(vault)
+        if is_published:
+            break
+    assert died > 5
+
+
+def test_concurrent_runs_make_one_table(vault: Vault) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
+    assert all(report.generations == (1,) for report in reports)
+    assert is_whole(vault)
+
+
+def test_events_appended_during_a_handoff_come_with_the_next(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(task: FileTask) -> WrittenFile:
+        vault.add(b"meanwhile")
+        return write_file(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake.run, "write_file", write)
+        assert hand_off(vault).added == (1,), "head and tail are fixed when it starts"
+    assert hand_off(vault).added == (2,)
+    assert is_whole(vault)
+
+
+def test_truncation_between_runs_is_a_gap(vault: Vault) -> None:
+    hand_off(vault)
+    known = {row["pointer"] for row in rows_of(vault.root)}
+    vault.add(*(b"lost %d" % number for number in range(9)), b"kept")
+    truncate(vault, keep=1)
+    report = hand_off(vault)
+    assert report.added == (2,)
+    assert report.gaps
+    assert {gap.reason for gap in report.gaps} == {TRUNCATED_BEFORE}
+    assert len(report.warnings) == len(report.gaps)
+    new = [row for row in rows_of(vault.root) if row["pointer"] not in known]
+    assert {row["payload"] for row in new} == {b"kept"}
+    assert hand_off(vault).unchanged, "a gap is said once"
+    with vault.store as store:
+        head = store.describe(NAME).head.to_json()
+        assert restored(vault, from_cut=head, offsets="keep")[0] == digest_of(store, NAME)
+
+
+@pytest.mark.parametrize("keep", [3, 0], ids=["a part", "all"])
+def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
+    hand_off(vault)
+    vault.add(*(b"%d" % number * 150 for number in range(10, 20)))
+    left = 1
+
+    def write(task: FileTask) -> WrittenFile:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            truncate(vault, keep or 10**6)
+        return write_file(task)
+
+    known = {row["pointer"] for row in rows_of(vault.root)}
+    with monkeypatch.context() as patch:
+        patch.setattr(lake.run, "write_file", write)
+        report = hand_off(vault)
+    assert {gap.reason for gap in report.gaps} == {TRUNCATED}
+    new = sorted((row["pointer"], row["payload"]) for row in rows_of(vault.root) if row["pointer"] not in known)
+    left_over = [(str(pointer), payload) for pointer, payload in vault.events() if str(pointer) not in known]
+    assert new == sorted(left_over)
+    assert report.events == len(new)
+    assert bool(new) == bool(keep)
+    assert hand_off(vault).unchanged
+    vault.add(b"later")
+    assert hand_off(vault).added == (3,)
+
+
+def test_recreated_stream_is_refused(vault: Vault) -> None:
+    hand_off(vault)
+    with vault.store as store:
+        store.seal(NAME)
+        store.delete(NAME)
+        store.create_stream(NAME, StreamConfiguration())
+    vault.add(b"another stream")
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="deleted and made again"):
+        hand_off(vault)
+    assert contents(vault.root) == before
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["published", "planned"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["made again", "another store"])
+def test_another_stream_of_the_same_name_and_shape_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, elsewhere: bool
+) -> None:
+    def filled(vault: Vault, letter: bytes) -> Vault:
+        with vault.store as store:
+            if letter == b"b" and not elsewhere:
+                store.seal(NAME)
+                store.delete(NAME)
+            else:
+                store.create_scope(NAME.scope)
+            store.create_stream(NAME, StreamConfiguration())
+        vault.add(letter * 50, letter * 70)
+        return vault
+
+    def killed(task: FileTask) -> WrittenFile:
+        raise Died("killed")
+
+    vault = filled(Vault(tmp_path), b"a")
+    with monkeypatch.context() as patch:
+        if begun:
+            patch.setattr(lake.run, "write_file", killed)
+        with suppress(Died):
+            hand_off(vault)
+    other = filled(Vault(tmp_path / "elsewhere", vault.root) if elsewhere else vault, b"b")
+    other.add(b"more")
+    before = contents(vault.root)
+    with pytest.raises(Conflict) as error:
+        hand_off(other)
+    assert all(str(place) in str(error.value) for place in (vault.folder, other.folder)), "names both"
+    assert contents(vault.root) == before
+
+
+@pytest.mark.parametrize("size", [100, 9000], ids=["one range", "several"])
+def test_plan_whose_tail_lies_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
+    vault = Vault(tmp_path)
+    whole = frame(b"x" * size) * 3
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        other, segment = store.describe(NAME).tail.offsets
+        append_events(store, NAME, other, [b"good"])
+        with store.appender(NAME, segment) as appender:
+            appender.append(whole[:-20])
+    with pytest.raises(Problem, match="inside an event"):
+        hand_off(vault)
+    with vault.store as store, store.appender(NAME, segment) as appender:
+        appender.append(whole[-20:])
+    report = hand_off(vault)
+    if size > TARGET:  # found before anything was planned
+        assert report.generations == (1,)
+    else:
+        assert (report.added, report.generations) == ((2,), (1, 2)), "the plan that could not be is an empty generation"
+        assert all(not rows_in(objects_of(vault.root), key) for key in table_keys(vault.root) if "=1/" in key)
+    assert is_whole(vault)
+    with vault.store as store:
+        assert restored(vault)[0] == digest_of(store, NAME)
+
+
+def test_json_fields_become_columns(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    options = {"decode": "json", "event_time": "at", "format": "parquet"}
+    empty = hand_off(vault, **options)
+    assert (empty.unchanged, contents(vault.root)) == (True, {}), "nothing to look at, nothing to write"
+    vault.add(*(json.dumps({"id": number, "at": 1000 * number}).encode() for number in range(50)), b"no JSON")
+    report = hand_off(vault, **options)
+    assert report.columns[-3:] == ("id", "at", "_error")
+    assert report.undecoded == 1
+    rows = rows_of(vault.root)
+    assert [row["id"] for row in rows] == [*range(50), None]
+    assert rows[7]["event_time"].isoformat() == "1970-01-01T00:00:07"
+    vault.add(b'{"id": 50}')
+    assert hand_off(vault, target_size=None).added == (2,)
+    assert rows_of(vault.root)[-1]["id"] == 50
+    statements = print_table_ddl(vault.uri(), "hive", root=vault.root)
+    assert "generation=2/" in statements
+
+
+def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "objects").mkdir()
+    vault = Vault(tmp_path, f"file://{tmp_path}/objects")
+    vault.make(events=40, largest=500)
+    catalog = f"sql:sqlite:///{tmp_path}/catalog.db"
+    assert hand_off(vault, catalog=catalog, target_size=2048).registered == (1,)
+    vault.add(b"new")
+    assert hand_off(vault, catalog=catalog, target_size=None).registered == (2,)
+    assert hand_off(vault, catalog=catalog, target_size=None).unchanged
+    table = SqlCatalog("streamvault", uri=catalog.removeprefix("sql:")).load_table(("scope", "stream"))
+    found = table.scan().to_arrow()
+    assert sorted(found["pointer"].to_pylist()) == sorted(str(pointer) for pointer, _ in vault.events())
+    assert sorted(set(found["generation"].to_pylist())) == [1, 2]
+    # a generation of which nothing was left when it was read
+    vault.add(b"lost")
+
+    def write(task: FileTask) -> WrittenFile:
+        truncate(vault, 10**6)
+        return write_file(task)
+
+    monkeypatch.setattr(lake.run, "write_file", write)
+    report = hand_off(vault, catalog=catalog, target_size=None)
+    assert (report.registered, report.events) == ((3,), 0)
+    assert report.gaps
+    assert len(table.refresh().scan().to_arrow()) == len(found)
+
+
+def test_dry_run_writes_nothing(vault: Vault) -> None:
+    report = hand_off(vault, dry_run=True)
+    assert contents(vault.root) == {}
+    assert report.added == (1,)
+    assert report.cost is not None
+    done = hand_off(vault)
+    assert report.bytes == done.bytes
+    assert report.files == pytest.approx(done.files, abs=2)
+    assert report.events == pytest.approx(done.events, rel=0.5)
+
+
+def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    with pytest.raises(Conflict, match="made of the stream itself"):
+        handoff_archive(vault.archive, master="inline")
+    handoff_archive(vault.archive, master="inline", table="archived")
+    with pytest.raises(Conflict, match="made of an archive"):
+        hand_off(vault, table="archived")
+    with pytest.raises(Usage, match="layout events"):
+        hand_off(vault, table="other", raw=True, catalog="glue")
+
+
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    line = ["handoff", vault.uri(), "--master", "inline"]
+    assert main(line) == 2
+    assert "needs a place" in capfd.readouterr().err
+    line += ["--root", vault.root]
+    assert main([*line, "--dry-run"]) == 0
+    assert "about" in capfd.readouterr().out
+    assert main(line) == 0
+    assert "wrote generation 1 of scope.stream" in capfd.readouterr().out
+    assert main(line) == 0
+    assert "nothing new in the stream: scope.stream at" in capfd.readouterr().out
+    vault.add(b"lost", b"kept")
+    truncate(vault, keep=1)
+    assert main(line) == 0
+    assert "gap: scope/stream/" in capfd.readouterr().err
+    assert any(key.startswith(f"{PREFIX}table/stream/generation=2/") for key in table_keys(vault.root))
+    assert main(["handoff", "local:///no/stream", "--root", vault.root]) == 2
+    assert main(["handoff", vault.uri(StreamName("scope", "none")), "--root", vault.root]) == 1

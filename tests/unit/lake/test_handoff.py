@@ -1,0 +1,259 @@
+"""The verb handoff: every event a row, each generation once, whatever was there before."""
+
+from __future__ import annotations
+
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import Conflict, Damaged, Usage
+from lake.reports import HandoffReport
+from manifests.model import Compression, Layout
+from streamstore.model import EventPointer, StreamName
+from streamvault import check_archive, handoff_archive, import_stream, list_archives
+from streamvault.cli import main
+from tests.streams import digest_of, shape_of
+from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
+from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object
+
+TARGET = 2 * RANGE_SIZE
+RESTORED = StreamName("scope", "restored")
+
+
+def hand_off(vault: Vault, **options: object) -> HandoffReport:
+    return handoff_archive(vault.archive, target_size=TARGET, master="inline[2]", **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make()
+    return vault
+
+
+@pytest.mark.parametrize(
+    ("layout", "compress", "kind"), [(*KINDS[0], "iceberg"), (*KINDS[1], "parquet"), (*KINDS[2], "iceberg")]
+)
+def test_every_event_is_a_row(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
+    vault.export(layout, compress)
+    report = hand_off(vault, format=kind)
+    rows, events = rows_of(vault.root), vault.events()
+    assert [row["pointer"] for row in rows] == [str(pointer) for pointer, _ in events], "in the stream's order"
+    assert [row["payload"] for row in rows] == [payload for _, payload in events]
+    for row, (pointer, _) in zip(rows, events, strict=True):
+        assert EventPointer.parse(row["pointer"]) == pointer
+        assert (row["scope"], row["stream"]) == (NAME.scope, NAME.stream)
+        assert (row["epoch"], row["segment"]) == (pointer.segment.epoch, pointer.segment.number)
+        assert (row["offset"], row["length"]) == (pointer.offset, pointer.length)
+        assert row.get("generation") == (1 if kind == "iceberg" else None)
+    assert (report.added, report.events, report.files) == ((1,), len(events), len(table_keys(vault.root)))
+    assert report.files > 3
+    assert check_archive(vault.archive).ok, "a table is nothing to a check"
+    assert [(archive.stream, archive.layout) for archive in list_archives(vault.root)] == [
+        (str(NAME), layout),
+        (str(NAME), "table"),
+    ]
+
+
+def test_second_generation_is_added_and_nothing_written_again(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    before = contents(vault.root)
+    vault.add(b"new", b"newer")
+    vault.export("chunks")
+    report = hand_off(vault)
+    assert (report.added, report.generations) == ((2,), (1, 2))
+    after = contents(vault.root)
+    assert {key: after[key] for key in before} == before
+    assert [row["payload"] for row in rows_of(vault.root)[-2:]] == [b"new", b"newer"]
+    again = hand_off(vault)
+    assert (again.unchanged, again.added, again.moved_bytes) == (True, (), 0)
+    assert contents(vault.root) == after
+
+
+def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    store = objects_of(vault.root)
+    last = None
+    for key in table_keys(vault.root):
+        file = pq.ParquetFile(io.BytesIO(store.get(key)))
+        rows = file.read().to_pylist()
+        begin, size = (rows[0]["epoch"], rows[0]["segment"], rows[0]["offset"]), sum(row["length"] for row in rows)
+        assert key.endswith(f"/{begin[0]:010d}.{begin[1]:010d}-{begin[2]:019d}.parquet")
+        assert last is None or last < begin
+        last = begin
+        assert size <= TARGET or len({row["offset"] // RANGE_SIZE for row in rows}) == 1
+        group = file.metadata.row_group(0)
+        columns = {group.column(index).path_in_schema: group.column(index) for index in range(group.num_columns)}
+        assert columns["offset"].statistics.has_min_max
+        assert columns["payload"].compression == "ZSTD"
+
+
+def test_dry_run_writes_nothing(vault: Vault) -> None:
+    vault.export()
+    before = contents(vault.root)
+    report = hand_off(vault, dry_run=True)
+    assert contents(vault.root) == before
+    assert report.added == (1,)
+    assert report.cost is not None
+    assert report.cost.objects == report.files == hand_off(vault).files
+
+
+def test_handoff_refuses_other_options_than_the_tables(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault, format="parquet")
+    with pytest.raises(Conflict, match="kind"):
+        hand_off(vault, format="iceberg")
+    vault.add(b"new")
+    vault.export()
+    with pytest.raises(Conflict, match="target_size"):
+        handoff_archive(vault.archive, target_size=TARGET + 1, master="inline")
+    assert hand_off(vault).format == "parquet", "what nothing is said of holds"
+
+
+def test_resumed_run_keeps_the_files_it_finds(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    whole = contents(vault.root)
+    # as a run leaves it that was killed before it published
+    manifest = f"{PREFIX}_table/stream/_manifest/0000000001.json"
+    for key in (manifest, manifest.replace(".json", ".ranges.parquet"), table_keys(vault.root)[1]):
+        replace_object(vault.root, key, None)
+    report = hand_off(vault)
+    assert 0 < report.moved_bytes < report.bytes
+    assert contents(vault.root) == whole
+
+
+def test_concurrent_runs_make_one_table(vault: Vault) -> None:
+    vault.export()
+    with ThreadPoolExecutor(3) as threads:
+        reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
+    assert all(report.generations == (1,) for report in reports)
+    assert [row["payload"] for row in rows_of(vault.root)] == [payload for _, payload in vault.events()]
+
+
+def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    first, second = table_keys(vault.root)[:2]
+    replace_object(vault.root, first, objects_of(vault.root).get(second))
+    replace_object(vault.root, f"{PREFIX}_table/stream/_manifest/0000000001.json", None)
+    with pytest.raises(Conflict, match="other ranges"):
+        hand_off(vault)
+    replace_object(vault.root, first, b"no Parquet")
+    with pytest.raises(Conflict, match="no table's"):
+        hand_off(vault)
+
+
+def test_damage_is_not_handed_off(vault: Vault) -> None:
+    vault.export("chunks")
+    key = next(key for key, data in contents(vault.root).items() if "/chunks/" in key and len(data) > 100)
+    data = bytearray(objects_of(vault.root).get(key))
+    data[50] ^= 1
+    replace_object(vault.root, key, bytes(data))
+    with pytest.raises(Damaged):
+        hand_off(vault)
+    assert not [key for key in contents(vault.root) if "_table/stream/_manifest" in key]
+
+
+@pytest.mark.parametrize("options", [{"table": "Ärger"}, {"table": "A.b"}, {"decode": "avro"}, {"event_time": "x"}])
+def test_invalid_options_are_refused(vault: Vault, options: dict[str, str]) -> None:
+    vault.export()
+    with pytest.raises((Usage, Exception)) as error:
+        hand_off(vault, **options)
+    assert error.value.exit_code in {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("layout", "compress", "kind"), [("events", "", "iceberg"), ("chunks", "zstd", "parquet")], ids=["events", "chunks"]
+)
+def test_table_restores_the_stream(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
+    vault.export(layout, compress)
+    vault.add(*(bytes([number]) * number * 7 for number in range(60)))
+    vault.export("events")
+    other = a_root()
+    hand_off(vault, format=kind, root=other)
+    assert all("/table/" in key or "/_table/" in key for key in contents(other)), "the archive itself is elsewhere"
+    report = import_stream(f"{other}/{NAME}", vault.uri(RESTORED), layout="table", master="inline[2]", read_back=True)
+    assert report.generation == 2
+    with vault.store as store:
+        assert digest_of(store, RESTORED) == digest_of(store, NAME)
+        assert shape_of(store, RESTORED)["epochs"] == shape_of(store, NAME)["epochs"]
+
+
+def test_import_refuses_a_damaged_table(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    replace_object(vault.root, table_keys(vault.root)[0], None)
+    with pytest.raises(Damaged):
+        import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline[2]")
+
+
+def test_table_restores_between_cuts_what_the_archive_does(vault: Vault) -> None:
+    vault.export()
+    hand_off(vault)
+    events = [pointer for pointer, _ in vault.events()]
+    with vault.store as store:
+        head = store.describe(NAME).head
+    cut = head.to_json()
+    moved = next(iter(head.offsets))
+    inside = [pointer for pointer in events if pointer.segment == moved]
+    cut[moved.in_stream(NAME)] = inside[len(inside) // 2].offset
+    restored = {}
+    for name, layout in (("plain", None), ("tabled", "table")):
+        target = StreamName("scope", name)
+        import_stream(vault.archive, vault.uri(target), layout=layout, from_cut=cut, master="inline[2]")  # type: ignore[arg-type]
+        with vault.store as store:
+            restored[name] = digest_of(store, target)
+    assert restored["plain"] == restored["tabled"]
+    assert restored["plain"][0] == len(events) - len(inside) // 2
+
+
+def test_ddl_names_the_complete_generations(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    vault.export()
+    hand_off(vault, format="parquet")
+    vault.add(b"not handed off")
+    vault.export()
+    said = {}
+    for engine in ("athena", "trino", "hive"):
+        assert main(["handoff", vault.archive, "--print-ddl", engine]) == 0
+        said[engine] = capfd.readouterr().out
+        assert "generation=2" not in said[engine]
+    assert f"LOCATION '{vault.archive}/table/stream/generation=1/'" in said["hive"]
+    assert "'projection.generation.range' = '1,1'" in said["athena"]
+    assert "ARRAY['1']" in said["trino"]
+    assert main(["handoff", vault.archive, "--raw", "--print-ddl", "hive"]) == 0
+    assert "events/0000000003.0000000006/" in capfd.readouterr().out
+
+
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    vault.export()
+    line = ["handoff", vault.archive, "--master", "inline"]
+    assert main([*line, "--dry-run"]) == 0
+    assert "would write generation 1 of scope.stream" in capfd.readouterr().out
+    assert main(line) == 0
+    assert "wrote generation 1 of scope.stream" in capfd.readouterr().out
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["unchanged"]
+    assert main([*line, "--format", "parquet"]) == 4
+    assert main([*line, "--table", "other", "--decode", "json", "--schema", "/no/such/file"]) == 2
+
+
+def test_import_asks_which_of_several_tables(vault: Vault) -> None:
+    vault.export()
+    with pytest.raises(Usage, match="no table"):
+        import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline")
+    hand_off(vault)
+    hand_off(vault, table="lake.other", format="parquet")
+    with pytest.raises(Usage, match="several tables"):
+        import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline")
+    assert import_stream(
+        vault.archive, vault.uri(RESTORED), layout="table", table="other", master="inline"
+    ).events == len(rows_in(objects_of(vault.root), table_keys(vault.root)[0])) + sum(
+        len(rows_in(objects_of(vault.root), key)) for key in table_keys(vault.root)[1:]
+    )

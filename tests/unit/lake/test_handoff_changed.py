@@ -1,0 +1,312 @@
+"""Handing off archives whose generations have expired or were merged: before, between and during handoffs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lake.run
+from common.errors import Conflict, Damaged
+from lake.reports import HandoffReport
+from lake.task import FileTask, WrittenFile, write_file
+from layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
+from manifests.archive import NoSuchArchive, TableArchive
+from manifests.model import Compression, Layout
+from streamstore.model import StreamName
+from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
+from tests.streams import digest_of
+from tests.unit.lakes import rows_in, rows_of, table_keys
+from tests.unit.small_archives import (
+    KINDS,
+    NAME,
+    RANGE_SIZE,
+    Vault,
+    archive_of,
+    clear,
+    contents,
+    objects_of,
+    replace_object,
+)
+
+RESTORED = StreamName("scope", "restored")
+
+
+def grown(folder: Path, layout: Layout = "chunks", compress: Compression = "", generations: int = 4) -> Vault:
+    """An archive of small generations."""
+    vault = Vault(folder)
+    vault.make(events=60, largest=2000)
+    vault.export(layout, compress)
+    for number in range(1, generations):
+        more(vault, number, layout, compress)
+    return vault
+
+
+def more(vault: Vault, number: int, layout: Layout = "chunks", compress: Compression = "") -> None:
+    vault.add(*(b"%d-%d" % (number, index) * 9 for index in range(8)))
+    vault.export(layout, compress)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return grown(tmp_path)
+
+
+def hand_off(vault: Vault, **options: Any) -> HandoffReport:
+    return handoff_archive(vault.archive, target_size=RANGE_SIZE, master="inline", **options)
+
+
+def expire(vault: Vault, keep: int) -> None:
+    rotate_stream(vault.uri(), vault.root, keep=keep, layout="chunks", range_size=RANGE_SIZE, master="inline")
+
+
+def compact(vault: Vault) -> None:
+    """Merge all, and delete what was merged."""
+    compact_archive(vault.archive, master="inline")
+    clear(vault)
+
+
+def table_of(vault: Vault, name: str = "stream") -> TableArchive:
+    return TableArchive(objects_of(vault.root), NAME, name)
+
+
+def partitions(vault: Vault) -> list[int]:
+    return sorted({int(key.split("generation=")[1].split("/")[0]) for key in table_keys(vault.root)})
+
+
+def pointers(vault: Vault, name: str = "stream") -> list[str]:
+    return sorted(row["pointer"] for row in rows_of(vault.root, name))
+
+
+def is_whole(vault: Vault) -> bool:
+    assert pointers(vault) == sorted(str(pointer) for pointer, _ in vault.events())
+    return True
+
+
+def restored(vault: Vault, layout: Any, **options: Any) -> Any:
+    target = StreamName("scope", f"restored-{layout}")
+    import_stream(vault.archive, vault.uri(target), layout=layout, master="inline", **options)
+    with vault.store as store:
+        return digest_of(store, target)
+
+
+def test_table_begins_where_the_archive_does(vault: Vault) -> None:
+    expire(vault, 2)
+    report = hand_off(vault)
+    assert (report.added, report.generations) == ((3, 4), (3, 4))
+    table, archive = table_of(vault), archive_of(vault.root)
+    assert table.listing().missing is None
+    assert table.history().head == archive.history().head
+    assert restored(vault, "table") == restored(vault, None)
+    more(vault, 4)
+    assert hand_off(vault).added == (5,)
+    with pytest.raises(NoSuchArchive, match="expired"):
+        table.history(2)
+
+
+def test_table_keeps_what_has_expired(vault: Vault) -> None:
+    hand_off(vault)
+    more(vault, 4)
+    expire(vault, 1)
+    assert hand_off(vault).generations == (1, 2, 3, 4, 5)
+    assert is_whole(vault)
+    with vault.store as store:
+        whole = digest_of(store, NAME)
+    assert restored(vault, "table") == whole
+
+
+def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vault: Vault) -> None:
+    hand_off(vault)
+    before = contents(vault.root)
+    more(vault, 4)
+    more(vault, 5)
+    expire(vault, 1)
+    with pytest.raises(Conflict, match="generation 5 expired before the table"):
+        hand_off(vault)
+    assert {key for key in contents(vault.root) if "table/" in key} == {key for key in before if "table/" in key}
+    assert hand_off(vault, table="other").added == (6,)
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS)
+def test_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, compress: Compression) -> None:
+    vault = grown(tmp_path, layout, compress)
+    compact(vault)
+    assert hand_off(vault).added == (4,)
+    assert partitions(vault) == [4]
+    assert is_whole(vault)
+    table, archive = table_of(vault).manifest(), archive_of(vault.root).manifest()
+    assert table.model_copy(update={"index": archive.index}) == archive, "but for frames, which only objects have"
+    assert restored(vault, "table", generation=2) == restored(vault, None, generation=2)
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS)
+def test_only_the_missing_part_of_a_merged_generation_is_added(
+    tmp_path: Path, layout: Layout, compress: Compression
+) -> None:
+    vault = grown(tmp_path, layout, compress, generations=2)
+    hand_off(vault)
+    end = table_of(vault).manifest().to
+    kept = {key: data for key, data in contents(vault.root).items() if "table/" in key}
+    for number in range(2, 5):
+        more(vault, number, layout, compress)
+    compact(vault)
+    assert archive_of(vault.root).listing().spans == ((1, 5),)
+    report = hand_off(vault)
+    assert (report.added, report.generations) == ((5,), (1, 2, 5))
+    assert report.events == sum(one.events for one in archive_of(vault.root).manifest().replaces[2:])
+    assert is_whole(vault)
+    assert kept.items() <= contents(vault.root).items()
+    generation = table_of(vault).load(5)
+    assert (generation.manifest.first, generation.manifest.from_) == (3, end)
+    # the digests are those of what the table has got, whatever the archive's ranges are
+    rows = [row for key in table_keys(vault.root) if "=5/" in key for row in rows_in(objects_of(vault.root), key)]
+    for segment, ranges in generation.rows.items():
+        for one in ranges:
+            data = b"".join(
+                (row["length"] - 8).to_bytes(8, "big") + row["payload"]
+                for row in rows
+                if (row["epoch"], row["segment"]) == (segment.epoch, segment.number)
+                and one.start <= row["offset"] < one.end
+            )
+            assert hashlib.sha256(data).hexdigest() == one.digest
+    again = hand_off(vault)
+    assert (again.unchanged, again.moved_bytes) == (True, 0)
+    assert restored(vault, "table", generation=4) == restored(vault, None, generation=4)
+
+
+def test_range_across_the_cut_is_verified_as_a_whole(tmp_path: Path) -> None:
+    vault = grown(tmp_path, generations=2)
+    hand_off(vault)
+    more(vault, 2)
+    compact(vault)
+    cut = table_of(vault).manifest().to.offsets
+    row = next(
+        row
+        for segment, rows in archive_of(vault.root).load(3).rows.items()
+        for row in rows
+        if row.start < cut.get(segment, 0) < row.end
+    )
+    key = f"{NAME}/{chunk_key(row.segment, row.start, row.end - row.start)}"
+    data = bytearray(objects_of(vault.root).get(key))
+    data[9] ^= 1  # in the payload of an event that the table has already
+    replace_object(vault.root, key, bytes(data))
+    with pytest.raises(Damaged):
+        hand_off(vault)
+    assert table_of(vault).generations() == [1, 2]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files: int) -> None:
+    """Something happens once, before a run's next file after some."""
+    left = files
+
+    def write(task: FileTask) -> WrittenFile:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            act()
+        return write_file(task)
+
+    monkeypatch.setattr(lake.run, "write_file", write)
+
+
+@pytest.mark.parametrize(("files", "added"), [(0, [5, 7]), (1, [5, 6, 7])])
+def test_generations_merged_during_a_handoff_are_a_conflict(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, files: int, added: list[int]
+) -> None:
+    hand_off(vault)
+    for number in (4, 5, 6):
+        more(vault, number)
+    meanwhile(monkeypatch, lambda: compact(vault), files)
+    with pytest.raises(Conflict, match="merged while they were being handed off"):
+        hand_off(vault)
+    table = table_of(vault)
+    assert table.generations() == [1, 2, 3, 4, *added[:files]]
+    hand_off(vault)
+    # what was begun is finished, then comes the rest of the merged one
+    assert table.generations() == [1, 2, 3, 4, *added]
+    assert is_whole(vault)
+
+
+def test_generations_that_expire_during_a_handoff_are_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile(monkeypatch, lambda: expire(vault, 1), 1)
+    with pytest.raises(Conflict, match="generation 1 expired while it was being handed off"):
+        hand_off(vault)
+    assert table_of(vault).generations() == []
+    with pytest.raises(Conflict, match="generations 1 to 3 expired before the table"):
+        hand_off(vault)
+    assert hand_off(vault, table="other").added == (4,)
+
+
+def test_concurrent_runs_that_know_different_generations_agree(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_off(vault)
+    more(vault, 4)
+    more(vault, 5)
+
+    def merge_and_hand_off() -> None:
+        compact_archive(vault.archive, master="inline")  # what was merged is still there
+        more(vault, 6)
+        assert hand_off(vault).generations == (1, 2, 3, 4, 5, 6, 7)
+
+    meanwhile(monkeypatch, merge_and_hand_off, 1)
+    assert hand_off(vault).generations == (1, 2, 3, 4, 5, 6, 7)
+    assert is_whole(vault)
+
+
+def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
+    hand_off(vault)
+    more(vault, 4)
+    more(vault, 5)
+    hand_off(vault)
+    whole = contents(vault.root)
+    for key in (
+        manifest_key(GenerationSpan.of(6)),
+        ranges_key(GenerationSpan.of(6)),
+        manifest_key(GenerationSpan.of(5)),
+        ranges_key(GenerationSpan.of(5)),
+    ):
+        replace_object(vault.root, f"{NAME}/_table/stream/{key}", None)
+    # as two runs leave it that were killed before they published
+    compact(vault)
+    report = hand_off(vault)
+    assert (report.added, report.moved_bytes) == ((5, 6), 0), "every file is taken"
+    table = {key: data for key, data in whole.items() if "table/" in key and "_manifest" not in key}
+    assert table.items() <= contents(vault.root).items()
+    assert is_whole(vault)
+
+
+def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, tmp_path: Path) -> None:
+    """Of the same name, as long, with the same epochs: as another cluster may have it."""
+    twins = []
+    for folder, letter in ((tmp_path / "one", b"a"), (tmp_path / "other", b"b")):
+        folder.mkdir()
+        twins.append(Vault(folder))
+        twins[-1].make(events=0)
+        twins[-1].add(letter * 50)
+        twins[-1].export("chunks")
+    one, other = twins
+    hand_off(one, root=vault.root, table="twin")
+    assert hand_off(one, root=vault.root, table="twin").unchanged
+    other.add(b"c" * 50)
+    other.export("chunks")
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="generation 1 of the table is none of this archive") as error:
+        hand_off(other, root=vault.root, table="twin")
+    assert all(f"{twin.folder}" in str(error.value) for twin in twins), "names both"
+    assert contents(vault.root) == before
+
+
+def test_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> None:
+    other = Vault(tmp_path / "other")
+    other.folder.mkdir()
+    other.make(events=90, largest=2000)
+    for number in range(4):
+        more(other, number)
+    hand_off(vault, root=other.root)
+    more(other, 4)
+    before = contents(other.root)
+    with pytest.raises(Conflict, match="generation 4 of the table is none of this archive"):
+        hand_off(other)
+    assert contents(other.root) == before

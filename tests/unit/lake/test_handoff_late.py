@@ -1,0 +1,297 @@
+"""Handoffs that are late: paused before any of their requests while others do everything, then going on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import lake.run
+from common.errors import Conflict, Problem
+from lake.reports import HandoffReport
+from lake.task import FileTask, WrittenFile, write_file
+from layouts.keys import table_end_key
+from manifests.archive import TableArchive
+from objectstore.uri import forget_memory
+from streamstore.errors import InvalidCut
+from streamstore.model import StreamConfiguration
+from streamvault import compact_archive, handoff_archive, rotate_stream
+from tests.unit.lakes import rows_in, rows_of, table_keys
+from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
+
+REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
+QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "commit_table")
+"""What a store and a catalog are asked for."""
+
+
+class Pause:
+    """Others act once, before one of the requests that are made meanwhile.
+
+    Args:
+        kinds: classes whose methods of these names are requests.
+        at: before which request, from 1 on. others: what they do.
+    """
+
+    def __init__(self, kinds: dict[type, tuple[str, ...]], at: int, others: Callable[[], object]) -> None:
+        self._kinds = kinds
+        self._left = at
+        self._others = others
+        self._patches = ExitStack()
+
+    @property
+    def was_reached(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> Self:
+        for kind, names in self._kinds.items():
+            for name in names:
+                self._patches.enter_context(patch.object(kind, name, self._counted(getattr(kind, name))))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._patches.close()
+
+    def _counted(self, request: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._others()
+            return request(*arguments, **options)
+
+        return counted
+
+
+def pauses(
+    folder: Path,
+    make: Callable[[Path], Vault],
+    late: Callable[[Vault], object],
+    others: Callable[[Vault], object],
+    *,
+    catalog: bool = False,
+) -> Iterator[Vault]:
+    """A vault for each request of the late run: paused before it while others act, then run to its end."""
+    for at in range(1, 1000):
+        place = folder / str(at)
+        place.mkdir()
+        vault = make(place)
+        store = type(objects_of(vault.root))
+        kinds = {store: ("put",), SqlCatalog: QUESTIONS} if catalog else {store: REQUESTS}
+        with Pause(kinds, at, lambda vault=vault: others(vault)) as pause, suppress(Problem):
+            late(vault)
+        if not pause.was_reached:
+            assert at > 10
+            return
+        yield vault
+        forget_memory()
+
+
+def make(folder: Path) -> Vault:
+    vault = Vault(folder)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    vault.add(*(b"%d" % number * 40 for number in range(60)))
+    return vault
+
+
+def make_archive(folder: Path) -> Vault:
+    vault = make(folder)
+    for number in range(3):
+        vault.export("chunks")
+        vault.add(b"%d" % number * 30)
+    return vault
+
+
+def from_stream(vault: Vault, **options: Any) -> HandoffReport:
+    said = {"root": vault.root, "format": "parquet", "target_size": 1024, "master": "inline[1]"}
+    return handoff_archive(vault.uri(), **{**said, **options})
+
+
+def from_archive(vault: Vault) -> HandoffReport:
+    return handoff_archive(vault.archive, format="parquet", target_size=1024, master="inline[1]")
+
+
+def truncate(vault: Vault) -> None:
+    with vault.store as store:
+        store.truncate(store.describe(NAME).tail)
+
+
+def none_twice(vault: Vault) -> set[str]:
+    """The pointers of the rows in the table's folder, each of which is there once."""
+    found = Counter(row["pointer"] for row in rows_of(vault.root))
+    assert set(found.values()) == {1}
+    return set(found)
+
+
+def is_whole(vault: Vault) -> bool:
+    return none_twice(vault) == {str(pointer) for pointer, _ in vault.events()}
+
+
+def test_late_handoff_beside_two_others_adds_nothing_twice(tmp_path: Path) -> None:
+    def others(vault: Vault) -> None:
+        for payload in (b"more" * 50, b"most" * 50):
+            vault.add(payload)
+            from_stream(vault)
+
+    for vault in pauses(tmp_path, make, from_stream, others):
+        from_stream(vault)
+        assert is_whole(vault)
+
+
+def test_late_handoff_after_a_truncation_loses_nothing(tmp_path: Path) -> None:
+    def others(vault: Vault) -> None:
+        from_stream(vault)
+        vault.add(b"more" * 50)
+        from_stream(vault)
+        before.update(none_twice(vault))
+        truncate(vault)
+
+    before: set[str] = set()
+    for vault in pauses(tmp_path, make, from_stream, others):
+        vault.add(b"last")
+        from_stream(vault)
+        assert none_twice(vault) == before | {str(pointer) for pointer, _ in vault.events()}
+        before.clear()
+
+
+def test_late_handoff_beside_a_merge_adds_nothing_twice(tmp_path: Path) -> None:
+    def others(vault: Vault) -> None:
+        from_archive(vault)
+        vault.export("chunks")
+        compact_archive(vault.archive, master="inline[1]")
+        clear(vault)
+        from_archive(vault)
+
+    for vault in pauses(tmp_path, make_archive, from_archive, others):
+        vault.export("chunks")
+        from_archive(vault)
+        assert is_whole(vault)
+
+
+def test_late_handoff_beside_an_expiry_adds_nothing_twice(tmp_path: Path) -> None:
+    def others(vault: Vault) -> None:
+        rotate_stream(vault.uri(), vault.root, keep=1, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
+
+    for vault in pauses(tmp_path, make_archive, from_archive, others):
+        try:
+            from_archive(vault)
+        except Conflict as error:
+            assert "expired" in error.what  # noqa: PT017
+        if TableArchive(objects_of(vault.root), NAME, "stream").generations():
+            none_twice(vault)
+
+
+def spoiled(task: FileTask) -> WrittenFile:
+    raise InvalidCut("the cut lies inside an event", where=task.key)
+
+
+def give_up(vault: Vault) -> None:
+    """A run that cannot read what was planned."""
+    with patch.object(lake.run, "write_file", spoiled), suppress(Problem):
+        from_stream(vault)
+
+
+def test_late_handoff_beside_a_run_that_gives_up_is_whole(tmp_path: Path) -> None:
+    for vault in pauses(tmp_path, make, from_stream, give_up):
+        from_stream(vault)
+        assert is_whole(vault)
+        vault.add(b"later")
+        from_stream(vault)
+        assert is_whole(vault)
+
+
+def test_late_run_that_gives_up_removes_nothing_published(tmp_path: Path) -> None:
+    def others(vault: Vault) -> None:
+        with patch.object(lake.run, "write_file", write_file):
+            from_stream(vault)
+
+    for vault in pauses(tmp_path, make, give_up, others):
+        assert is_whole(vault), "what was published stays"
+        vault.add(b"later")
+        from_stream(vault)
+        assert is_whole(vault)
+
+
+def test_run_does_not_give_up_what_another_published(tmp_path: Path) -> None:
+    vault = make(tmp_path)
+
+    def overtaken(task: FileTask) -> WrittenFile:
+        with patch.object(lake.run, "write_file", write_file):
+            from_stream(vault)
+        return spoiled(task)
+
+    with patch.object(lake.run, "write_file", overtaken), pytest.raises(InvalidCut):
+        from_stream(vault)
+    assert is_whole(vault)
+    assert from_stream(vault).unchanged
+
+
+def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
+    vault = make(tmp_path)
+    tasks: list[FileTask] = []
+
+    def seen(task: FileTask) -> WrittenFile:
+        tasks.append(task)
+        return spoiled(task)
+
+    with patch.object(lake.run, "write_file", seen), pytest.raises(InvalidCut):
+        from_stream(vault)
+    assert f"{NAME}/_table/stream/{table_end_key(0)}" in [found.key for found in objects_of(vault.root).list("")]
+    assert from_stream(vault).added == (2,)
+    with pytest.raises(Conflict):
+        write_file(tasks[0])
+    assert is_whole(vault)
+    assert not [row for key in table_keys(vault.root) if "=1/" in key for row in rows_in(objects_of(vault.root), key)]
+
+
+def in_files(folder: Path) -> Vault:
+    """A table in a catalog, and one more event."""
+    (folder / "objects").mkdir()
+    vault = Vault(folder, f"file://{folder}/objects")
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    vault.add(b"first")
+    register(vault)
+    vault.add(b"second")
+    return vault
+
+
+def register(vault: Vault) -> HandoffReport:
+    return from_stream(vault, format="iceberg", target_size=None, catalog=f"sql:sqlite:///{vault.folder}/catalog.db")
+
+
+def iceberg(vault: Vault) -> SqlCatalog:
+    return SqlCatalog("streamvault", uri=f"sqlite:///{vault.folder}/catalog.db")
+
+
+def in_catalog(vault: Vault) -> list[str]:
+    rows = iceberg(vault).load_table(("scope", "stream")).scan(selected_fields=("pointer",)).to_arrow()
+    return sorted(rows["pointer"].to_pylist())
+
+
+def drop(vault: Vault) -> None:
+    register(vault)
+    iceberg(vault).drop_table(("scope", "stream"))
+
+
+def drop_and_register(vault: Vault) -> None:
+    drop(vault)
+    vault.add(b"third")
+    register(vault)
+
+
+@pytest.mark.parametrize("others", [drop_and_register, drop])
+def test_late_registration_beside_a_remade_catalog_table_is_whole(
+    tmp_path: Path, others: Callable[[Vault], None]
+) -> None:
+    for vault in pauses(tmp_path, in_files, register, others, catalog=True):
+        vault.add(b"later")
+        register(vault)
+        assert in_catalog(vault) == sorted(str(pointer) for pointer, _ in vault.events())

@@ -1,0 +1,211 @@
+"""Reading an archive without restoring it: as Arrow batches, as an SQL table, on standard output."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from common.errors import Problem
+from lake.batches import EVENT_SCHEMA
+from manifests.model import Compression, Layout
+from streamstore.model import EventPointer, StreamCut
+from streamvault import read_archive
+from streamvault.cli import main
+from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+
+
+def vault_of_two(folder: Path, kind: tuple[Layout, Compression] = KINDS[0], root: str = "") -> Vault:
+    """Two generations, the second of another layout."""
+    vault = Vault(folder, root=root) if root else Vault(folder)
+    vault.make()
+    vault.export(*kind)
+    vault.add(b"of the second generation", b"")
+    vault.export(*KINDS[(KINDS.index(kind) + 1) % len(KINDS)])
+    return vault
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Vault:
+    """Nobody changes it."""
+    folder = tmp_path_factory.mktemp("vault")
+    return vault_of_two(folder, root=f"file://{folder}/vault")
+
+
+def rows(reader: pa.RecordBatchReader) -> list[tuple[EventPointer, bytes]]:
+    """Every event; all columns have to agree with its pointer."""
+    found = []
+    for row in reader.read_all().to_pylist():
+        pointer = EventPointer.parse(row["pointer"])
+        assert (row["scope"], row["stream"]) == (pointer.stream.scope, pointer.stream.stream)
+        assert (row["epoch"], row["segment"]) == (pointer.segment.epoch, pointer.segment.number)
+        assert (row["offset"], row["length"]) == (pointer.offset, pointer.length)
+        found.append((pointer, row["payload"]))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_every_event_of_every_layout_is_read(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+    vault = vault_of_two(tmp_path, kind)
+    reader = read_archive(vault.archive)
+    assert reader.schema == EVENT_SCHEMA
+    assert rows(reader) == vault.events()
+
+
+def test_earlier_generation_is_read(vault: Vault) -> None:
+    first = rows(read_archive(vault.archive, generation=1))
+    assert 0 < len(first) < len(vault.events())
+    assert set(first) < set(vault.events())
+
+
+def test_events_between_two_cuts_are_read(vault: Vault) -> None:
+    cut = archive_of(vault.root).manifest(1).to
+    behind = rows(read_archive(vault.archive, from_cut=cut.to_json()))
+    assert {payload for _, payload in behind} == {b"of the second generation", b""}
+    before = rows(read_archive(vault.archive, to_cut=json.dumps(cut.to_json())))
+    assert sorted([*before, *behind]) == sorted(vault.events())
+    assert rows(read_archive(vault.archive, from_cut=cut.to_json(), to_cut=cut.to_json())) == []
+
+
+def test_cut_may_lie_inside_a_range_but_not_inside_an_event(vault: Vault) -> None:
+    tail = archive_of(vault.root).manifest().to
+    segment = max(tail.offsets)
+    events = [pointer for pointer, _ in vault.events() if pointer.segment == segment]
+    middle = events[len(events) // 2]
+    cut = StreamCut(NAME, {**tail.offsets, segment: middle.offset})
+    behind = rows(read_archive(vault.archive, from_cut=cut.to_json()))
+    assert [pointer for pointer, _ in behind] == [pointer for pointer in events if pointer >= middle]
+    inside = StreamCut(NAME, {**tail.offsets, segment: middle.offset + 1})
+    with pytest.raises(Problem, match="inside an event") as caught:
+        read_archive(vault.archive, from_cut=inside.to_json())
+    assert caught.value.exit_code == 2
+
+
+def test_only_requested_columns_are_read(vault: Vault) -> None:
+    table = read_archive(vault.archive, columns=["length", "segment"]).read_all()
+    assert table.schema.names == ["length", "segment"]
+    assert sum(table["length"].to_pylist()) == sum(pointer.length for pointer, _ in vault.events())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"columns": ["pointer", "key"]}, "no such column: key"),
+        ({"columns": []}, "columns have to be named once each"),
+        ({"columns": ["offset", "offset"]}, "columns have to be named once each: offset, offset"),
+        ({"from_cut": "{}"}, "a stream cut is a JSON object"),
+        ({"from_cut": {"scope/other/0.#epoch.0": 0}}, "segment of another stream"),
+        ({"to_cut": {"scope/stream/0.#epoch.0": 0}}, "names no segment for the keys"),
+    ],
+)
+def test_invalid_arguments_are_wrong_usage(vault: Vault, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(Problem, match=said) as caught:
+        read_archive(vault.archive, **asked)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("asked", [{"generation": 3}, {"archive": "memory://nothing/scope/stream"}])
+def test_missing_archive_or_generation_is_one_line(vault: Vault, asked: dict[str, Any]) -> None:
+    with pytest.raises(Problem, match=r"no generation 3|no archive"):
+        read_archive(**{"archive": vault.archive, **asked})
+
+
+def test_damage_is_raised(tmp_path: Path) -> None:
+    vault = vault_of_two(tmp_path, KINDS[1])
+    replace_object(vault.root, max(data_keys(vault.root)), None)
+    with pytest.raises(Problem) as caught:
+        read_archive(vault.archive).read_all()
+    assert caught.value.exit_code == 3
+
+
+def test_reader_can_be_queried_with_sql(vault: Vault) -> None:
+    events = read_archive(vault.archive)
+    asked = "SELECT count(*), sum(length), count(DISTINCT pointer), max(octet_length(payload)) FROM events"
+    assert events is not None
+    (found,) = duckdb.sql(asked).fetchall()
+    wanted = vault.events()
+    assert found == (
+        len(wanted),
+        sum(pointer.length for pointer, _ in wanted),
+        len(wanted),
+        max(len(payload) for _, payload in wanted),
+    )
+
+
+def test_reader_can_be_closed_early(vault: Vault) -> None:
+    reader = read_archive(vault.archive)
+    assert reader.read_next_batch().num_rows
+    reader.close()
+
+
+def cat(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> bytes:
+    capfdbinary.readouterr()
+    assert main(["cat", *arguments]) == 0
+    out, err = capfdbinary.readouterr()
+    assert err == b""
+    return out
+
+
+def test_cat_writes_events_in_their_order(vault: Vault, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    events = vault.events()
+    assert cat(capfdbinary, vault.archive) == b"".join(payload for _, payload in events)
+    lines = cat(capfdbinary, vault.archive, "--format", "hex").splitlines()
+    assert [bytes.fromhex(line.decode()) for line in lines] == [payload for _, payload in events]
+    lines = cat(capfdbinary, vault.archive, "--format", "jsonl").splitlines()
+    check_lines([json.loads(line) for line in lines], events)
+    whole = json.loads(cat(capfdbinary, vault.archive, "--json"))
+    assert whole["archive"] == vault.archive
+    check_lines(whole["events"], events)
+
+
+def check_lines(lines: list[dict[str, Any]], events: list[tuple[EventPointer, bytes]]) -> None:
+    kinds = set()
+    for line, (pointer, payload) in zip(lines, events, strict=True):
+        kind = "text" if "text" in line else "base64"
+        kinds.add(kind)
+        assert list(line) == ["pointer", "epoch", "segment", "offset", "length", kind]
+        assert (line["pointer"], line["offset"], line["length"]) == (str(pointer), pointer.offset, pointer.length)
+        assert (line["text"].encode() if kind == "text" else base64.b64decode(line["base64"])) == payload
+    assert kinds == {"text", "base64"}
+
+
+def test_cat_writes_the_part_asked_for(vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    events = [payload for _, payload in vault.events()]
+    for limit in (0, 1, 70, len(events), len(events) + 1):
+        lines = cat(capfdbinary, vault.archive, "--limit", str(limit), "--format", "hex").splitlines()
+        assert len(lines) == min(limit, len(events))
+    cut = tmp_path / "cut.json"
+    cut.write_text(json.dumps(archive_of(vault.root).manifest(1).to.to_json()))
+    assert cat(capfdbinary, vault.archive, "--from", str(cut)).replace(b"of the second generation", b"") == b""
+    first = cat(capfdbinary, vault.archive, "--generation", "1")
+    assert first == cat(capfdbinary, vault.archive, "--to", str(cut))
+    assert json.loads(cat(capfdbinary, vault.archive, "--json", "--limit", "0"))["events"] == []
+
+
+def test_cat_reports_errors_in_one_line(
+    vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["cat", vault.archive, "--generation", "9"]) == 1
+    assert main(["cat", vault.archive, "--format", "xml"]) == 2
+    assert main(["cat", vault.archive, "--from", "nowhere.json"]) == 2
+    out, err = capfdbinary.readouterr()
+    assert (out, err.count(b"\n")) == (b"", 3)
+    damaged = vault_of_two(tmp_path, KINDS[1])
+    key = max(data_keys(damaged.root))
+    replace_object(damaged.root, key, contents(damaged.root)[key][:-1])
+    assert main(["cat", damaged.archive]) == 3
+    assert capfdbinary.readouterr().err.count(b"\n") == 1
+
+
+def test_cat_ends_quietly_if_its_reader_leaves(vault: Vault) -> None:
+    command = f"'{sys.executable}' -m streamvault cat '{vault.archive}' | head -c 10"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True, env=os.environ.copy())
+    assert (len(done.stdout), done.stderr) == (10, b"")

@@ -1,0 +1,301 @@
+"""The layout of one object per event, beyond the contract of all layouts: damage of every kind, blocks, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from common.errors import Conflict, Damaged
+from layouts import keys
+from layouts.events import EventsLayout
+from layouts.layout import Extent, Finding, UnknownLayout, open_layout
+from layouts.place import Place
+from objectstore.folder.store import FolderStore
+from objectstore.metered import MeteredStore
+from objectstore.obstore_store import ObstoreStore
+from objectstore.store import SMALL, ObjectStore
+from streamstore.model import SegmentId
+from tests.archives import runs
+
+LAYOUT = EventsLayout()
+PREFIX = "scope/stream/"
+SEGMENT = SegmentId(3, 7)
+
+
+def at(store: ObjectStore) -> Place:
+    return Place(store, PREFIX)
+
+
+def memory() -> ObjectStore:
+    return ObstoreStore(MemoryStore(), bucket="memory://archive")
+
+
+def framed(payloads: list[bytes], start: int = 0) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Events as (offset, payload), and the segment's raw bytes."""
+    events, raw = [], b""
+    for payload in payloads:
+        events.append((start + len(raw), payload))
+        raw += struct.pack(">ii", 0, len(payload)) + payload
+    return events, raw
+
+
+def key_of(offset: int, payload_length: int) -> str:
+    return PREFIX + keys.event_key(SEGMENT, offset, payload_length + 8)
+
+
+def extent(start: int, end: int) -> Extent:
+    return Extent(SEGMENT, start, end)
+
+
+def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> int:
+    return LAYOUT.write_run(at(store), SEGMENT, runs(events)).objects
+
+
+PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
+START = 1000
+EVENTS, RAW = framed(PAYLOADS, START)
+END = START + len(RAW)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    """Holds `EVENTS`, and neighbours in the same segment and in others."""
+    store = memory()
+    assert put(store, EVENTS) == len(EVENTS)
+    put(store, framed([b"before"], START - 14)[0])
+    put(store, framed([b"after"], END)[0])
+    LAYOUT.write_run(at(store), SegmentId(3, 8), runs(framed([b"another segment"], START)[0]))
+    return store
+
+
+def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
+    return b"".join(LAYOUT.read_range(at(store), extent(start, end), start, end))
+
+
+def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
+    """What the check says; the strict ways must agree with it."""
+    report = LAYOUT.check_range(at(store), extent(start, end))
+    assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
+    if report.damage:
+        first = report.damage[0]
+        for strict in (
+            lambda: list(LAYOUT.list_range(at(store), extent(start, end))),
+            lambda: read(store, start, end),
+        ):
+            with pytest.raises(Damaged) as caught:
+                strict()
+            assert caught.value.what == first.what
+            assert first.key in str(caught.value)
+            assert caught.value.exit_code == 3
+    return [*((finding.kind, finding.key) for finding in report.damage), *(("stray", key) for key in report.strays)]
+
+
+def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
+    found = [entry.key for entry in store.list(f"{PREFIX}events/0000000003.0000000007/")]
+    assert found[1:-1] == [key_of(offset, len(payload)) for offset, payload in EVENTS]
+    assert found[1] == f"{PREFIX}events/0000000003.0000000007/0000000000000001000-0000000011"
+    assert store.get(found[1]) == b"one"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.binary(max_size=300), max_size=40), st.integers(0, 2**62), st.data())
+def test_any_part_between_events_is_read_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
+    store = memory()
+    events, raw = framed(payloads, start)
+    assert put(store, events) == len(events)
+    cuts = [offset for offset, _ in events] + [start + len(raw)]
+    low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
+    assert read(store, low, high) == raw[low - start : high - start]
+    listed = list(LAYOUT.list_range(at(store), extent(low, high)))
+    expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
+    assert [entry[1:] for entry in listed] == expected
+    report = LAYOUT.check_range(at(store), extent(low, high))
+    assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
+    assert (report.damage, report.strays) == ((), ())
+
+
+def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
+    store = memory()
+    random.seed(1)
+    payloads = [random.randbytes(random.choice([0, 10, 1000, 100_000])) for _ in range(300)]
+    payloads[100] = random.randbytes(8 * 1024 * 1024)
+    events, raw = framed(payloads)
+    put(store, events)
+    blocks = list(LAYOUT.read_range(at(store), extent(0, len(raw)), 0, len(raw)))
+    assert b"".join(blocks) == raw
+    ends = {offset for offset, _ in events} | {len(raw)}
+    assert set(itertools.accumulate(map(len, blocks))) <= ends
+    assert all(2**20 <= len(block) <= 2**20 + 100_008 for block in blocks[:-1] if len(block) < 8 * 2**20)
+
+
+def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
+    before = list(store.list(""))
+    assert put(store, EVENTS) == len(EVENTS)
+    with pytest.raises(Conflict, match="a different object already exists"):
+        put(store, [(START, b"eno")])
+    assert list(store.list("")) == before
+    assert read(store) == RAW
+
+
+def test_range_is_listed_between_two_keys() -> None:
+    inner = memory()
+    put(inner, framed([b"x"] * 5000)[0])
+    store = MeteredStore(inner)
+    assert len(list(LAYOUT.list_range(at(store), extent(9 * 2000, 9 * 2500)))) == 500
+    assert (store.meter.lists, store.meter.requests) == (1, 1)
+    assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
+    assert store.meter.gets == 500
+    assert list(LAYOUT.list_range(at(store), extent(90, 90))) == []
+    assert read(store, 90, 90) == b""
+
+
+@pytest.mark.parametrize("gone", [(0,), (3,), (len(EVENTS) - 1,), (2, 3, 4), (0, 1, 7), tuple(range(len(EVENTS)))])
+def test_each_run_of_missing_objects_is_one_finding(store: ObjectStore, gone: tuple[int, ...]) -> None:
+    store.delete([key_of(EVENTS[index][0], len(EVENTS[index][1])) for index in gone])
+    firsts = [index for index in gone if index - 1 not in gone]  # a run of missing events is one finding
+    folder = f"{PREFIX}events/0000000003.0000000007/"
+    assert findings(store) == [("missing", f"{folder}{EVENTS[index][0]:019d}-…") for index in firsts]
+
+
+def test_missing_segment_is_one_finding() -> None:
+    assert findings(memory(), 0, 100) == [("missing", f"{PREFIX}events/0000000003.0000000007/{0:019d}-…")]
+
+
+def test_objects_of_another_size_are_found_as_changed(store: ObjectStore) -> None:
+    for index in (0, 3, 7):
+        key = key_of(EVENTS[index][0], len(EVENTS[index][1]))
+        store.delete([key])
+        store.put(key, b"ab")
+    assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
+    report = LAYOUT.check_range(at(store), extent(START, END))
+    assert report.damage[0].what == "the object has 2 bytes instead of 3"
+    assert report.objects == len(EVENTS) - 3
+
+
+def test_unknown_objects_are_found_as_strays(store: ObjectStore) -> None:
+    inside = EVENTS[2][0]
+    inside_events = [key_of(inside + 1, 5), key_of(inside + 20, 0)]
+    unknown = [
+        key_of(EVENTS[6][0], 3),  # at an event, with a wrong length: it sorts before the right one
+        key_of(EVENTS[7][0], 400),  # at the last event, reaching beyond the end
+        f"{PREFIX}events/0000000003.0000000007/{EVENTS[4][0]:019d}.txt",
+        key_of(EVENTS[5][0], 3) + ".bak",
+    ]
+    for key in (*inside_events, *unknown):
+        store.put(key, b"")
+    assert sorted(findings(store)) == sorted(("stray", key) for key in (*inside_events, *unknown))
+    assert LAYOUT.check_range(at(store), extent(START, END)).objects == len(EVENTS)
+    assert read(store) == RAW
+    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == inside_events
+
+
+def test_nothing_behind_two_objects_of_one_offset_is_off_the_chain(store: ObjectStore) -> None:
+    """The listing does not tell which of them is right, nor what follows from it."""
+    for offset, length in ((EVENTS[2][0] + 1, 5), (EVENTS[3][0], 3), (EVENTS[6][0] + 1, 5)):
+        store.put(key_of(offset, length), b"")
+    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
+
+
+def test_findings_are_counted_beyond_those_that_are_kept() -> None:
+    store = memory()
+    events, raw = framed([b"x"] * 300)
+    put(store, events[::2])
+    report = LAYOUT.check_range(at(store), extent(0, len(raw)))
+    assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
+
+
+def test_objects_in_no_range_are_strays(store: ObjectStore) -> None:
+    folder = f"{PREFIX}events/0000000003.0000000007/"
+    store.put(folder + ".first", b"")
+    store.put(folder + "zlast", b"")
+    middle = EVENTS[4][0]
+    before, after = key_of(START - 14, 6), key_of(END, 5)
+    assert list(LAYOUT.strays(at(store), SEGMENT, [(START, END)])) == [
+        folder + ".first",
+        before,
+        after,
+        folder + "zlast",
+    ]
+    assert list(LAYOUT.strays(at(store), SEGMENT, [(START - 14, START), (START, middle), (middle, END + 13)])) == [
+        folder + ".first",
+        folder + "zlast",
+    ]
+    gap = [key_of(offset, len(payload)) for offset, payload in EVENTS[2:4]]
+    ranges = [(START, EVENTS[2][0]), (middle, END)]
+    assert list(LAYOUT.strays(at(store), SEGMENT, ranges)) == [
+        folder + ".first",
+        before,
+        *gap,
+        after,
+        folder + "zlast",
+    ]
+    assert len(list(LAYOUT.strays(at(store), SEGMENT, []))) == len(EVENTS) + 4
+
+
+class Vanishing(ObstoreStore):
+    """A store from which an object vanishes, or is cut short, between listing and reading."""
+
+    victim = ""
+    left: bytes | None = None
+
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        if key == self.victim:
+            self.victim = ""
+            self.delete([key])
+            if self.left is not None:
+                self.put(key, self.left)
+        return super().get(key, at_most)
+
+
+@pytest.mark.parametrize(("left", "says"), [(None, "no such object"), (b"x", "the object has 1 bytes instead of 256")])
+def test_object_that_vanishes_during_a_read_is_damage(left: bytes | None, says: str) -> None:
+    store = Vanishing(MemoryStore(), bucket="memory://archive")
+    put(store, EVENTS)
+    store.victim, store.left = key_of(EVENTS[3][0], 256), left
+    with pytest.raises(Damaged, match=says) as caught:
+        read(store)
+    assert caught.value.where == f"memory://archive/{key_of(EVENTS[3][0], 256)}"
+
+
+def test_finding_becomes_a_problem_of_one_line() -> None:
+    problem = Finding("missing", "a/b", 0, 9, "something").problem("s3://bucket")
+    assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
+
+
+def test_unknown_layout_is_refused() -> None:
+    with pytest.raises(UnknownLayout, match=r"'chunky'\. This release knows: events"):
+        open_layout("chunky")
+    assert LAYOUT.name == "events"
+
+
+def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    size = 8 * 1024 * 1024
+    count = 40  # 320 MiB
+
+    def events() -> object:
+        for number in range(count):
+            yield number * (size + 8), bytes([number]) * size
+
+    tracemalloc.start()
+    put(store, events())  # type: ignore[arg-type]
+    digest = hashlib.sha256()
+    for block in LAYOUT.read_range(at(store), extent(0, count * (size + 8)), 0, count * (size + 8)):
+        digest.update(block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 160 * 1024 * 1024
+    expected = hashlib.sha256()
+    for number in range(count):
+        expected.update(struct.pack(">ii", 0, size) + bytes([number]) * size)
+    assert digest.digest() == expected.digest()

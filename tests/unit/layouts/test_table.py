@@ -1,0 +1,204 @@
+"""Ranges read out of a table's files: the segment's own bytes, or a word on what is wrong."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lake.task
+from common.errors import Damaged
+from layouts import table as table_reader
+from layouts.extent import Extent
+from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
+from layouts.layout import RangeReader, UnknownLayout, open_reader
+from manifests.archive import Archive, TableArchive
+from objectstore.errors import InvalidKey, WrongSize
+from streamstore.model import SegmentId
+from streamvault import handoff_archive
+from tests.unit.lakes import table_keys
+from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
+
+
+@pytest.fixture
+def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
+    """A table of small row groups, and files that hold several segments."""
+    monkeypatch.setattr(lake.task, "ROW_GROUP_BYTES", 1500)
+    monkeypatch.setattr(table_reader, "BATCH_ROWS", 7)
+    vault = Vault(tmp_path)
+    vault.make(events=200, largest=5000)
+    vault.export("chunks")
+    handoff_archive(vault.archive, format="parquet", master="inline", target_size=16 * 1024)
+    return vault
+
+
+def table_of(vault: Vault) -> Archive:
+    return TableArchive(objects_of(vault.root), NAME, "stream")
+
+
+def reader() -> RangeReader:
+    return open_reader("table:1")
+
+
+def read(vault: Vault, extent: Extent, start: int, end: int) -> bytes:
+    table = table_of(vault)
+    return b"".join(bytes(block) for block in reader().read_range(table.place, extent, start, end))
+
+
+def test_every_range_is_read_as_the_segments_own_bytes(vault: Vault) -> None:
+    wanted = segments_of(vault.root)
+    history = table_of(vault).history()
+    found = {
+        (row.start, str(segment)): read(vault, row.extent, row.start, row.end)
+        for segment in history.segments()
+        for layout, row in history.ranges(segment)
+        if layout == "table:1"
+    }
+    assert found == wanted
+    assert len(found) > 5
+
+
+def test_part_of_a_range_is_read_from_any_offset(vault: Vault) -> None:
+    table = table_of(vault)
+    events = dict(vault.events())
+    history = table.history()
+    segment = history.segments()[-1]
+    _, row = next(history.ranges(segment))
+    mine = [pointer for pointer in events if pointer.segment == segment and row.start <= pointer.offset < row.end]
+    whole = read(vault, row.extent, row.start, row.end)
+    for pointer in mine[:20]:
+        at = pointer.offset - row.start
+        assert read(vault, row.extent, pointer.offset, row.end) == whole[at:]
+        assert read(vault, row.extent, row.start, pointer.offset) == whole[:at]
+        assert read(vault, row.extent, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
+        event = reader().read_event(table.place, row.extent, pointer.offset, pointer.length)
+        assert event == whole[at : at + pointer.length]
+        inside = pointer.offset + pointer.length - 1
+        found = reader().find_event(table.place, row.extent, inside)
+        assert found == (pointer.offset, pointer.length)
+    with pytest.raises(WrongSize):
+        reader().read_event(table.place, row.extent, mine[1].offset, mine[1].length + 1)
+
+
+def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def watched(file: pq.ParquetFile, *arguments: object, **options: Any) -> object:
+        if "row_groups" in options:
+            asked.append([len(options["row_groups"]), file.metadata.num_row_groups])
+        return iter_batches(file, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    history = table_of(vault).history()
+    for segment in history.segments():
+        for _, row in history.ranges(segment):
+            read(vault, row.extent, row.end - 8, row.end)
+    assert all(read_groups <= 3 for read_groups, _ in asked), asked
+    assert max(groups for _, groups in asked) > 3
+
+
+def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
+    written = io.BytesIO()
+    if rows is not None:
+        pq.write_table(rows, written)
+    replace_object(vault.root, key, written.getvalue() or b"no Parquet")
+    table_reader._listed.cache_clear()
+
+
+@pytest.mark.parametrize("damage", ["row gone", "row doubled", "payload cut", "column gone", "no Parquet", "file gone"])
+def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
+    history = table_of(vault).history()
+    segment = history.segments()[0]
+    _, row = next(history.ranges(segment))
+    key = table_data(table_of(vault).prefix) + table_file_key(1, segment, row.start)
+    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    longest = max(range(3), key=lambda index: len(rows["payload"][index].as_py()))
+    changed = {
+        "row gone": pa.concat_tables([rows[:1], rows[2:]]),
+        "row doubled": pa.concat_tables([rows[:1], rows]),
+        "payload cut": rows.set_column(
+            rows.schema.get_field_index("payload"),
+            "payload",
+            pa.array([b"x" if i == longest else one for i, one in enumerate(rows["payload"].to_pylist())], pa.binary()),
+        ),
+        "column gone": rows.drop_columns(["length"]),
+    }
+    change(vault, key, changed.get(damage))
+    if damage == "file gone":
+        replace_object(vault.root, key, None)
+    with pytest.raises(Damaged):
+        read(vault, row.extent, row.start, row.end)
+
+
+def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
+    """Whatever its name: foreign bytes, a file of no table, and one of other ranges."""
+    table = table_of(vault)
+    history, folder = table.history(), table_data(table.prefix)
+    there = table_keys(vault.root)
+    written = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), written)
+    strays = [b"no Parquet", written.getvalue(), objects_of(vault.root).get(there[-1])]
+    ranges = [row for segment in history.segments() for _, row in history.ranges(segment)]
+    whole = [read(vault, row.extent, row.start, row.end) for row in ranges]
+    put = 0
+    for row in ranges:
+        key = folder + table_file_key(1, row.segment, row.start)
+        if key not in there:
+            objects_of(vault.root).put(key, strays[put % 3])
+            put += 1
+    assert put > 2
+    table_reader._listed.cache_clear()
+    assert [read(vault, row.extent, row.start, row.end) for row in ranges] == whole
+
+
+def test_file_that_unpacks_to_more_than_its_range_is_refused(vault: Vault) -> None:
+    table = table_of(vault)
+    segment = table.history().segments()[0]
+    _, row = next(table.history().ranges(segment))
+    key = table_data(table.prefix) + table_file_key(1, segment, row.start)
+    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    count = 100_000
+    huge = pa.table(
+        {
+            "epoch": pa.repeat(pa.scalar(segment.epoch, pa.int32()), count),
+            "segment": pa.repeat(pa.scalar(segment.number, pa.int32()), count),
+            "offset": pa.repeat(pa.scalar(row.start), count),
+            "length": pa.repeat(pa.scalar(8 + 1_000_000, pa.int32()), count),
+            "payload": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [b"x" * 1_000_000]),
+        }
+    ).replace_schema_metadata(rows.schema.metadata)
+    change(vault, key, huge)
+    assert objects_of(vault.root).size(key) < 100_000, "a hundred gigabytes"
+    with pytest.raises(Damaged, match="larger than any"):
+        read(vault, row.extent, row.start, row.end)
+
+
+def test_file_names_sort_in_the_streams_order() -> None:
+    places = [(0, 0, 0), (0, 0, 9), (0, 0, 10), (0, 2, 0), (10, 1, 0), (10, 1, 2**62)]
+    files = [TableFileKey(1, SegmentId(epoch, number), offset) for epoch, number, offset in places]
+    keys = [table_file_key(*one) for one in files]
+    assert keys == sorted(keys)
+    assert [parse_table_file(key) for key in keys] == files
+
+
+@pytest.mark.parametrize("key", ["generation=01/x", "generation=0/0000000000.0000000000-0000000000000000000.parquet",
+                                 "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc",
+                                 "generation=1/9999999999.0000000000-0000000000000000000.parquet"])  # fmt: skip
+def test_foreign_file_name_is_not_parsed(key: str) -> None:
+    assert parse_table_file(key) is None
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
+def test_invalid_table_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidKey):
+        table_folder(name)
+
+
+def test_unknown_reader_is_refused() -> None:
+    with pytest.raises(UnknownLayout):
+        open_reader("tables")

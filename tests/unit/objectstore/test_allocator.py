@@ -1,0 +1,52 @@
+"""What a process holds after many threads have used large buffers."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from objectstore.allocator import give_back_large_buffers
+
+HELD = """
+import sys, threading
+from objectstore.allocator import give_back_large_buffers
+if sys.argv[1:]:
+    give_back_large_buffers()
+
+small, together = [], threading.Barrier(12)
+
+def use():
+    together.wait()
+    for _ in range(3):
+        large = bytearray(b"x") * (16 << 20)
+        small.append(bytearray(2000))  # what keeps a heap from shrinking
+        del large
+
+def resident():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")) // 1024
+
+before = resident()
+threads = [threading.Thread(target=use) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(resident() - before)
+"""
+
+
+def held(*arguments: str) -> int:
+    """MiB that a new process holds more after its threads have ended."""
+    return int(subprocess.run([sys.executable, "-c", HELD, *arguments], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems' C libraries have other ways")
+def test_freed_large_buffers_return_to_the_system() -> None:
+    assert held() > 24  # or there would be nothing to see
+    assert held("give back") < 12
+
+
+def test_give_back_may_be_called_twice() -> None:
+    give_back_large_buffers()
+    give_back_large_buffers()

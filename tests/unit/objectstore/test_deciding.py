@@ -1,0 +1,75 @@
+"""Decisions: the first one holds, and a store that contradicts itself is not asked for ever."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+from obstore.store import MemoryStore
+
+from layouts.keys import GenerationSpan
+from manifests.plan import create_plan
+from manifests.rows import leave_row
+from objectstore.deciding import WAITS, decide
+from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
+from objectstore.obstore_store import ObstoreStore
+from tests.archives import LEFT
+from tests.unit.plans import PREFIX, plan_of, row
+
+
+class Contradicting(ObstoreStore):
+    """A store that refuses to create objects that it has not got."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__(MemoryStore(), bucket="memory://x")
+        self.refusals = refusals
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise AlreadyExists("the object exists", where=key)
+        super().put(key, data)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    seen: list[float] = []
+    monkeypatch.setattr("objectstore.deciding.time.sleep", seen.append)
+    return seen
+
+
+def test_first_decision_holds() -> None:
+    store = ObstoreStore(MemoryStore(), bucket="memory://x")
+    start = Barrier(10)
+    held: list[tuple[bytes, bool]] = []
+
+    def run(number: int) -> None:
+        start.wait()
+        held.append(decide(store, "a", b"%d" % number))
+
+    threads = [Thread(target=run, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {data for data, _ in held} == {store.get("a")}
+    assert sorted(created for _, created in held) == [False] * 9 + [True]
+
+
+def test_decision_that_vanishes_is_made_again(waits: list[float]) -> None:
+    store = Contradicting(3)
+    assert decide(store, "a", b"mine") == (b"mine", True)
+    assert store.get("a") == b"mine"
+    assert waits == list(WAITS[:4])
+
+
+def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) -> None:
+    for attempt in (
+        lambda store: decide(store, "a", b"mine"),
+        lambda store: create_plan(store, PREFIX, plan_of()),
+        lambda store: leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0)),
+    ):
+        waits.clear()
+        with pytest.raises(ObjectStoreUnavailable, match="as existing, then as missing: memory://x/"):
+            attempt(Contradicting(1000))
+        assert waits == list(WAITS)

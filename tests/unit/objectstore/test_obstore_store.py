@@ -1,0 +1,228 @@
+"""What a server may answer, over a real connection: each answer is one named problem of one line."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+import pytest
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
+
+from common.errors import Problem
+from objectstore.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidRoot,
+    NoSuchBucket,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    OutOfSpace,
+    ServerBusy,
+    UnorderedListing,
+    WrongSize,
+)
+from objectstore.obstore_store import ObstoreStore
+from objectstore.s3.access import S3Access, StaticKeys
+from objectstore.s3.bucket import open_bucket
+from objectstore.store import ObjectStore
+
+Says = Callable[[bytes], ObjectStore]
+
+
+@pytest.fixture
+def says() -> Iterator[Says]:
+    """A store whose server gives the same answer to every request, then closes the connection."""
+    sockets: list[socket.socket] = []
+
+    def start(answer: bytes) -> ObjectStore:
+        listener = socket.create_server(("127.0.0.1", 0))
+        sockets.append(listener)
+        threading.Thread(target=_serve, args=(listener, answer), daemon=True).start()
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
+        return ObstoreStore(open_bucket("bucket", access, timeout=2), bucket="s3://bucket", endpoint=endpoint)
+
+    yield start
+    for each in sockets:
+        each.close()
+
+
+def _serve(listener: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.settimeout(5)
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(65536)
+            connection.sendall(answer)
+
+
+def answer(status: str, body: str = "", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", body]
+    return "\r\n".join(lines).encode()
+
+
+def error(status: str, code: str, extra: str = "") -> bytes:
+    return answer(
+        status, f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>long text</Message>{extra}</Error>'
+    )
+
+
+PUTS = [
+    (error("503 Slow Down", "SlowDown"), ServerBusy, "busy or failing (503 SlowDown)"),
+    (answer("503 Service Unavailable"), ServerBusy, "(503)"),
+    (answer("429 Too Many Requests"), ServerBusy, "(429)"),
+    (error("500 Internal Server Error", "InternalError"), ServerBusy, "(500 InternalError)"),
+    (answer("502 Bad Gateway", "<html>proxy</html>"), ServerBusy, "(502)"),
+    (answer("504 Gateway Timeout"), ServerBusy, "(504)"),
+    (error("400 Bad Request", "RequestTimeout"), ServerBusy, "(400 RequestTimeout)"),
+    (error("409 Conflict", "ConditionalRequestConflict"), ServerBusy, "ConditionalRequestConflict"),
+    (error("409 Conflict", "OperationAborted"), ServerBusy, "OperationAborted"),
+    (error("400 Bad Request", "IncompleteBody"), ServerBusy, "(400 IncompleteBody)"),
+    (answer("409 Conflict"), ServerBusy, "busy or failing (409)"),
+    (error("409 Conflict", "InvalidBucketState"), ObjectStoreError, "rejected the request (409 InvalidBucketState)"),
+    (error("400 Bad Request", "BadDigest"), ObjectStoreUnavailable, "damaged in transit (400 BadDigest)"),
+    (answer("412 Precondition Failed"), AlreadyExists, "s3://bucket/a/b"),
+    (error("412 Precondition Failed", "PreconditionFailed"), AlreadyExists, "s3://bucket/a/b"),
+    (error("409 Conflict", "ObjectParentIsFile"), ObjectStoreError, "in the way (ObjectParentIsFile): s3://bucket/a/b"),
+    (error("403 Forbidden", "AccessDenied"), AccessDenied, "no permission to write (403 AccessDenied)"),
+    (answer("403 Forbidden"), AccessDenied, "no permission to write (403)"),
+    (error("403 Forbidden", "InvalidAccessKeyId"), AccessDenied, "unknown access key"),
+    (error("403 Forbidden", "SignatureDoesNotMatch"), AccessDenied, "the secret access key is wrong"),
+    (error("400 Bad Request", "ExpiredToken"), AccessDenied, "the credentials have expired"),
+    (error("403 Forbidden", "InvalidToken"), AccessDenied, "the session token is wrong"),
+    (error("403 Forbidden", "RequestTimeTooSkewed"), AccessDenied, "clock"),
+    (error("404 Not Found", "XAdminUserNotFound"), AccessDenied, "unknown access key"),
+    (error("404 Not Found", "NoSuchBucket"), NoSuchBucket, "s3://bucket at http://127.0.0.1"),
+    (error("400 Bad Request", "InvalidBucketName"), InvalidRoot, "invalid bucket name"),
+    (error("507 Insufficient Storage", "XMinioStorageFull"), OutOfSpace, "out of space"),
+    (error("409 Conflict", "XMinioAdminBucketQuotaExceeded"), OutOfSpace, "out of space"),
+    (error("301 Moved Permanently", "PermanentRedirect"), ObjectStoreError, "another region"),
+    (
+        error("400 Bad Request", "AuthorizationHeaderMalformed", "<Region>eu-west-1</Region>"),
+        ObjectStoreError,
+        "Set AWS_REGION=eu-west-1.",
+    ),
+    (error("501 Not Implemented", "NotImplemented"), ObjectStoreError, "rejected the request (501 NotImplemented)"),
+    (error("405 Method Not Allowed", "MethodNotAllowed"), ObjectStoreError, "(405 MethodNotAllowed)"),
+    (answer("418 I'm a teapot"), ObjectStoreError, "(418)"),
+    (b"", ObjectStoreUnavailable, "connection to the server was lost"),
+    (b"SSH-2.0-server\r\n", ObjectStoreUnavailable, "connection to the server was lost"),
+]
+
+
+@pytest.mark.parametrize(("said", "kind", "text"), PUTS, ids=[f"{kind.__name__}-{text[:20]}" for _, kind, text in PUTS])
+def test_error_answer_to_a_put_is_one_named_problem(says: Says, said: bytes, kind: type[Problem], text: str) -> None:
+    with pytest.raises(Problem) as caught:
+        says(said).put("a/b", b"x")
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "<" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+ETAG = ('ETag: "e"', "Last-Modified: Sat, 21 Nov 2026 08:16:42 GMT")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        (error("404 Not Found", "NoSuchKey"), NoSuchObject, "s3://bucket/a/b"),
+        (error("403 Forbidden", "AccessDenied"), AccessDenied, "no permission to read (403 AccessDenied)"),
+        (error("416 Range Not Satisfiable", "InvalidRange"), WrongSize, "for bytes 2 to 5"),
+        (answer("200 OK", "0123456789", *ETAG), ObjectStoreError, "ignores the Range header"),
+        (
+            answer("206 Partial Content", "2", "Content-Range: bytes 2-2/3", *ETAG),
+            WrongSize,
+            "too short for bytes 2 to 5: s3://bucket/a/b",
+        ),
+        (
+            b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\nContent-Range: bytes 2-4/9\r\n"
+            + "\r\n".join(ETAG).encode()
+            + b"\r\n\r\n2",
+            ObjectStoreUnavailable,
+            "connection to the server was lost",
+        ),
+    ],
+)
+def test_error_answer_to_a_ranged_read_is_one_named_problem(
+    says: Says, said: bytes, kind: type[Problem], text: str
+) -> None:
+    with pytest.raises(Problem) as caught:
+        says(said).get_range("a/b", 2, 5)
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+
+
+def listing(*entries: tuple[str, int]) -> bytes:
+    objects = "".join(
+        f"<Contents><Key>{key}</Key><Size>{size}</Size><LastModified>2026-11-21T08:16:42.000Z</LastModified>"
+        f"<ETag>&quot;e&quot;</ETag></Contents>"
+        for key, size in entries
+    )
+    return answer("200 OK", f'<?xml version="1.0"?><ListBucketResult>{objects}</ListBucketResult>')
+
+
+def test_listing_in_another_order_is_refused(says: Says) -> None:
+    store = says(listing(("a/b", 1), ("a/B", 1), ("a/c", 1)))
+    with pytest.raises(UnorderedListing, match="s3://bucket"):
+        list(store.list("a/"))
+
+
+def test_listing_that_repeats_a_key_is_refused(says: Says) -> None:
+    with pytest.raises(UnorderedListing):
+        list(says(listing(("a/b", 1), ("a/b", 1))).list("a/"))
+
+
+def test_listing_skips_keys_if_the_server_ignores_where_to_start(says: Says) -> None:
+    store = says(listing(("a/b", 1), ("a/c", 1), ("a/d", 1)))
+    assert [entry.key for entry in store.list("a/", "a/b")] == ["a/c", "a/d"]
+
+
+def test_listing_leaves_out_objects_that_stand_for_folders(says: Says) -> None:
+    store = says(listing(("a/", 0), ("a/b", 1), ("a/b-c", 1), ("a/b/", 0), ("a/b/c", 1)))
+    assert [entry.key for entry in store.list("a/")] == ["a/b", "a/b-c", "a/b/c"]
+
+
+def test_invalid_list_response_is_refused(says: Says) -> None:
+    with pytest.raises(ObjectStoreError, match="list response"):
+        list(says(answer("200 OK", "")).list("a/"))
+
+
+def test_partly_failed_bulk_deletion_raises_its_error(says: Says) -> None:
+    failed = "<DeleteResult><Error><Key>a/b</Key><Code>{}</Code><Message>m</Message></Error></DeleteResult>"
+    with pytest.raises(AccessDenied, match="no permission to delete"):
+        says(answer("200 OK", failed.format("AccessDenied"))).delete(["a/b"])
+    with pytest.raises(ServerBusy, match="InternalError"):
+        says(answer("200 OK", failed.format("InternalError"))).delete(["a/b"])
+
+
+def test_missing_key_does_not_hide_a_refused_one_in_a_deletion() -> None:
+    class Bucket(MemoryStore):
+        """Answers for each key, as S3 does; obstore passes on the first error only."""
+
+        asked: ClassVar[list[str]] = []
+
+        def delete(self, paths: str | Sequence[str]) -> None:
+            for path in paths:
+                self.asked.append(path)
+                code = {"a/gone": "NoSuchKey", "a/locked": "AccessDenied"}.get(path)
+                if code is not None:
+                    raise GenericError(f"Generic S3 error: DeleteObjects request failed for key {path}: (code: {code})")
+
+    store = ObstoreStore(Bucket(), bucket="memory://bucket")
+    store.delete(["a/gone"])
+    with pytest.raises(AccessDenied, match="no permission to delete"):
+        store.delete(["a/gone", "a/b", "a/locked"])
+    Bucket.asked.clear()
+    store.delete([*(f"a/{number}" for number in range(1500)), "a/gone", *(f"b/{number}" for number in range(1500))])
+    assert Bucket.asked[-1] == "b/1499"

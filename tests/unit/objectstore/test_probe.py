@@ -1,0 +1,80 @@
+"""Servers that speak S3 and cannot hold an archive, or not safely: found out when an archive is begun, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.progress import Progress
+from objectstore.errors import UnorderedListing
+from objectstore.obstore_store import ObstoreStore
+from objectstore.store import ObjectInfo
+from streamvault import export_stream, handoff_archive
+from tests.unit.small_archives import Vault, data_keys
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make(events=10)
+    return vault
+
+
+def export(vault: Vault) -> list[str]:
+    told = Told()
+    export_stream(vault.uri(), vault.root, master="inline", progress=told)
+    return told.warnings
+
+
+def test_sound_server_gives_no_warning(vault: Vault) -> None:
+    assert export(vault) == []
+    assert not [key for key in data_keys(vault.root) if "probe" in key]
+
+
+def test_server_that_lists_in_another_order_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ObstoreStore.list
+
+    def in_another_order(self: ObstoreStore, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        return iter(sorted(listed(self, prefix, after), key=lambda entry: entry.key.lower(), reverse=True))
+
+    monkeypatch.setattr(ObstoreStore, "list", in_another_order)
+    with pytest.raises(UnorderedListing, match="another server"):
+        export(vault)
+    assert data_keys(vault.root) == []
+
+
+def test_server_that_overwrites_is_warned_of_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        self._backend.put(self._base + key, data, mode="overwrite")
+
+    monkeypatch.setattr(ObstoreStore, "put", overwrite)
+    told = export(vault)
+    assert len(told) == 1
+    assert "do not run two exports" in told[0]
+    vault.add(b"more")
+    assert export(vault) == []
+
+
+def test_handoff_of_a_stream_warns_of_a_server_that_overwrites_once(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        self._backend.put(self._base + key, data, mode="overwrite")
+
+    monkeypatch.setattr(ObstoreStore, "put", overwrite)
+    told = Told()
+    report = handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told)
+    assert report.warnings == tuple(told.warnings)
+    assert len(told.warnings) == 1
+    vault.add(b"more")
+    assert handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told).warnings == ()

@@ -1,0 +1,222 @@
+"""Retries: what is tried again, how often, for how long, and what a lost answer means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from threading import Lock
+
+import pytest
+from obstore.store import MemoryStore
+
+from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from objectstore.metered import MeteredStore
+from objectstore.obstore_store import ObstoreStore
+from objectstore.retrying import RetryingStore
+from objectstore.store import SMALL, ObjectInfo, ObjectStore
+
+
+class Failing(ObjectStore):
+    """A store in memory that fails when it is told to: before it did what was asked, or after (a lost answer)."""
+
+    def __init__(self) -> None:
+        self.inner = ObstoreStore(MemoryStore(), bucket="memory://x")
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+        self.break_list_after: list[int] = []
+        self.attempts = 0
+        self.uri_ = self.inner.uri
+        self._lock = Lock()
+
+    @property
+    def uri(self) -> str:
+        return self.uri_
+
+    def _enter(self) -> None:
+        with self._lock:
+            self.attempts += 1
+            if self.before:
+                raise self.before.pop(0)
+
+    def _leave(self) -> None:
+        if self.after:
+            raise self.after.pop(0)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._enter()
+        self.inner.put(key, data)
+        self._leave()
+
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        self._enter()
+        data = self.inner.get(key, at_most)
+        self._leave()
+        return data
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        self._enter()
+        data = self.inner.get_range(key, start, end)
+        self._leave()
+        return data
+
+    def size(self, key: str) -> int:
+        self._enter()
+        return self.inner.size(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        self._enter()
+        left = self.break_list_after.pop(0) if self.break_list_after else None
+        for seen, entry in enumerate(self.inner.list(prefix, after)):
+            if seen == left:
+                raise busy()
+            yield entry
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        self._enter()
+        return self.inner.folders(prefix)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._enter()
+        self.inner.delete(keys)
+        self._leave()
+
+
+def busy() -> ServerBusy:
+    return ServerBusy("the server is busy (503)", where="s3://bucket", todo="Try again later.")
+
+
+def away() -> ObjectStoreUnavailable:
+    return ObjectStoreUnavailable("nothing listens", where="s3://bucket")
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    monkeypatch.setattr("objectstore.retrying.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("objectstore.retrying.LONGEST_WAIT", 0.05)
+    return Failing()
+
+
+def test_every_kind_of_request_is_tried_again(failing: Failing) -> None:
+    store = RetryingStore(failing)
+    failing.inner.put("a/b", b"0123")
+    asks = [
+        (lambda: store.get("a/b"), b"0123"),
+        (lambda: store.get_range("a/b", 1, 3), b"12"),
+        (lambda: store.size("a/b"), 4),
+        (lambda: list(store.list("a/")), [ObjectInfo("a/b", 4)]),
+        (lambda: list(store.folders("")), ["a"]),
+        (lambda: store.put("a/c", b"x"), None),
+        (lambda: store.delete(["a/c"]), None),
+    ]
+    for ask, expected in asks:
+        failing.before = [busy(), away(), busy()]
+        failing.attempts = 0
+        assert ask() == expected
+        assert failing.attempts == (4 if ask is not asks[5][0] else 5)  # a put looks first when it tries again
+    assert store.uri == failing.uri
+
+
+@pytest.mark.parametrize("problem", [AccessDenied("no"), NoSuchObject("no"), ValueError("a bug")])
+def test_lasting_errors_are_not_tried_again(failing: Failing, problem: Exception) -> None:
+    failing.before = [problem]
+    with pytest.raises(type(problem)):
+        RetryingStore(failing).get("a")
+    assert failing.attempts == 1
+    failing.before, failing.attempts = [busy(), problem], 0
+    with pytest.raises(type(problem)):
+        RetryingStore(failing).get("a")
+    assert failing.attempts == 2
+
+
+def test_put_whose_answer_was_lost_succeeds(failing: Failing) -> None:
+    store = RetryingStore(failing)
+    failing.after = [away()]
+    store.put("a", b"payload")
+    assert failing.inner.get("a") == b"payload"
+    failing.inner.put("b", b"somebody else's")
+    failing.before = [away()]
+    with pytest.raises(AlreadyExists):
+        store.put("b", b"payload")
+    assert failing.inner.get("b") == b"somebody else's"
+    with pytest.raises(AlreadyExists):
+        store.put("a", b"payload")  # without a lost answer, a taken key is a taken key
+
+
+@pytest.mark.usefixtures("failing")
+def test_put_whose_object_vanished_behind_a_lost_answer_reports_it_taken() -> None:
+    class Deleting(Failing):
+        def get(self, key: str, at_most: int = SMALL) -> bytes:
+            self.inner.delete([key])
+            return super().get(key, at_most)
+
+    store = Deleting()
+    store.after = [away()]
+    with pytest.raises(AlreadyExists):
+        RetryingStore(store).put("a", b"payload")
+
+
+def test_put_does_not_read_a_larger_object_behind_a_lost_answer(failing: Failing) -> None:
+    failing.inner.put("b", b"somebody else's larger object")
+    failing.before = [away()]
+    with pytest.raises(AlreadyExists):
+        RetryingStore(failing).put("b", b"payload")
+
+
+def test_last_error_is_raised_when_retries_are_over(failing: Failing) -> None:
+    failing.before = [busy()] * 10_000
+    began = time.monotonic()
+    with pytest.raises(ServerBusy) as caught:
+        RetryingStore(failing, total_seconds=0.5).get("a")
+    assert 0.3 < time.monotonic() - began < 20
+    assert 4 < failing.attempts < 1000
+    assert str(caught.value).startswith("the server is busy (503), gave up after ")
+    assert caught.value.where == "s3://bucket"
+
+
+def test_server_that_never_answered_is_given_less_time(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objectstore.retrying.FIRST_CONTACT", 0.2)
+    store = RetryingStore(failing, total_seconds=2.5)
+    failing.before = [away()] * 10_000
+    began = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable):
+        store.get("a")
+    assert time.monotonic() - began < 2
+    failing.before = []
+    with pytest.raises(NoSuchObject):
+        store.get("a")
+    failing.before = [away()] * 10_000
+    began = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable):
+        store.get("a")
+    assert time.monotonic() - began > 1
+
+
+def test_broken_listing_goes_on_after_the_last_key(failing: Failing) -> None:
+    keys = [f"a/{number}" for number in range(9)]
+    for key in keys:
+        failing.inner.put(key, b"")
+    failing.break_list_after = [3, 0, 2, 4]
+    failing.before = [busy()]
+    assert [entry.key for entry in RetryingStore(failing).list("a/", "a/0")] == keys[1:]
+
+
+def test_requests_and_bytes_are_counted() -> None:
+    store = MeteredStore(ObstoreStore(MemoryStore(), bucket="memory://x"))
+    for number in range(2500):
+        store.put(f"a/{number:04d}", b"xyz")
+    with pytest.raises(AlreadyExists):
+        store.put("a/0000", b"xyz")
+    assert store.get("a/0000") == b"xyz"
+    assert store.get_range("a/0000", 1, 3) == b"yz"
+    assert store.size("a/0000") == 3
+    assert len(list(store.list("a/"))) == 2500
+    assert list(store.list("b/")) == []
+    store.folders("")
+    store.delete([f"a/{number:04d}" for number in range(1001)])
+    meter = store.meter
+    assert (meter.puts, meter.bytes_put) == (2501, 7500)
+    assert (meter.gets, meter.bytes_got) == (2, 5)
+    assert (meter.sizes, meter.lists, meter.deletes) == (1, 5, 2)
+    assert meter.requests == 2501 + 2 + 1 + 5 + 2
+    store.folders("")
+    assert meter.lists == 5  # what was handed out stays as it was

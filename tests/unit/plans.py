@@ -1,0 +1,48 @@
+"""Plans of a small stream, and rows of finished ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manifests.model import GapEntry
+from manifests.plan import Plan, PlannedSegment
+from manifests.rows import FinishedRange, Gap, Piece
+from streamstore.model import StreamCut
+from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
+
+PREFIX = "scope/stream/"
+DIGEST = "ab" * 32
+
+
+def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
+    manifest = two_generations()[0].manifest
+    values: dict[str, Any] = {
+        "generation": generation,
+        "created": CREATED,
+        "scope": "scope",
+        "stream": "stream",
+        "layout": "events",
+        "range_size": 64,
+        "configuration": manifest.configuration,
+        "epochs": manifest.epochs,
+        "from_": StreamCut(NAME, {LEFT: 0, RIGHT: 0}),
+        "to": StreamCut(NAME, {LEFT: end, RIGHT: 9}),
+        "segments": (
+            PlannedSegment(name=LEFT.in_stream(NAME), start=0, end=end, sealed=False),
+            PlannedSegment(name=RIGHT.in_stream(NAME), start=0, end=9, sealed=True),
+        ),
+        "gaps": (GapEntry(segment=RIGHT.in_stream(NAME), start=0, end=9, reason="truncated"),),
+        "sealed": False,
+    }
+    return Plan(**(values | changes))
+
+
+def row(start: int, *pieces: tuple[int, int], gaps: tuple[tuple[int, int], ...] = (), end: int | None = None) -> Any:
+    held = tuple(Piece(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces or ((start, start + 10),))
+    last = max([high for _, high in pieces or ((start, start + 10),)] + [high for _, high in gaps])
+    return FinishedRange(
+        start=start,
+        end=last if end is None else end,
+        pieces=held,
+        gaps=tuple(Gap(start=low, end=high, reason="truncated") for low, high in gaps),
+    )

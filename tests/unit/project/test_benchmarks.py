@@ -1,0 +1,112 @@
+"""The benchmarks' own arithmetic: what they move, how they compare, what they say of memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.peaks import PeakWatch
+from benchmarks.processes import run_together
+from benchmarks.tables import size_text, spread_text, table
+from benchmarks.workload import Workload
+from layouts.keys import parse_event
+from streamstore.framing import frame_many
+from streamstore.model import StreamName
+from streamstore.splitting import EventSplitter
+
+MIB = 1024 * 1024
+
+
+def test_interleave_lets_arms_take_turns() -> None:
+    order: list[tuple[str, int]] = []
+
+    def arm(name: str) -> Arm:
+        def run(repeat: int) -> Measured:
+            order.append((name, repeat))
+            return Measured(10, 100, 1.0)
+
+        return Arm(name, run)
+
+    interleave([arm("a"), arm("b")], 2, lambda: order.append(("settle", 0)))
+    assert order[1::2] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert order[::2] == [("settle", 0)] * 4
+
+
+def test_ratio_is_taken_within_each_repeat() -> None:
+    found = {
+        "mine": [Measured(100, 1000, 2.0), Measured(100, 1000, 20.0), Measured(100, 1000, 4.0)],
+        "limit": [Measured(100, 1000, 1.0), Measured(100, 1000, 10.0), Measured(100, 1000, 1.0)],
+    }
+    assert ratio(found, "mine", "limit") == spread([0.5, 0.5, 0.25])
+    assert spread_text(ratio(found, "mine", "limit"), 2) == "0.50 (0.25 to 0.50)"
+
+
+def test_rates_do_not_depend_on_how_much_was_moved() -> None:
+    assert Measured(100, 3_000_000, 2.0).events_per_second == Measured(500, 0, 10.0).events_per_second == 50
+    assert Measured(100, 3_000_000, 2.0).megabytes_per_second == 1.5
+
+
+def test_objects_of_a_workload_are_the_events_of_its_segments() -> None:
+    workload = Workload(events=101, size=100, segments=4)
+    assert sum(workload.share(segment) for segment in range(4)) == 101
+    total = 0
+    for segment in range(4):
+        splitter = EventSplitter(0)
+        events = [
+            (offset, bytes(payload))
+            for block in frame_many(workload.payloads(segment), 1000)
+            for offset, payload in splitter.events(block)
+        ]
+        total += splitter.finish()
+        objects = list(workload.objects(StreamName("a", "b"), segment))
+        keys = [parse_event(key.removeprefix("a/b/")) for key, _ in objects]
+        assert [(0, segment, offset, len(payload) + 8) for offset, payload in events] == keys
+        assert [payload for _, payload in events] == [bytes(data) for _, data in objects]
+        assert len({payload for _, payload in events}) == len(events)
+    assert total == workload.bytes
+
+
+def test_processes_begin_together_and_are_timed_together() -> None:
+    count, seconds = run_together(_prepare, [0.0, 0.2])
+    assert count == 2
+    assert seconds >= 0.2
+
+
+def _prepare(nap: float) -> Callable[[], int]:
+    def action() -> int:
+        time.sleep(nap)
+        return 1
+
+    return action
+
+
+@pytest.mark.parametrize("how", ["raise", "die"])
+def test_failing_process_fails_the_run(how: str) -> None:
+    with pytest.raises(RuntimeError, match="not today" if how == "raise" else "was killed"):
+        run_together(_fail, [how])
+
+
+def _fail(how: str) -> Callable[[], int]:
+    if how == "raise":
+        raise ValueError("not today")
+    os._exit(9)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's high-water mark is Linux's")
+def test_peak_is_seen_after_the_memory_was_given_back() -> None:
+    program = "data = bytearray(b'x') * (100 << 20); del data; import time; time.sleep(1)"
+    with subprocess.Popen([sys.executable, "-c", program]) as process, PeakWatch(process.pid) as watch:
+        process.wait()
+    assert 100 * MIB < watch.peaks.driver < 200 * MIB
+    assert watch.peaks.task == watch.peaks.java == 0
+
+
+def test_table_is_markdown() -> None:
+    assert table(("", "x"), [("a", "1")]) == "|  | x |\n| --- | --: |\n| a | 1 |"
+    assert [size_text(size) for size in (100, 1024, 1500, 8 * MIB)] == ["100 B", "1 KiB", "1500 B", "8 MiB"]

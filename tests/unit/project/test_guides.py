@@ -1,0 +1,55 @@
+"""The documentation speaks of what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sparkrun.code import PACKAGES
+from streamvault.cli import main
+from streamvault.cli.app import app
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+FOR_USERS = sorted([ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")])
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    return "\n".join(file.read_text() for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+
+
+def test_every_message_of_the_troubleshooting_guide_is_in_the_sources(sources: str) -> None:
+    guide = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
+    told = [
+        cell for row in re.findall(r"^\| (`[^|]*) \|", guide, re.MULTILINE) for cell in re.findall(r"`([^`]+)`", row)
+    ]
+    damaged = guide.partition("## Damaged archives")[2].partition("\n## ")[0]
+    told += [text for text in re.findall(r"`([^`]+)`", damaged) if " " in text]
+    assert len(told) > 30
+    missing = [text for text in told if not all(part.strip() in sources for part in text.split("…"))]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_existing_documents_and_headings(document: Path) -> None:
+    text = document.read_text()
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        linked = (document.parent / target) if target else document
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_options_in_the_guides_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    known = set()
+    for command in ("", *(command.name or "" for command in app.registered_commands)):
+        main([*command.split(), "--help"])
+        known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
+    known |= {"--fast", "--rm"}  # of bin/test and of docker
+    known |= {"--override", "--force-reinstall", "--no-deps", "--conn-json"}  # of uv, pip and airflow
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text())) <= known

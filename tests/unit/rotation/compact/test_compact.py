@@ -1,0 +1,749 @@
+"""Small generations merged into one: the same stream, the same moments to restore, at every stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Damaged, Failed, Usage
+from common.progress import Progress
+from exporter import run as exporting
+from exporter.convert import run as convert
+from importer import run as importing
+from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
+from manifests import check_archive as checking
+from manifests import replaced
+from manifests.archive import Archive
+from manifests.model import Compression, Layout, now_utc
+from manifests.replaced import delete_replaced, merges_under_way
+from objectstore.obstore_store import ObstoreStore
+from rotation.compact import run as compact
+from rotation.reports import CompactReport
+from sparkrun.inline import InlineRunner
+from streamstore.model import StreamName
+from streamvault import (
+    check_archive,
+    compact_archive,
+    convert_archive,
+    export_stream,
+    get_event,
+    hold_archive,
+    import_stream,
+    list_archives,
+    release_archive,
+    rotate_stream,
+    show_timeline,
+)
+from streamvault.cli import main
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, data_keys, replace_object
+
+PREFIX = f"{NAME}/"
+LATER = timedelta(hours=2)
+RANGE_SIZE = 16 * 1024
+
+
+def kinds(kind: tuple[Layout, Compression]) -> str:
+    return "-".join(filter(None, kind))
+
+
+def export(vault: Vault, kind: tuple[Layout, Compression]) -> None:
+    export_stream(vault.uri(), vault.root, layout=kind[0], compress=kind[1], range_size=RANGE_SIZE, master="inline[2]")
+
+
+@pytest.fixture(params=KINDS, ids=kinds)
+def kind(request: pytest.FixtureRequest) -> tuple[Layout, Compression]:
+    found: tuple[Layout, Compression] = request.param
+    return found
+
+
+def grown(folder: Path, kind: tuple[Layout, Compression], generations: int = 5) -> Vault:
+    """A stream with scales and a truncation, and its archive of some generations."""
+    vault = Vault(folder)
+    vault.make(events=120, largest=4000)
+    export(vault, kind)
+    for number in range(1, generations):
+        vault.add(*(b"%d-%d" % (number, index) * 20 for index in range(25)))
+        export(vault, kind)
+    return vault
+
+
+@pytest.fixture
+def vault(tmp_path: Path, kind: tuple[Layout, Compression]) -> Vault:
+    return grown(tmp_path, kind)
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Vault:
+    return grown(tmp_path, ("chunks", ""))
+
+
+def compacted(vault: Vault, **options: Any) -> CompactReport:
+    return compact_archive(vault.archive, master="inline[2]", **options)
+
+
+def is_sound(vault: Vault) -> bool:
+    report = check_archive(vault.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    return report.ok
+
+
+def restored(vault: Vault, name: str, **options: Any) -> tuple[Any, dict[str, object]]:
+    target = StreamName("scope", name)
+    import_stream(vault.archive, vault.uri(target), master="inline[2]", **options)
+    with vault.store as store:
+        return digest_of(store, target), shape_of(store, target)
+
+
+def source(vault: Vault) -> tuple[Any, dict[str, object]]:
+    with vault.store as store:
+        return digest_of(store, NAME), shape_of(store, NAME)
+
+
+def names(vault: Vault) -> list[tuple[int, int]]:
+    return list(archive_of(vault.root).listing().spans)
+
+
+def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault: Vault) -> None:
+    before = archive_of(vault.root).history()
+    whole, third = source(vault), restored(vault, "third", generation=3)
+    report = compacted(vault)
+    assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 5, 5)]
+    assert names(vault) == [(1, 5)]
+    assert report.waits_until
+    for stage in ("before", "after"):
+        after = archive_of(vault.root).history()
+        assert (after.content_digest, after.events, after.bytes) == (before.content_digest, before.events, before.bytes)
+        assert (after.head, after.tail, after.generation) == (before.head, before.tail, 5)
+        assert is_sound(vault)
+        assert restored(vault, f"whole-{stage}") == whole
+        assert restored(vault, f"third-{stage}", generation=3) == third
+        (summary,) = list_archives(vault.root)
+        assert (summary.first_generation, summary.generation, summary.generations) == (1, 5, 1)
+        (entry,) = show_timeline(vault.archive).generations
+        assert (entry.first, entry.generation, bool(entry.checked)) == (1, 5, stage == "after")
+        pointer, payload = vault.events()[-1]
+        assert get_event(vault.archive, str(pointer)) == payload
+        deleted = clear(vault)
+        if before.generations[0].manifest.layout == "events":
+            assert deleted == 0
+        elif stage == "before":
+            assert deleted > 0
+    keys = [key.removeprefix(PREFIX) for key in contents(vault.root)]
+    assert sorted(key for key in keys if key.startswith("_")) == sorted(
+        [
+            checked_key(GenerationSpan(1, 5)),
+            decision_key(1),
+            manifest_key(GenerationSpan(1, 5)),
+            ranges_key(GenerationSpan(1, 5)),
+        ]
+    )
+    rows = [row for rows in archive_of(vault.root).load(5).rows.values() for row in rows]
+    if before.generations[0].manifest.layout == "chunks":
+        assert sorted(parse_chunk(key)[:3] for key in keys if not key.startswith("_")) == sorted(  # type: ignore[index]
+            (row.segment.epoch, row.segment.number, row.start) for row in rows
+        )
+        assert len(rows) < sum(len(held) for g in before.generations for held in g.rows.values())
+    again = compacted(vault)
+    assert (again.unchanged, again.moved_bytes, again.waits_until) == (True, 0, "")
+
+
+def test_merged_generations_are_merged_again(chunks: Vault) -> None:
+    compacted(chunks)
+    for number in range(3):
+        chunks.add(b"later %d" % number)
+        export(chunks, ("chunks", ""))
+    assert names(chunks) == [(1, 5), (6, 6), (7, 7), (8, 8)]
+    before = archive_of(chunks.root).history()
+    at_six = archive_of(chunks.root).history(6).content_digest
+    at_two = archive_of(chunks.root).history(2).content_digest
+    report = compacted(chunks)
+    assert [(run.first, run.generation, run.merged) for run in report.runs] == [(1, 8, 4)]
+    assert report.moved_bytes < before.bytes, "full ranges stay as they are"
+    after = archive_of(chunks.root)
+    assert [one.generation for one in after.manifest().replaces] == list(range(1, 9))
+    assert after.history().content_digest == before.content_digest
+    assert (after.history(6).content_digest, after.history(2).content_digest) == (at_six, at_two)
+    assert is_sound(chunks)
+    clear(chunks)
+    assert is_sound(chunks)
+    assert restored(chunks, "again") == source(chunks)
+
+
+def test_merged_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
+    """Merged at once or bit by bit: the same index, the same objects."""
+    vault = grown(tmp_path, ("chunks", ""), 6)
+    other = a_root()
+    convert_archive(vault.archive, other, layout="chunks", master="inline[2]")
+    twin = Vault(tmp_path, other)
+    compacted(vault)
+    sizes = [g.manifest.bytes for g in archive_of(other).history().generations]
+    compacted(twin, target=sizes[0] + sizes[1])
+    assert len(names(twin)) > 1
+    compacted(twin)
+    assert names(twin) == names(vault) == [(1, 6)]
+    clear(vault)
+    clear(twin)
+    data = {key: contents(vault.root)[key] for key in data_keys(vault.root)}
+    assert data == {key: contents(other)[key] for key in data_keys(other)}
+    assert archive_of(other).load(6).rows == archive_of(vault.root).load(6).rows
+
+
+def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault) -> None:
+    compacted(chunks)
+    chunks.add(b"new")
+    export(chunks, ("chunks", ""))
+    root = a_root()
+    report = convert_archive(chunks.archive, root, layout="events", master="inline[2]")
+    assert report.converted == (5, 6)
+    there = archive_of(root)
+    assert there.listing().spans == ((1, 5), (6, 6))
+    assert there.history().content_digest == archive_of(chunks.root).history().content_digest
+    assert is_sound(Vault(chunks.folder, root))
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
+    # merged on either side since
+    compact_archive(f"{root}/{NAME}", master="inline")
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").unchanged
+    compacted(chunks)
+    chunks.add(b"newer")
+    export(chunks, ("chunks", ""))
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[2]").converted == (7,)
+    other = a_root()
+    early = Vault(chunks.folder, other)
+    export(early, ("events", ""))
+    with pytest.raises(Conflict):
+        convert_archive(chunks.archive, other, layout="events", master="inline[2]")
+
+
+@pytest.mark.parametrize("new", KINDS, ids=kinds)
+@pytest.mark.parametrize("stop", [-1, 0, 2])
+def test_conversion_is_resumed_after_a_compaction(
+    chunks: Vault, new: tuple[Layout, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already, and what an earlier run has begun, is merged with what is not."""
+    root, options = a_root(), {"layout": new[0], "compress": new[1], "master": "inline[1]"}
+    real, done = convert.convert_range, []
+
+    def stopping(task: convert.ConvertTask) -> Any:
+        if task.span.last == 3 and len(done) >= stop:
+            raise Failed("stopped for a test")
+        done.extend([task] if task.span.last == 3 else [])
+        return real(task)
+
+    monkeypatch.setattr(convert, "convert_range", stopping)
+    with pytest.raises(Failed):
+        convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(convert, "convert_range", real)
+    assert archive_of(root).generations() == [1, 2]
+    compacts(chunks, (1, 5) if stop else (1, 3))  # of 1 to 3 the rest is the third alone, whose plan is there
+    clear(chunks)
+    report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
+    assert report.converted == ((5,) if stop else (3, 4, 5))
+    there = archive_of(root)
+    assert there.listing().spans == (((1, 1), (2, 2), (3, 5)) if stop else tuple((n, n) for n in range(1, 6)))
+    assert there.history().content_digest == archive_of(chunks.root).history().content_digest
+    assert there.history(4).content_digest == archive_of(chunks.root).history(4).content_digest
+    assert convert_archive(chunks.archive, root, **options).unchanged  # type: ignore[arg-type]
+    twin = Vault(chunks.folder, root)
+    assert restored(twin, "back") == source(chunks)
+    assert not [key for key in contents(root) if "/_work/" in key]
+    # chunks of the generation that was begun lie about unused, if they are longer now
+    assert check_archive(twin.archive, read_data=True, master="inline").ok or (stop == 2 and new[0] == "chunks")
+
+
+def test_conversion_of_generations_merged_meanwhile_is_a_conflict(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, root = convert.convert_range, a_root()
+
+    def late(task: convert.ConvertTask) -> Any:
+        if task.span.last == 3:
+            monkeypatch.setattr(convert, "convert_range", real)
+            compacted(chunks)
+            clear(chunks)
+        return real(task)
+
+    monkeypatch.setattr(convert, "convert_range", late)
+    with pytest.raises(Conflict, match="generations were merged while they were being converted"):
+        convert_archive(chunks.archive, root, layout="events", master="inline[1]")
+    assert convert_archive(chunks.archive, root, layout="events", master="inline[1]").converted == (5,)
+    assert is_sound(Vault(chunks.folder, root))
+    assert archive_of(root).history().content_digest == archive_of(chunks.root).history().content_digest
+
+
+def test_import_is_resumed_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = importing.fill_segment, []
+
+    def failing(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 3:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    monkeypatch.setattr(importing, "fill_segment", failing)
+    target = vault.uri(StreamName("scope", "target"))
+    with pytest.raises(Failed, match="stopped"):
+        import_stream(vault.archive, target, master="inline[1]")
+    monkeypatch.setattr(importing, "fill_segment", real)
+    compacted(vault)
+    clear(vault)
+    assert import_stream(vault.archive, target, master="inline[2]").resumed
+    with vault.store as store:
+        assert (digest_of(store, StreamName("scope", "target")), shape_of(store, StreamName("scope", "target"))) == (
+            source(vault)
+        )
+
+
+def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
+    moments = [g.manifest.created for g in archive_of(chunks.root).history().generations]
+    wanted = [archive_of(chunks.root).history(number).tail for number in range(1, 6)]
+    compacted(chunks)
+    clear(chunks)
+    for number, (moment, tail) in enumerate(zip(moments, wanted, strict=True), 1):
+        report = import_stream(
+            chunks.archive, chunks.uri(StreamName("scope", f"at-{number}")), at=moment, master="inline[2]"
+        )
+        assert report.generation == number or moments[report.generation - 1] == moment
+        with chunks.store as store:
+            assert store.describe(StreamName("scope", f"at-{number}")).tail.offsets == dict(tail.offsets) or (
+                report.generation != number
+            )
+
+
+def test_held_generation_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:
+    hold_archive(chunks.archive, "keep", generation=3)
+    assert [(run.first, run.generation) for run in compacted(chunks).runs] == [(1, 2), (4, 5)]
+    assert names(chunks) == [(1, 2), (3, 3), (4, 5)]
+    release_archive(chunks.archive, "keep")
+    compacted(chunks)
+    assert names(chunks) == [(1, 5)]
+    hold_archive(chunks.archive, "late", generation=2)
+    assert archive_of(chunks.root).listing().holds == {5: ("late",)}
+    chunks.add(b"new")
+    report = rotate_stream(
+        chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline[2]"
+    )
+    assert (report.expired, report.checked) == ((), (5, 6))
+    assert report.stopped is not None
+    assert release_archive(chunks.archive, "late", generation=3).generations == (5,)
+    report = rotate_stream(
+        chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline[2]"
+    )
+    assert (report.expired, report.first_generation) == ((1, 2, 3, 4, 5), 6)
+    assert not [key for key in contents(chunks.root) if "-0000000001." in key]
+    assert is_sound(chunks)
+
+
+def test_layouts_are_not_mixed(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=30, largest=500)
+    for kind in (KINDS[0], KINDS[0], KINDS[1], KINDS[1], KINDS[2], KINDS[2], KINDS[0]):
+        export(vault, kind)
+        vault.add(b"x")
+    report = compacted(vault)
+    assert [(run.first, run.generation) for run in report.runs] == [(1, 2), (3, 4), (5, 6)]
+    assert is_sound(vault)
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": 0}, {"at_least": 1}, {"grace": 599.0}, {"window": 1}, {"storage_class": "GLACIER"}]
+)
+def test_invalid_options_change_nothing(chunks: Vault, options: dict[str, Any]) -> None:
+    before = contents(chunks.root)
+    with pytest.raises(Usage):
+        compacted(chunks, **options)
+    assert contents(chunks.root) == before
+
+
+def test_dry_run_writes_nothing_and_reports_what_a_run_does(chunks: Vault) -> None:
+    before = contents(chunks.root)
+    told = compacted(chunks, dry_run=True)
+    assert contents(chunks.root) == before
+    done = compacted(chunks)
+    assert (told.runs, told.moved_bytes, told.joined) == (done.runs, done.moved_bytes, done.joined)
+    assert compacted(chunks, at_least=9).unchanged
+
+
+def test_compact_refuses_a_damaged_archive(chunks: Vault) -> None:
+    before = names(chunks)
+    key = data_keys(chunks.root)[-1]
+    replace_object(chunks.root, key, b"\0" * len(contents(chunks.root)[key]))
+    with pytest.raises(Damaged, match="not what its manifest says"):
+        compacted(chunks)
+    assert names(chunks) == before
+
+
+def test_run_that_cannot_be_merged_does_not_stop_the_others(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some chunks cannot be read (they are in Glacier, say): also those of a merge that an earlier run has begun."""
+    real = compact.join_ranges
+
+    def cold(task: Any) -> Any:
+        if task.generation == 2:
+            raise Failed("the object is in an archive class")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", cold)
+    hold_archive(chunks.archive, "a", generation=3)
+    for _ in range(2):
+        with pytest.raises(Failed, match="archive class"):
+            compacted(chunks)
+        assert names(chunks) == [(1, 1), (2, 2), (3, 3), (4, 5)]
+    assert is_sound(chunks)
+
+
+def test_replaced_generations_stay_during_the_grace(chunks: Vault) -> None:
+    compacted(chunks, grace=600.0)
+    old = [key for key in contents(chunks.root) if key.endswith("0000000002.json")]
+    assert old
+    assert compacted(chunks, grace=600.0).objects_deleted == 0
+    assert set(old) <= set(contents(chunks.root))
+
+
+# -- stopped anywhere, twins, and expiry beside it --
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A function that says after how many writes and deletions the store fails; -1 for never."""
+    state = [-1]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if state[0] == 0:
+                raise Failed("stopped for a test")
+            state[0] -= 1
+            return real(*arguments)
+
+        return call
+
+    monkeypatch.setattr(ObstoreStore, "put", counted(ObstoreStore.put))
+    monkeypatch.setattr(ObstoreStore, "delete", counted(ObstoreStore.delete))
+
+    def after(count: int) -> None:
+        state[0] = count
+
+    return after
+
+
+def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callable[[int], None]) -> None:
+    fingerprint = archive_of(chunks.root).history().content_digest
+    compactions = deletions = 0
+    while True:
+        stops(compactions)  # one step more than the run before it
+        try:
+            compact_archive(chunks.archive, master="inline[1]")
+        except Failed:
+            pass
+        else:
+            break
+        finally:
+            stops(-1)
+        compactions += 1
+        assert archive_of(chunks.root).history().content_digest == fingerprint
+        report = check_archive(chunks.archive)
+        assert report.ok, report.findings
+    assert compactions >= 5
+    assert is_sound(chunks)
+    assert names(chunks) == [(1, 5)]
+    assert not merges_under_way(archive_of(chunks.root))
+    while True:
+        stops(deletions)
+        try:
+            clear(chunks)
+        except Failed:
+            pass
+        else:
+            break
+        finally:
+            stops(-1)
+        deletions += 1
+        assert archive_of(chunks.root).history().content_digest == fingerprint
+        assert check_archive(chunks.archive).ok
+    assert deletions >= 3
+    assert is_sound(chunks)
+
+
+def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
+    return compact.compact_generations(
+        archive_of(vault.root),
+        GenerationSpan(*span),
+        lambda: InlineRunner(1),
+        Progress(),
+        window=1 << 26,
+        storage_class="",
+        grace=0.0,
+        tool="test",
+    )
+
+
+def drops(vault: Vault, upto: int) -> None:
+    """Decide, as a rotation does, that generations have expired."""
+    archive_of(vault.root).decide(lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None)
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen when all of a compaction is done but its commit."""
+    real = Archive.commit
+
+    def commit(self: Archive, *arguments: Any, **options: Any) -> bool:
+        monkeypatch.setattr(Archive, "commit", real)
+        happens()
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Archive, "commit", commit)
+
+
+def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_commit(monkeypatch, lambda: drops(chunks, 2))
+    with pytest.raises(Conflict):
+        compacts(chunks, (1, 5))
+    assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
+    assert is_sound(chunks)
+    assert compacted(chunks).runs[0].first == 3
+    clear(chunks)
+    assert is_sound(chunks)
+
+
+def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen when the next decision is made and on its way."""
+    put = ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if "/decisions/" in key:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            happens()
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+
+
+def test_merge_overtaken_by_an_expiry_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate_stream(chunks.uri(), chunks.root, master="inline[2]")
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+    before_a_decision(monkeypatch, lambda: rotate_stream(chunks.uri(), chunks.root, **options))
+    with pytest.raises(Conflict, match="have expired or were merged"):
+        compacts(chunks, (1, 5))
+    assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
+    assert is_sound(chunks)
+    assert compacted(chunks).runs[0].first == 3
+    assert is_sound(chunks)
+    clear(chunks)
+    rotate_stream(chunks.uri(), chunks.root, **options)
+    assert is_sound(chunks)
+    assert not [key for key in contents(chunks.root) if "-0000000001" in key or "/_work/" in key]
+
+
+def test_expiry_overtaken_by_a_merge_expires_nothing(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+
+    before_a_decision(monkeypatch, others)
+    report = rotate_stream(chunks.uri(), chunks.root, **options)
+    assert report.expired == ()
+    assert names(chunks) == [(1, 5)]
+    assert is_sound(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == (), "it goes as a whole or not at all"
+
+
+def test_decision_put_long_after_its_number_was_superseded_is_void(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its put comes when that number is long superseded, and gone."""
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+        hold_archive(chunks.archive, "a")
+        release_archive(chunks.archive, "a")
+        assert archive_of(chunks.root).listing().decision.number == 3
+
+    before_a_decision(monkeypatch, others)
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
+    assert rotate_stream(chunks.uri(), chunks.root, **options).expired == ()
+    assert (names(chunks), archive_of(chunks.root).listing().older) == ([(1, 5)], (1,))
+    assert is_sound(chunks)
+    hold_archive(chunks.archive, "a")
+    assert archive_of(chunks.root).listing().older == ()
+
+
+def test_merge_overtaken_by_an_overlapping_one_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def others() -> None:
+        compacts(chunks, (3, 5))
+        clear(chunks)
+
+    before_a_decision(monkeypatch, others)
+    with pytest.raises(Conflict):
+        compacts(chunks, (1, 4))
+    assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
+    assert is_sound(chunks)
+    chunks.add(b"more")
+    export(chunks, ("chunks", ""))
+    assert archive_of(chunks.root).manifest().gaps == ()
+    compacted(chunks)
+    clear(chunks)
+    assert names(chunks) == [(1, 6)]
+    assert restored(chunks, "back") == source(chunks)
+    assert not merges_under_way(archive_of(chunks.root))
+
+
+def test_replaced_generations_stay_until_the_merged_one_is_read_back(
+    chunks: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    before = set(data_keys(chunks.root))
+    compacted(chunks)
+    (joined, *_) = [key for key in data_keys(chunks.root) if key not in before]
+    data = bytearray(contents(chunks.root)[joined])
+    data[len(data) // 2] ^= 1
+    replace_object(chunks.root, joined, bytes(data))
+    monkeypatch.setattr("rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    with pytest.raises(Damaged):
+        compacted(chunks)
+    assert before <= set(data_keys(chunks.root))
+    _, waiting = delete_replaced(archive_of(chunks.root), now=now_utc() + LATER)
+    assert [one.is_checked for one in waiting] == [False]
+
+
+def test_grace_of_a_merge_is_remembered(chunks: Vault) -> None:
+    compacted(chunks, grace=7200.0)
+    rotate_stream(chunks.uri(), chunks.root, layout="chunks", range_size=RANGE_SIZE, master="inline[2]")
+    archive = archive_of(chunks.root)
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=1.9))
+    assert (deleted.objects, [one.span for one in waiting]) == (0, [(1, 5)])
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2.1))
+    assert deleted.objects
+    assert not waiting
+
+
+def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It merges what another run has merged, merged further, and cleared away meanwhile."""
+
+    def others() -> None:
+        compacted(chunks)
+        clear(chunks)
+
+    before_commit(monkeypatch, others)
+    said = compacts(chunks, (1, 3))
+    assert not said.published
+    assert names(chunks) == [(1, 5)]
+    monkeypatch.undo()
+    assert is_sound(chunks), "what it has written is known by its plan"
+    clear(chunks)
+    assert not merges_under_way(archive_of(chunks.root))
+    assert is_sound(chunks)
+    with pytest.raises(Conflict):
+        compacts(chunks, (2, 4))
+    assert archive_of(chunks.root).history().events == len(chunks.events())
+
+
+def test_of_two_overlapping_plans_one_is_committed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_commit(monkeypatch, lambda: compacts(chunks, (3, 5)))
+    with pytest.raises(Conflict):
+        compacts(chunks, (1, 4))
+    assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
+    assert is_sound(chunks)
+    compacted(chunks)
+    clear(chunks)
+    assert names(chunks) == [(1, 5)]
+    assert restored(chunks, "back") == source(chunks)
+
+
+def test_late_export_deletes_nothing_of_a_merged_generation(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it looks for beside its own objects, as wrong guesses may have left them, lies where joined chunks begin."""
+    chunks.add(*(b"late" * 30 for _ in range(10)))
+    real = exporting.ExportRun._prove
+
+    def prove(self: Any, *arguments: Any) -> int:
+        monkeypatch.setattr(exporting.ExportRun, "_prove", real)
+        export(chunks, ("chunks", ""))
+        compacted(chunks)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(exporting.ExportRun, "_prove", prove)
+    export(chunks, ("chunks", ""))
+    assert names(chunks) == [(1, 6)]
+    assert is_sound(chunks)
+    clear(chunks)
+    assert is_sound(chunks)
+    assert restored(chunks, "back") == source(chunks)
+
+
+def test_check_overtaken_by_a_compaction_looks_again(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checking.run_checks
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(checking, "run_checks", real)
+        compacted(chunks)
+        return real(*arguments)
+
+    monkeypatch.setattr(checking, "run_checks", late)
+    assert is_sound(chunks)
+
+
+def test_merged_generation_is_checked_anew(chunks: Vault) -> None:
+    options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}
+    assert rotate_stream(chunks.uri(), chunks.root, **options).checked == (1, 2, 3, 4, 5)
+    compacted(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options, truncate_source=True).checked == (5,)
+    assert PREFIX + checked_key(GenerationSpan(1, 5)) in contents(chunks.root)
+    clear(chunks)
+    assert rotate_stream(chunks.uri(), chunks.root, **options).checked == ()
+    assert is_sound(chunks)
+
+
+def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = compact.join_ranges
+    calls: list[object] = []
+
+    def failing(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 2:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", failing)
+    with pytest.raises(Failed):
+        compact_archive(chunks.archive, master="inline[1]")
+    monkeypatch.setattr(compact, "join_ranges", real)
+    assert PREFIX + plan_key(GenerationSpan(1, 5)) in contents(chunks.root)
+    assert is_sound(chunks)
+    assert compacted(chunks, dry_run=True).resumed == 1
+    chunks.add(b"more")
+    export(chunks, ("chunks", ""))
+    report = compacted(chunks, at_least=3)
+    assert (report.resumed, [(run.first, run.generation) for run in report.runs]) == (1, [(1, 5)])
+    assert names(chunks) == [(1, 5), (6, 6)]
+
+
+def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    # memory is this process's own, so the command can be run here
+    assert main(["compact", vault.archive, "--master", "inline", "--dry-run"]) == 0
+    assert "would merge generations 1 to 5" in capfd.readouterr().out
+    assert main(["compact", vault.archive, "--master", "inline", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert (report["runs"][0]["generation"], report["unchanged"]) == (5, False)
+    assert main(["show", vault.archive]) == 0
+    assert "of generations 1 to 5" in capfd.readouterr().out
+    assert main(["show", vault.archive, "--timeline"]) == 0
+    assert "1-5" in capfd.readouterr().out
+    assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
+    assert "ten minutes" in capfd.readouterr().err
+
+
+def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:
+    compacted(chunks)
+    archive = archive_of(chunks.root)
+    (one,) = replaced.replacements(archive, archive.listing())
+    assert (one.span, len(one.old), one.is_checked) == ((1, 5), 5, False)
+    (merged,) = archive.listing().decision.merged
+    assert one.due == merged.at + timedelta(hours=1)

@@ -1,0 +1,467 @@
+"""A stream archived as it grows: nothing missing, nothing twice, few pieces."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import Damaged, Failed, Problem, Usage
+from common.progress import Progress
+from manifests import transient as passing
+from manifests.model import Manifest
+from manifests.transient import Endurance
+from objectstore import retrying
+from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
+from objectstore.obstore_store import ObstoreStore
+from rotation.compact import run as compact
+from rotation.compact.choose import FACTOR, choose_runs, choose_tiers
+from sparkrun.opening import open_runner
+from streamstore.errors import NoSuchStream, StreamStoreUnavailable
+from streamstore.local import LocalStore
+from streamstore.model import StreamName
+from streamvault import check_archive, follow_stream, import_stream
+from streamvault.cli import main
+from tests.archives import two_generations
+from tests.streams import digest_of, shape_of
+from tests.unit.small_archives import NAME, Vault, archive_of, contents
+
+RANGE_SIZE = 8 * 1024
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    found = Vault(tmp_path)
+    found.make(events=60, largest=2000)
+    return found
+
+
+def follow(vault: Vault, **options: Any) -> Any:
+    given: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]", "every": 0.01}
+    return follow_stream(vault.uri(), vault.root, **{**given, **options})
+
+
+def is_the_stream(vault: Vault) -> None:
+    report = check_archive(vault.archive, read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    target = StreamName("scope", "restored")
+    import_stream(vault.archive, vault.uri(target), master="inline[2]")
+    with vault.store as store:
+        assert digest_of(store, target) == digest_of(store, NAME)
+        assert shape_of(store, target) == shape_of(store, NAME)
+
+
+def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading.Thread:
+    """A thread that writes, a bit more whenever the archive has what came before, and seals the stream then."""
+
+    def write() -> None:
+        for number in range(rounds):
+            vault.add(b"round %d" % number * 9, b"")
+            assert have(number)
+        with vault.store as store:
+            store.seal(NAME)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_follow_ends_when_the_stream_is_sealed(vault: Vault, rotate: bool) -> None:
+    turn, rounds = threading.Semaphore(0), 3 * FACTOR
+
+    class Turns(Notes):
+        def note(self, text: str) -> None:
+            super().note(text)
+            turn.release()
+
+    notes = Turns()
+    writer = written(vault, rounds, lambda _: turn.acquire(timeout=60))
+    report = follow(vault, rotate=rotate, progress=notes)
+    writer.join(60)
+    assert report.ended == "sealed"
+    assert report.made == len(notes.lines) >= rounds
+    assert notes.lines[0].startswith("generation 1: ")
+    assert report.generation == report.made
+    history = archive_of(vault.root).history()
+    assert (report.events, report.bytes) == (history.events, history.bytes)
+    assert report.merges >= report.made // FACTOR
+    assert report.pieces == len(history.generations) < 2 * FACTOR + 2
+    assert report.moved_bytes < 3 * report.bytes
+    with vault.store as store:
+        assert history.tail == store.describe(NAME).tail or history.newest.sealed
+    is_the_stream(vault)
+
+
+def test_follow_ends_when_the_stream_is_idle(vault: Vault) -> None:
+    report = follow(vault, idle=0.05)
+    assert (report.ended, report.made) == ("idle", 1)
+    assert report.rounds >= 2
+    assert [one.generation for one in report.newest] == [1]
+    assert follow(vault, idle=0.01).made == 0
+
+
+def test_follow_ends_when_its_time_is_over(vault: Vault) -> None:
+    report = follow(vault, lasting=0.05, idle=3600.0)
+    assert (report.ended, report.made) == ("time", 1)
+
+
+def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
+    for number in range(3):
+        vault.add(b"%d" % number)
+        report = follow(vault, rotate=True, idle=0.01, keep=2, truncate_source=True)
+    assert report.expired == 1
+    assert report.cut is not None
+    with vault.store as store:
+        assert store.describe(NAME).head.to_json() == report.cut
+    assert archive_of(vault.root).generations() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"idle": 0.0},
+        {"lasting": -1.0},
+        {"every": 0.0},
+        {"retry_for": -1.0},
+        {"keep": 3},
+        {"truncate_source": True},
+        {"layout": "pages"},
+    ],
+)
+def test_follow_refuses_invalid_options(vault: Vault, options: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        follow(vault, **options)
+    assert archive_of(vault.root).generations() == []
+
+
+def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened once; no later round may have its time taken off."""
+    with open_runner("inline[2]") as runner:
+        runner.start_seconds = 1000.0
+        monkeypatch.setattr("sparkrun.tasks.open_runner", lambda *_: nullcontext(runner))
+        adding = iter([b"first", b"second"])
+
+        class Adding(Notes):
+            def note(self, text: str) -> None:
+                super().note(text)
+                if (more := next(adding, None)) is not None:
+                    vault.add(more)
+
+        report = follow(vault, idle=0.5, progress=Adding())
+    assert report.made == 3
+    assert all(one.seconds >= 0 for one in report.newest)
+
+
+def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    where = [vault.uri(), vault.root, "--master", "inline"]
+    assert main(["export", *where, "--follow", "--idle", "1s", "--every", "1s", "--json"]) == 0
+    told = capfd.readouterr()
+    report = json.loads(told.out)
+    assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
+    assert "generation 1: " in told.err
+    assert main(["rotate", *where, "--follow", "--for", "1s", "--every", "1s"]) == 0
+    assert "the time was over" in capfd.readouterr().out
+    for command, option in [
+        ("export", ["--idle", "1s"]),
+        ("export", ["--retry-for", "0s"]),
+        ("rotate", ["--every", "1s"]),
+        ("export", ["--follow", "--dry-run"]),
+        ("rotate", ["--follow", "--hold", "a"]),
+        ("rotate", ["--follow", "--queue", "local:///q/a/b"]),
+    ]:
+        assert main([command, *where, *option]) == 2
+        assert "--follow" in capfd.readouterr().err
+
+
+class Away:
+    """A store's method that fails some times: every `at`-th call, or from that one on."""
+
+    def __init__(
+        self, real: Callable[..., Any], times: float, error: Problem, *, at: int = 1, from_then_on: bool = True
+    ) -> None:
+        self._real, self._times, self._error, self._at, self._stays = real, times, error, at, from_then_on
+        self._calls = 0
+        self.failed = 0
+
+    def __get__(self, store: object, _: type) -> Callable[..., Any]:
+        return partial(self, store)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._calls += 1
+        if self._calls >= self._at and self.failed < self._times:
+            self.failed += 1
+            self._calls = self._at if self._stays else 0
+            raise self._error
+        return self._real(*arguments)
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
+    """Makes a store's method fail; pauses between tries are short."""
+    monkeypatch.setattr(passing, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
+
+    def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
+        made = Away(getattr(store, method), times, error, **when)
+        monkeypatch.setattr(store, method, made)
+        return made
+
+    return make
+
+
+UNREACHABLE = ObjectStoreUnavailable("nobody answers", where="there")
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize(
+    ("store", "method", "error"),
+    [
+        (ObstoreStore, "put", UNREACHABLE),
+        (ObstoreStore, "get", ServerBusy("the server is busy")),
+        (ObstoreStore, "list", UNREACHABLE),
+        (LocalStore, "read", StreamStoreUnavailable("nobody answers")),
+    ],
+    ids=["put", "get", "list", "read"],
+)
+def test_outage_is_waited_for_and_no_generation_counted_twice(
+    vault: Vault, away: Callable[..., Away], *, rotate: bool, store: type, method: str, error: Problem
+) -> None:
+    """Wherever in a round that is: each generation is counted and told once."""
+    notes = Notes()
+
+    class Adding(Notes):
+        def note(self, text: str) -> None:
+            notes.note(text)
+            if text.startswith("generation ") and len(generations(notes)) < 9:
+                vault.add(b"more")
+
+    failing = away(store, method, 6, error, at=5, from_then_on=False)
+    report = follow(vault, rotate=rotate, idle=0.3, progress=Adding())
+    assert failing.failed == 6
+    assert 0 < report.retries <= 6
+    assert (report.ended, report.made, report.generation) == ("idle", 9, 9)
+    assert generations(notes) == [f"generation {number}" for number in range(1, 10)]
+    history = archive_of(vault.root).history()
+    assert (report.events, report.bytes) == (history.events, history.bytes)
+    assert report.merges >= 1
+    told = [line for line in notes.lines if line.startswith("trying again in ")]
+    assert told
+    assert all(str(error) in line for line in told)
+    assert len([line for line in notes.lines if line.startswith("it works again")]) == len(told)
+
+
+def generations(notes: Notes) -> list[str]:
+    return [line.partition(":")[0] for line in notes.lines if line.startswith("generation ")]
+
+
+def test_generation_counts_though_its_work_files_stay(
+    vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(_: object, first: ObjectStoreUnavailable, __: object) -> None:
+        raise first
+
+    monkeypatch.setattr(retrying.RetryingStore, "_again", at_once)
+    failing = away(ObstoreStore, "delete", 1, UNREACHABLE, at=2)  # the first is of what probes a new archive's server
+    report = follow(vault, idle=0.01)
+    assert failing.failed == 1
+    assert (report.made, report.generation) == (1, 1)
+    assert report.events > 0
+    assert not [key for key in contents(vault.root) if "/_work/" in key], "the next round removes them"
+
+
+def test_outage_is_reported_once_a_minute(vault: Vault, away: Callable[..., Away]) -> None:
+    notes = Notes()
+    away(LocalStore, "describe", 30, StreamStoreUnavailable("nobody answers"), at=2)
+    follow(vault, idle=0.01, progress=notes)
+    (line,) = [line for line in notes.lines if "nobody answers" in line]
+    assert "for 10 min 00 s at most" in line or "for 9 min" in line
+
+
+def test_follow_fails_when_the_server_stays_away(vault: Vault, away: Callable[..., Away]) -> None:
+    follow(vault, idle=0.01)
+    failing = away(ObstoreStore, "list", math.inf, UNREACHABLE, at=3)
+    began = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable, match="nobody answers"):
+        follow(vault, retry_for=0.5)
+    assert failing.failed > 2
+    assert 0.5 <= time.monotonic() - began < 30
+    failing.failed = 0
+    with pytest.raises(ObjectStoreUnavailable):
+        follow(vault, lasting=0.3)
+
+
+def test_follow_without_retries_fails_at_once(vault: Vault, away: Callable[..., Away]) -> None:
+    failing = away(LocalStore, "describe", 1, StreamStoreUnavailable("nobody answers"), at=2)
+    with pytest.raises(StreamStoreUnavailable):
+        follow(vault, retry_for=0.0, idle=1.0)
+    assert failing.failed == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "at"),
+    [
+        (AccessDenied("the credentials have expired"), 2),
+        (NoSuchStream("no such stream"), 2),
+        (Damaged("the archive is damaged"), 2),
+        (StreamStoreUnavailable("nobody has ever answered"), 1),
+    ],
+    ids=["denied", "deleted", "damaged", "never there"],
+)
+def test_lasting_error_fails_at_once(vault: Vault, away: Callable[..., Away], error: Problem, at: int) -> None:
+    failing = away(LocalStore, "describe", 1, error, at=at)
+    notes = Notes()
+    with pytest.raises(type(error)):
+        follow(vault, idle=1.0, progress=notes)
+    assert failing.failed == 1
+    assert notes.lines == []
+
+
+def test_interrupt_ends_the_wait_for_a_server(
+    vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
+    monkeypatch.setattr(passing, "wait_random_exponential", lambda **_: lambda _: 100.0)
+    interrupt = threading.Timer(2.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    interrupt.start()
+    began = time.monotonic()
+    try:
+        code = main(["export", vault.uri(), vault.root, "--follow", "--master", "inline"])
+    finally:
+        interrupt.cancel()
+    assert code == 130
+    assert time.monotonic() - began < 20
+    told = capfd.readouterr().err.splitlines()
+    assert told[0].startswith("trying again in 1 min 40 s, for ")
+    assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+
+
+def test_endurance_counts_anew_after_progress() -> None:
+    endure = Endurance(0.2, Progress())
+    tries = iter(range(4))
+
+    def work() -> int:
+        number = next(tries)
+        time.sleep(0.15)
+        if number < 3:
+            endure.watched.advance(1, 1)
+            raise StreamStoreUnavailable("away")
+        return number
+
+    assert endure(work) == 3
+    assert endure.retries == 3
+
+
+def piece(first: int, generation: int, size: int) -> Manifest:
+    """A manifest as far as choosing needs it."""
+    made = two_generations()[0].manifest
+    originals = tuple(range(first, generation + 1)) if first < generation else ()
+    return made.model_construct(
+        **{**dict(made), "generation": generation, "bytes": size, "replaces": tuple(map(_Original, originals))}
+    )
+
+
+class _Original:
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+
+
+def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lifecycle rule has moved chunks to Glacier: they stay as they are, what comes after them is merged."""
+    real = compact.join_ranges
+
+    def cold(task: Any) -> Any:
+        if task.first == 1:
+            raise Failed("the object is in an archive class")
+        return real(task)
+
+    monkeypatch.setattr(compact, "join_ranges", cold)
+    for number in range(FACTOR):
+        vault.add(b"%d" % number)
+        vault.export("chunks")
+    told: list[str] = []
+
+    class Warned(Notes):
+        def warn(self, text: str) -> None:
+            told.append(text)
+
+    turns = iter(range(FACTOR + 2))
+
+    def more(*_: object) -> None:
+        if next(turns, None) is not None:
+            vault.add(b"more")
+
+    monkeypatch.setattr("rotation.follow.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    report = follow(vault, idle=0.5, progress=Warned())
+    assert report.ended == "idle"
+    assert [text for text in told if "archive class" in text] == list(report.warnings)
+    assert len(report.warnings) == 1
+    assert report.merges >= 1
+    assert archive_of(vault.root).listing().spans[:FACTOR] == tuple((n, n) for n in range(1, FACTOR + 1))
+    is_the_stream(vault)
+
+
+def merged(pieces: list[Manifest], runs: list[tuple[Manifest, ...]]) -> list[Manifest]:
+    for run in runs:
+        at = pieces.index(run[0])
+        one = piece(run[0].first, run[-1].generation, sum(each.bytes for each in run))
+        pieces = [*pieces[:at], one, *pieces[at + len(run) :]]
+    return pieces
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=300))
+def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) -> None:
+    pieces: list[Manifest] = []
+    moved = 0
+    for number, size in enumerate(sizes, 1):
+        pieces.append(piece(number, number, size))
+        while runs := choose_tiers(pieces, (), target=10**9):
+            moved += sum(each.bytes for run in runs for each in run)
+            pieces = merged(pieces, runs)
+        levels = 1
+        while FACTOR**levels <= number:
+            levels += 1
+        assert len(pieces) <= (FACTOR - 1) * levels
+        assert moved <= levels * sum(sizes[:number])
+    assert [each.first for each in pieces] == [1, *(each.generation + 1 for each in pieces[:-1])]
+
+
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=40), st.sets(st.integers(1, 40)), st.integers(2, 4))
+def test_runs_are_as_long_as_the_target_allows(sizes: list[int], held: set[int], at_least: int) -> None:
+    pieces = [piece(number, number, size) for number, size in enumerate(sizes, 1)]
+    runs = choose_runs(pieces, held, target=100, at_least=at_least)
+    for run in runs:
+        assert len(run) >= at_least
+        assert sum(each.bytes for each in run) <= 100
+        assert not {each.generation for each in run} & held
+        assert [each.generation for each in run] == list(range(run[0].generation, run[-1].generation + 1))
+    left = merged(pieces, runs)
+    assert sum(each.bytes for each in left) == sum(sizes)
+    if at_least == 2 and not held:
+        # no two neighbours that are left alone fit together
+        alone = [each for each in left if each.first == each.generation]
+        for one, other in pairwise(alone):
+            if one.generation + 1 == other.generation and max(one.bytes, other.bytes) < 100:
+                assert one.bytes + other.bytes > 100

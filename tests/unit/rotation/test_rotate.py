@@ -1,0 +1,822 @@
+"""Rotation on an embedded store and an archive in memory: what expires, what stays, and where the source is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Damaged, Problem, Usage
+from importer.run import ImportRun
+from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
+from manifests import check_archive as checking
+from manifests.archive import Archive
+from manifests.deleting import below_head, delete_expired
+from manifests.listing import Listing
+from manifests.marks import find_checked
+from manifests.model import now_utc
+from manifests.read_back import read_back
+from objectstore.obstore_store import ObstoreStore
+from objectstore.uri import RootAddress
+from rotation.reports import RotateReport
+from streamstore.model import KeyRange, SegmentId, StreamCut
+from streamvault import (
+    check_archive,
+    convert_archive,
+    export_stream,
+    get_event,
+    hold_archive,
+    import_stream,
+    list_archives,
+    release_archive,
+    rotate_stream,
+    show_archive,
+    show_timeline,
+)
+from tests.streams import digest_of, shape_of
+from tests.unit.locks import Locked
+from tests.unit.small_archives import (
+    NAME,
+    RANGE_SIZE,
+    Vault,
+    a_root,
+    archive_of,
+    contents,
+    data_keys,
+    objects_of,
+    replace_object,
+)
+
+PREFIX = f"{NAME}/"
+LAYOUTS = ("events", "chunks", "events", "chunks")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """Four generations in turn in two layouts, none of them read back yet."""
+    vault = Vault(tmp_path)
+    vault.make(events=80, largest=2000)
+    for number, layout in enumerate(LAYOUTS):
+        if number:
+            vault.add(b"event %d" % number, b"x" * 300)
+        vault.export(layout)  # type: ignore[arg-type]
+    return vault
+
+
+def rotate(vault: Vault, root: str = "", **options: Any) -> RotateReport:
+    return rotate_stream(vault.uri(), root or vault.root, range_size=RANGE_SIZE, master="inline", **options)
+
+
+def in_force(root: str) -> list[int]:
+    return archive_of(root).generations()
+
+
+def is_sound(root: str) -> bool:
+    report = check_archive(f"{root}/{NAME}", read_data=True, master="inline")
+    assert report.ok, report.findings
+    return report.ok
+
+
+def copy(root: str) -> str:
+    copied = a_root()
+    for key, data in contents(root).items():
+        objects_of(copied).put(key, data)
+    return copied
+
+
+def created(root: str, generation: int) -> datetime:
+    return archive_of(root).manifest(generation).created
+
+
+def test_rotate_exports_checks_expires_holds_and_truncates(vault: Vault) -> None:
+    vault.add(b"new")
+    report = rotate(vault, keep=2, truncate_source=True, hold="monthly")
+    assert (report.export.unchanged, report.generation, report.first_generation) == (False, 5, 4)
+    assert (report.checked, report.expired, report.stopped) == ((1, 2, 3, 4, 5), (1, 2, 3), None)
+    assert in_force(vault.root) == [4, 5]
+    assert archive_of(vault.root).listing().holds == {5: ("monthly",)}
+    assert report.objects_deleted > 0
+    assert report.truncated
+    with vault.store as store:
+        assert store.describe(NAME).head == archive_of(vault.root).manifest(5).to
+    assert is_sound(vault.root)
+    kept = sum(g.manifest.events for g in archive_of(vault.root).history().generations)
+    assert sum("/events/" in key for key in data_keys(vault.root)) == kept - archive_of(vault.root).manifest(4).events
+
+    again = rotate(vault, keep=2, truncate_source=True)
+    assert (again.export.unchanged, again.checked, again.expired, again.objects_deleted) == (True, (), (), 0)
+    vault.add(b"newer")
+    last = rotate(vault, keep=1)
+    assert (last.checked, last.expired, last.generation) == ((6,), (4,), 6)
+    assert last.stopped is not None
+    assert (last.stopped.generation, last.stopped.reason) == (5, "hold monthly")
+
+
+def test_rotate_without_a_policy_expires_nothing(vault: Vault) -> None:
+    report = rotate(vault)
+    assert (report.expired, report.objects_deleted, report.truncated) == ((), 0, False)
+    assert in_force(vault.root) == [1, 2, 3, 4]
+    with vault.store as store:
+        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [4]), (3, [2, 3, 4]), (4, [1, 2, 3, 4]), (99, [1, 2, 3, 4])])
+def test_keep_leaves_so_many_generations(vault: Vault, keep: int, left: list[int]) -> None:
+    assert rotate(vault, keep=keep, dry_run=True).first_generation == left[0]
+    assert in_force(vault.root) == [1, 2, 3, 4]
+    report = rotate(vault, keep=keep)
+    assert in_force(vault.root) == left
+    assert list(report.expired) == [number for number in (1, 2, 3, 4) if number not in left]
+    assert is_sound(vault.root)
+
+
+def test_until_expires_generations_up_to_a_moment(vault: Vault) -> None:
+    second = created(vault.root, 2)
+    assert rotate(vault, until=created(vault.root, 1) - timedelta(milliseconds=1)).expired == ()
+    text = second.astimezone().isoformat()  # another way to write the same moment
+    assert rotate(vault, until=text).expired == (1, 2)
+    assert rotate(vault, until=created(vault.root, 4)).first_generation == 4, "never the newest"
+
+
+def test_keep_for_counts_from_when_the_tail_was_taken(vault: Vault) -> None:
+    assert rotate(vault, keep_for=3600).expired == ()
+    assert rotate(vault, keep_for=0).expired == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep": 1, "keep_for": 3.0},
+        {"keep_for": 3.0, "until": "2026-01-01T00:00:00Z"},
+        {"keep": 0},
+        {"keep_for": -1.0},
+        {"keep_for": float("inf")},
+        {"until": "2026-01-01T00:00:00"},
+        {"until": "yesterday"},
+        {"until": datetime(2026, 1, 1)},  # noqa: DTZ001  (that is what is refused)
+        {"hold": "a b"},
+        {"storage_class": "GLACIER"},
+        {"storage_class": "standard"},
+        {"layout": "pages"},
+    ],
+)
+def test_invalid_options_change_nothing(vault: Vault, options: dict[str, Any]) -> None:
+    before = contents(vault.root)
+    vault.add(b"new")
+    with pytest.raises(Usage):
+        rotate(vault, **options)
+    assert contents(vault.root) == before
+
+
+def test_dry_run_writes_nothing_and_reports_what_a_run_does(vault: Vault) -> None:
+    vault.add(b"new")
+    hold_archive(vault.archive, "a", generation=3)
+    before = contents(vault.root)
+    told = rotate(vault, keep=1, truncate_source=True, dry_run=True)
+    assert contents(vault.root) == before
+    assert (told.dry_run, told.truncated) == (True, False)
+    done = rotate(vault, keep=1, truncate_source=True)
+    for name in ("generation", "first_generation", "checked", "expired", "stopped", "cut"):
+        assert getattr(told, name) == getattr(done, name), name
+    assert done.expired == (1, 2)
+
+
+def grow_idle(vault: Vault, times: int) -> None:
+    """What the auto-scaler does with a stream that nobody writes to: a generation each time, without an event."""
+    for _ in range(times):
+        with vault.store as store:
+            (*_, (segment, keys)) = store.describe(NAME).epochs[-1].segments.items()
+            middle = (keys.low + keys.high) / 2
+            store.scale(NAME, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+        vault.export()
+
+
+def test_keep_does_not_count_generations_without_events(vault: Vault) -> None:
+    events = archive_of(vault.root).history().events
+    grow_idle(vault, 3)
+    assert [archive_of(vault.root).manifest(number).events for number in (5, 6, 7)] == [0, 0, 0]
+    assert rotate(vault, keep=4, truncate_source=True).expired == ()
+    assert archive_of(vault.root).history().events == events
+    assert rotate(vault, keep=1, dry_run=True).expired == (1, 2, 3)
+    assert rotate(vault, keep=1).expired == (1, 2, 3), "the last with events stays"
+    vault.add(b"new")
+    assert rotate(vault, keep=1).expired == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool) -> None:
+    ahead = now_utc() + timedelta(days=3650)
+    monkeypatch.setattr("rotation.expire.now_utc", lambda: ahead)
+    if grown:
+        vault.add(b"new")
+        monkeypatch.setattr("exporter.make_plan.now_utc", lambda: ahead)
+    report = rotate(vault, keep_for=86400)
+    assert (report.generation, report.expired) == (5 if grown else 4, ())
+    assert report.stopped is not None
+    assert "counts from the newest generation before this run" in report.stopped.reason
+
+
+def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:
+    report = rotate(vault, until=created(vault.root, 4) + timedelta(seconds=1))
+    assert report.expired == ()
+    assert report.stopped is not None
+    assert "--until, which is later than the newest generation" in report.stopped.reason
+
+
+def test_rotate_reads_back_only_new_generations(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate(vault)
+    read: list[str] = []
+    get = ObstoreStore.get
+
+    def counted(self: ObstoreStore, key: str, *most: int) -> bytes:
+        read.append(key)
+        return get(self, key, *most)
+
+    monkeypatch.setattr(ObstoreStore, "get", counted)
+    vault.add(b"new")
+    report = rotate(vault, keep=4)
+    assert report.checked == (5,)
+    data = [key for key in read if "/_" not in key]
+    assert len(data) == archive_of(vault.root).manifest(5).events
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(5))
+    assert mark is not None
+    assert mark.ranges == report.ranges_read
+
+
+def test_damage_stops_expiry_and_truncation(vault: Vault) -> None:
+    rotate(vault)
+    vault.add(b"new")
+    vault.export()
+    key = next(key for key in sorted(data_keys(vault.root), reverse=True) if key.endswith("-0000000011"))
+    replace_object(vault.root, key, b"NEW")
+    with pytest.raises(Damaged, match="generation 5 is not what was archived"):
+        rotate(vault, keep=1, truncate_source=True)
+    assert in_force(vault.root) == [1, 2, 3, 4, 5]
+    assert 5 not in archive_of(vault.root).listing().checked
+    with vault.store as store:
+        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
+
+
+def test_missing_manifest_stops_expiry_and_truncation(vault: Vault) -> None:
+    replace_object(vault.root, PREFIX + manifest_key(GenerationSpan.of(2)), None)
+    before = contents(vault.root)
+    with pytest.raises(Damaged, match="manifest of generation 2 is missing"):
+        rotate(vault, keep=1, truncate_source=True)
+    assert contents(vault.root) == before
+
+
+def test_mark_of_another_manifest_stops_truncation(vault: Vault) -> None:
+    rotate(vault)
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(4))
+    assert mark is not None
+    replace_object(
+        vault.root, PREFIX + checked_key(GenerationSpan.of(4)), mark.model_copy(update={"digest": "0" * 64}).encode()
+    )
+    with pytest.raises(Damaged, match="of another manifest"):
+        rotate(vault, truncate_source=True)
+    with vault.store as store:
+        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
+
+
+def test_source_truncated_further_is_not_truncated_again(vault: Vault) -> None:
+    vault.add(b"behind the archive")
+    vault.export()
+    vault.add(b"gone")
+    with vault.store as store:
+        tail = store.describe(NAME).tail
+        store.truncate(tail)
+        rotate_stream(vault.uri(), vault.root, range_size=RANGE_SIZE, master="inline", truncate_source=True)
+        assert store.describe(NAME).head == tail
+
+
+def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted and made again while the archive was read back."""
+
+    def made_again(*arguments: Any) -> tuple[list[int], int]:
+        with vault.store as store:
+            store.seal(NAME)
+            store.delete(NAME)
+        vault.make(events=5, largest=50)
+        with vault.store as store:
+            heads.append(store.describe(NAME).head)
+        return read_back(*arguments)
+
+    heads: list[StreamCut] = []
+
+    monkeypatch.setattr("rotation.rotate.read_back", made_again)
+    with pytest.raises(Conflict, match="not the one that was archived"):
+        rotate(vault, truncate_source=True)
+    with vault.store as store:
+        assert [store.describe(NAME).head] == heads
+
+
+def test_sealed_source_is_archived_and_not_truncated(vault: Vault) -> None:
+    with vault.store as store:
+        store.seal(NAME)
+        head = store.describe(NAME).head
+        report = rotate(vault, keep=1, truncate_source=True)
+        assert (report.truncated, report.expired) == (False, (1, 2, 3)), "the fifth has no events"
+        assert any("the stream is sealed" in warning for warning in report.warnings)
+        assert store.describe(NAME).head == head
+
+
+def test_source_truncated_further_in_part_is_truncated_to_the_tail(vault: Vault) -> None:
+    rotate(vault)
+    with vault.store as store:
+        archived = archive_of(vault.root).manifest().to
+        vault.add(b"new")
+        tail = store.describe(NAME).tail
+        first = min(tail.offsets)
+        ahead = archived.offsets | {first: tail.offsets[first]}
+        store.truncate(type(tail)(NAME, ahead))
+        report = rotate(vault, truncate_source=True)
+        assert report.export.gaps
+        assert store.describe(NAME).head == tail
+
+
+# holds
+
+
+def test_hold_keeps_its_generation_and_all_later_ones(vault: Vault) -> None:
+    assert hold_archive(vault.archive, "audit", generation=2, why="§ 147").generations == (2,)
+    assert hold_archive(vault.archive, "audit", generation=2).unchanged
+    hold_archive(vault.archive, "other", generation=2)
+    hold_archive(vault.archive, "audit")
+    report = rotate(vault, keep=1)
+    assert report.expired == (1,)
+    assert report.stopped is not None
+    assert (report.stopped.generation, report.stopped.reason) == (2, "holds audit, other")
+    assert release_archive(vault.archive, "audit", dry_run=True).generations == (2, 4)
+    assert release_archive(vault.archive, "audit").generations == (2, 4)
+    assert rotate(vault, keep=1).expired == ()
+    release_archive(vault.archive, "other", generation=2)
+    assert rotate(vault, keep=1).expired == (2, 3)
+
+
+def test_invalid_hold_or_release_is_refused(vault: Vault) -> None:
+    rotate(vault, keep=2)
+    for attempt, said in (
+        (lambda: hold_archive(vault.archive, "a", generation=1), "has expired"),
+        (lambda: hold_archive(vault.archive, "a", generation=9), "no generation 9"),
+        (lambda: hold_archive(vault.archive, "a" * 65), "64 letters"),
+        (lambda: hold_archive(vault.archive, "../a"), "64 letters"),
+        (lambda: hold_archive(vault.archive, "a", why="x" * 1001), "1000 characters"),
+        (lambda: release_archive(vault.archive, "a"), "no hold of the name a"),
+        (lambda: release_archive(vault.archive, "a", generation=1), "has expired"),
+        (lambda: hold_archive(f"{vault.root}/x/y", "a"), "no archive"),
+    ):
+        with pytest.raises(Problem, match=said):
+            attempt()
+
+
+def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_address: RootAddress) -> None:
+        hold_archive(vault.archive, "late", generation=2)
+
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", slow)
+    report = rotate(vault, keep=1)
+    assert report.expired == (1,)
+    assert report.stopped is not None
+    assert (report.stopped.generation, report.stopped.reason) == (2, "hold late")
+    assert in_force(vault.root) == [2, 3, 4]
+
+
+def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
+    with pytest.raises(Conflict, match="expired meanwhile"):
+        hold_archive(vault.archive, "late", generation=1)
+    assert archive_of(vault.root).listing().decision.holds == ()
+
+
+def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen when the next decision is made and on its way."""
+    put = ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if "/decisions/" in key:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            happens()
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+
+
+def test_hold_set_before_the_decision_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate(vault)
+    before_a_decision(monkeypatch, lambda: hold_archive(vault.archive, "late", generation=2))
+    report = rotate(vault, keep=1)
+    assert report.expired == (1,)
+    assert report.stopped is not None
+    assert (report.stopped.generation, report.stopped.reason) == (2, "hold late")
+    assert in_force(vault.root) == [2, 3, 4]
+    assert archive_of(vault.root).listing().holds == {2: ("late",)}
+    assert is_sound(vault.root)
+
+
+# locks, told by a double; real ones are in tests/integration/test_locks.py
+
+
+@pytest.mark.parametrize("locked", ["_manifest/0000000002.json", "_manifest/0000000002.ranges.parquet", "data"])
+def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pytest.MonkeyPatch, locked: str) -> None:
+    if locked == "data":
+        segment = [one for one in archive_of(vault.root).manifest(2).segments if one.events][-1]
+        locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
+        locked = locked.removeprefix(PREFIX)
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked(PREFIX + locked))
+    report = rotate(vault, keep=1)
+    assert report.expired == (1,)
+    assert report.stopped is not None
+    assert report.stopped.generation == 2
+    assert report.stopped.until == "2030-01-01T00:00:00Z"
+    assert locked in report.stopped.reason
+    assert is_sound(vault.root)
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked("nothing"))
+    assert rotate(vault, keep=1).expired == (2, 3)
+
+
+# an archive whose head has moved
+
+
+def test_readers_start_at_the_head(vault: Vault) -> None:
+    pointers = vault.events()
+    rotate(vault, keep=2)
+    history = archive_of(vault.root).history()
+    assert history.head == archive_of(vault.root).manifest(3).from_
+    with pytest.raises(Problem, match=r"generation 2 has expired.* It has 3 to 4"):
+        show_archive(vault.archive, generation=2)
+    assert show_archive(vault.archive).generation == 4
+    (summary,) = list_archives(vault.root)
+    assert (summary.generations, summary.first_generation, summary.generation) == (2, 3, 4)
+    assert summary.events == history.events
+    timeline = show_timeline(vault.archive)
+    assert timeline.expired == 2
+    assert [entry.generation for entry in timeline.generations] == [3, 4]
+    assert all(entry.checked for entry in timeline.generations)
+    assert timeline.generations[0].end == timeline.generations[1].start
+    kept = [(pointer, payload) for pointer, payload in pointers if is_held(vault, pointer)]
+    assert len(kept) == history.events
+    assert all(get_event(vault.archive, str(pointer)) == payload for pointer, payload in kept)
+    gone = next(pointer for pointer, _ in pointers if not is_held(vault, pointer))
+    with pytest.raises(Problem, match="does not reach there"):
+        get_event(vault.archive, str(gone))
+
+
+def is_held(vault: Vault, pointer: Any) -> bool:
+    head = archive_of(vault.root).history().head.offsets
+    return bool(pointer.offset >= head.get(pointer.segment, 1 << 62))
+
+
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_import_restores_what_has_not_expired(vault: Vault, offsets: Any) -> None:
+    rotate(vault, keep=2, truncate_source=True)
+    vault.add(b"after")
+    vault.export()
+    back = type(NAME)("scope", f"back-{offsets}")
+    with vault.store as store:
+        store.truncate(archive_of(vault.root).history().head)
+    report = import_stream(vault.archive, vault.uri(back), offsets=offsets, master="inline")
+    history = archive_of(vault.root).history()
+    assert (report.events, report.bytes, report.moved_bytes) == (history.events, history.bytes, history.bytes)
+    if offsets == "keep":
+        with vault.store as store:
+            assert shape_of(store, back)["epochs"] == shape_of(store, NAME)["epochs"]
+            assert store.describe(back).head.offsets == history.head.offsets
+
+
+def test_restored_stream_equals_the_source_from_the_head_on(vault: Vault) -> None:
+    rotate(vault, keep=2)
+    head = archive_of(vault.root).history().head
+    back = type(NAME)("scope", "back")
+    import_stream(vault.archive, vault.uri(back), master="inline")
+    with vault.store as store:
+        store.truncate(head)
+        assert shape_of(store, back) == shape_of(store, NAME)
+        assert digest_of(store, back) == digest_of(store, NAME)
+
+
+def test_convert_keeps_the_head(vault: Vault) -> None:
+    rotate(vault, keep=2)
+    root = a_root()
+    report = convert_archive(vault.archive, root, layout="chunks", master="inline")
+    assert report.converted == (3, 4)
+    assert in_force(root) == [3, 4]
+    assert not archive_of(root).listing().unfinished
+    assert is_sound(root)
+    vault.add(b"new")
+    export_stream(vault.uri(), root, range_size=RANGE_SIZE, master="inline")
+    assert in_force(root) == [3, 4, 5]
+    behind = a_root()
+    for key, data in contents(vault.root).items():
+        objects_of(behind).put(key, data)
+    old = copy(root)
+    rotate(vault, keep=1)
+    vault.add(b"newer")
+    rotate(vault, keep=1)
+    assert in_force(vault.root) == [6]
+    ends_before = a_root()
+    convert_archive(f"{behind}/{NAME}", ends_before, layout="chunks", master="inline")
+    with pytest.raises(Conflict, match="ends with generation 4, and the old one has only those from 6 on"):
+        convert_archive(vault.archive, ends_before, layout="chunks", master="inline")
+    assert convert_archive(vault.archive, old, layout="chunks", master="inline").converted == (6,)
+
+
+def test_convert_does_not_bring_back_expired_generations(vault: Vault) -> None:
+    root = a_root()
+    convert_archive(vault.archive, root, layout="chunks", master="inline")
+    rotate(vault, root, keep=2)
+    before = contents(root)
+    assert convert_archive(vault.archive, root, layout="chunks", master="inline").unchanged
+    assert contents(root) == before
+    vault.add(b"new")
+    vault.export()
+    assert convert_archive(vault.archive, root, layout="chunks", master="inline").converted == (5,)
+    assert in_force(root) == [3, 4, 5]
+    assert is_sound(root)
+
+
+def test_missing_manifest_behind_a_moved_head_is_damage(vault: Vault) -> None:
+    rotate(vault, keep=2)
+    for lost, attempt in (
+        ([3], archive_of(vault.root).history),
+        ([3, 4], archive_of(vault.root).newest),
+        ([3, 4], lambda: show_timeline(vault.archive)),
+        ([3, 4], lambda: export_stream(vault.uri(), vault.root, master="inline")),
+    ):
+        for number in lost:
+            objects_of(vault.root).delete([PREFIX + manifest_key(GenerationSpan.of(number))])
+        with pytest.raises(Damaged, match="the manifest of generation 3 is missing"):
+            attempt()
+    (summary,) = list_archives(vault.root)
+    assert "generation 3 is missing" in summary.problem
+
+
+# restoring a moment
+
+
+def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> None:
+    third = created(vault.root, 3)
+    back = type(NAME)("scope", "back")
+    moment = third + timedelta(microseconds=400)
+    report = import_stream(vault.archive, vault.uri(back), at=moment, master="inline", dry_run=True)
+    assert report.generation == 3
+    assert report.seconds_before == pytest.approx(0.0, abs=0.001)
+    assert any("what was written in between is not restored" in warning for warning in report.warnings)
+    later = import_stream(vault.archive, vault.uri(back), at="2999-01-01T00:00:00+01:00", master="inline")
+    assert later.generation == 4
+    assert later.at == "2998-12-31T23:00:00Z"
+    with pytest.raises(Problem, match=r"nothing of 2001-01-01T00:00:00Z or before; its oldest generation is of 20"):
+        import_stream(vault.archive, vault.uri(back), at="2001-01-01T00:00:00Z", master="inline")
+    with pytest.raises(Usage, match="both say up to where"):
+        import_stream(vault.archive, vault.uri(back), at=moment, generation=1, master="inline")
+
+
+# kills and races
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None], None]]:
+    """A function that says before which write to an archive the process is killed; None for never."""
+    left: list[int | None] = [None]
+
+    def counted(write: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(self: ObstoreStore, *arguments: Any) -> None:
+            if left[0] is not None:
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+            write(self, *arguments)
+
+        return wrapped
+
+    monkeypatch.setattr(ObstoreStore, "put", counted(ObstoreStore.put))
+    monkeypatch.setattr(ObstoreStore, "delete", counted(ObstoreStore.delete))
+
+    def kill_before(write: int | None) -> None:
+        left[0] = write
+
+    yield kill_before
+    left[0] = None
+
+
+def without_older(root: str) -> set[str]:
+    """The keys, but for decisions that do not count any more: the next decision removes them."""
+    older = archive_of(root).listing().older
+    return set(contents(root)).difference(PREFIX + decision_key(number) for number in older)
+
+
+def test_rotation_killed_before_any_write_is_finished_by_the_next(
+    vault: Vault, writes: Callable[[int | None], None]
+) -> None:
+    rotate(vault, keep=3)
+    undisturbed = copy(vault.root)
+    rotate(vault, undisturbed, keep=1)
+    expected = set(contents(undisturbed))
+    assert {key for key in expected if "/_manifest/" in key} == {
+        PREFIX + key(GenerationSpan.of(4)) for key in (manifest_key, ranges_key, checked_key)
+    } | {PREFIX + decision_key(4)}
+    seen: set[tuple[int, ...]] = set()
+    for write in range(100):
+        root = copy(vault.root)
+        writes(write)
+        try:
+            rotate(vault, root, keep=1)
+        except Killed:
+            pass
+        else:
+            break
+        finally:
+            writes(None)
+        seen.add(tuple(in_force(root)))
+        assert is_sound(root)
+        report = rotate(vault, root, keep=1)
+        assert report.first_generation == 4
+        assert without_older(root) == expected
+        assert is_sound(root)
+    else:
+        pytest.fail("it never ended")
+    assert write >= 6
+    assert seen == {(2, 3, 4), (4,)}, "the flip is one moment"
+
+
+def test_interrupted_deletion_is_finished_by_delete_expired(vault: Vault, writes: Callable[[int | None], None]) -> None:
+    rotate(vault)
+    root = copy(vault.root)
+    address = RootAddress.parse(root)
+    writes(2)
+    with pytest.raises(Killed):
+        rotate(vault, root, keep=1)
+    writes(None)
+    assert archive_of(root).listing().unfinished
+    notes = check_archive(f"{root}/{NAME}", master="inline").notes
+    assert notes == ("generations up to 3 have expired; what is still there of them was left out",)
+    assert delete_expired(address, NAME).objects > 0
+    assert delete_expired(address, NAME).objects == 0
+    assert is_sound(root)
+    assert check_archive(f"{root}/{NAME}", master="inline").notes == ()
+
+
+def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
+    before = contents(vault.root)
+    assert delete_expired(RootAddress.parse(vault.root), NAME).objects == 0
+    objects_of(vault.root).delete([PREFIX + manifest_key(GenerationSpan.of(1))])
+    with pytest.raises(Damaged, match="generation 1 is missing"):
+        delete_expired(RootAddress.parse(vault.root), NAME)
+    assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(GenerationSpan.of(1))}
+
+
+def test_below_head_covers_the_earlier_generations_alone(vault: Vault) -> None:
+    archive = archive_of(vault.root)
+    below = below_head(archive.manifest(3))
+    for number in (1, 2):
+        for entry in archive.manifest(number).segments:
+            segment = next(segment for segment in below if segment.in_stream(NAME) == entry.name)
+            assert below[segment][1] >= entry.end
+    later = {entry.name: entry.start for number in (3, 4) for entry in reversed(archive.manifest(number).segments)}
+    for segment, (_, end) in below.items():
+        assert end <= later.get(segment.in_stream(NAME), end)
+
+
+def test_objects_late_runs_leave_below_the_head_are_removed(vault: Vault) -> None:
+    rotate(vault)
+    before = contents(vault.root)
+    rotate(vault, keep=1)
+    after = set(contents(vault.root))
+    late = {key: data for key, data in before.items() if key not in after}
+    late |= {
+        PREFIX + row_key(GenerationSpan(1, 2), SegmentId(0, 0), 5): b"{}",
+        PREFIX + manifest_key(GenerationSpan(2, 4)): b"{}",
+        PREFIX + manifest_key(GenerationSpan(1, 2)): b"{}",
+    }
+    for key, data in late.items():
+        objects_of(vault.root).put(key, data)
+    assert in_force(vault.root) == [4]
+    assert check_archive(vault.archive, master="inline").ok
+    report = rotate(vault)
+    assert report.objects_deleted == sum("/_" not in key for key in late)
+    assert set(contents(vault.root)) == after
+
+
+def test_interrupted_deletion_is_finished_by_the_next_rotation(
+    vault: Vault, writes: Callable[[int | None], None]
+) -> None:
+    rotate(vault)
+    writes(1)
+    with pytest.raises(Killed):
+        rotate(vault, keep=3)
+    writes(None)
+    assert archive_of(vault.root).listing().unfinished
+    report = rotate(vault, keep=2)
+    assert report.resumed
+    listing = archive_of(vault.root).listing()
+    assert (listing.decision.dropped, listing.decision.swept, listing.remains) == (2, 2, ())
+    assert is_sound(vault.root)
+
+
+def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate(vault)
+    key = next(key for key in data_keys(vault.root) if "/events/" in key)
+    answers = iter([None, Locked(key)])
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
+    report = rotate(vault, keep=1)
+    assert report.expired == (1, 2, 3)
+    assert any("is not all deleted" in warning and key in warning for warning in report.warnings)
+    assert key in contents(vault.root)
+    assert archive_of(vault.root).listing().unfinished
+    assert is_sound(vault.root)
+    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: None)
+    assert rotate(vault).resumed
+    assert key not in contents(vault.root)
+
+
+Read = Callable[[Archive], object]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda archive: archive.history(),
+        lambda archive: archive.manifest(),
+        lambda archive: archive.newest(),
+        lambda archive: show_timeline(archive.uri),
+        lambda archive: list_archives(archive.store.uri),
+    ],
+)
+def test_reader_overtaken_by_a_rotation_lists_again(vault: Vault, monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
+    rotate(vault)
+    listing = Archive.listing
+
+    def late(self: Archive) -> Listing:
+        found = listing(self)
+        monkeypatch.undo()
+        rotate(vault, keep=1)
+        return found
+
+    expected = copy(vault.root)
+    rotate(vault, expected, keep=1)
+    monkeypatch.setattr(Archive, "listing", late)
+    told = read(archive_of(vault.root))
+    if isinstance(told, list):
+        assert [summary.generations for summary in told] == [1]
+    assert in_force(vault.root) == [4]
+
+
+def test_concurrent_rotations_end_alike(vault: Vault) -> None:
+    vault.add(b"new")
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: rotate(vault, keep=2, truncate_source=True), range(4)))
+    assert {(report.generation, report.truncated) for report in reports} == {(5, True)}
+    assert in_force(vault.root) == [4, 5]
+    rotate(vault)
+    listing = archive_of(vault.root).listing()
+    assert (listing.decision.dropped, listing.decision.swept, listing.remains) == (3, 3, ())
+    assert is_sound(vault.root)
+
+
+def test_import_of_a_generation_that_expires_meanwhile_is_a_conflict(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = ImportRun.run
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        rotate(vault, keep=1)
+        return fill(*arguments)
+
+    monkeypatch.setattr(ImportRun, "run", late)
+    back = type(NAME)("scope", "back")
+    with pytest.raises(Conflict, match="generation 1 expired while it was being restored"):
+        import_stream(vault.archive, vault.uri(back), master="inline")
+
+
+def test_check_overtaken_by_a_rotation_looks_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    rotate(vault)
+    compare = checking._compare
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        rotate(vault, keep=1)
+        return compare(*arguments, **options)
+
+    monkeypatch.setattr(checking, "_compare", late)
+    report = check_archive(vault.archive, read_data=True, master="inline")
+    assert report.ok
+    assert report.generations == (4,)
+
+
+def test_check_of_one_generation_ignores_the_others(vault: Vault) -> None:
+    report = check_archive(vault.archive, generation=2, read_data=True, master="inline")
+    assert report.ok
+    assert report.generations == (2,)
+    assert report.ranges_read == report.ranges
+    assert report.events == archive_of(vault.root).manifest(2).events
+    objects_of(vault.root).delete([next(key for key in data_keys(vault.root) if "/events/" in key)])
+    assert check_archive(vault.archive, generation=2, master="inline").ok
+    assert not check_archive(vault.archive, generation=1, master="inline").ok

@@ -1,0 +1,62 @@
+"""Batch reads of Spark's data sources, played without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import Filter
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from streamstore.local import LocalStore
+from streamstore.model import EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.spark.pravega_source import PravegaSource
+from tests.streams import append_events
+from tests.unit.small_archives import NAME
+
+FIRST = SegmentId(0, 0)
+Events = list[tuple[EventPointer, bytes]]
+
+
+def uri(tmp_path: Path) -> str:
+    return f"local://{tmp_path}/streams/{NAME}"
+
+
+def text(cut: StreamCut) -> str:
+    return json.dumps(cut.to_json())
+
+
+def schema_of(columns: str) -> StructType:
+    kinds = {"binary": BinaryType(), "string": StringType(), "int": IntegerType()}
+    pairs = [column.split() for column in columns.split(", ")]
+    return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
+
+
+def single(store: LocalStore, events: list[bytes], segments: int = 1) -> None:
+    store.create_scope(NAME.scope)
+    store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+    for number in range(segments):
+        append_events(store, NAME, SegmentId(0, number), events)
+
+
+def source(tmp_path: Path, **options: str) -> PravegaSource:
+    return PravegaSource({"path": uri(tmp_path), **options})
+
+
+def read(source: Any, filters: list[Filter] | None = None) -> tuple[list[Any], Events]:
+    """Partitions of a batch read, and all that they give."""
+    reader = source.reader(source.schema())
+    assert list(reader.pushFilters(filters or [])) == (filters or [])
+    partitions = reader.partitions()
+    return partitions, [event for one in partitions for event in events_in(reader.read(one))]
+
+
+def events_in(batches: Iterator[pa.RecordBatch]) -> Events:
+    return [
+        (EventPointer.parse(row["pointer"]), row["payload"])
+        for batch in batches
+        for row in pa.Table.from_batches([batch]).to_pylist()
+    ]

@@ -1,0 +1,133 @@
+"""A target of the Spark sink, with transactions that can be killed before any step."""
+
+# ruff: noqa: ARG002  (an interface's arguments)
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+
+from streamstore.local import LocalStore
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.store import SegmentAppender
+from streamstore.transactions import Transaction, Transactions, TransactionState, Written
+from streamvault.spark.pravega_sink import TaskDone
+from streamvault.spark.task_writer import write_rows
+from streamvault.spark.writing import Writing
+from tests.streams import events_of
+
+TARGET = StreamName("scope", "target")
+
+
+class Killed(BaseException):
+    """The driver is gone."""
+
+
+class Buffer(SegmentAppender):
+    """Appends to a list."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    @property
+    def offset(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def acknowledged(self) -> int:
+        return self.offset
+
+    def append(self, block: bytes | bytearray | memoryview) -> None:
+        self._parts.append(bytes(block))
+
+    def flush(self) -> int:
+        return self.offset
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedTransactions(Transactions):
+    """Transactions over the embedded store, which can be killed before any step."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self.held: dict[uuid.UUID, dict[SegmentId, list[bytes]]] = {}
+        self.states: dict[uuid.UUID, TransactionState] = {}
+        self.pings = 0
+        self.kill_before = ""
+
+    def _step(self, name: str) -> None:
+        if name == self.kill_before:
+            raise Killed(name)
+
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        made = Transaction(stream, uuid.uuid4(), self._store.describe(stream).epochs[-1].segments)
+        self.held[made.id] = {segment: [] for segment in made.segments}
+        self.states[made.id] = TransactionState.OPEN
+        return made
+
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        self.pings += 1
+
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        return Buffer(self.held[transaction.id][segment])
+
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        target = parts[0].transaction
+        for part in parts:
+            for segment, length in part.lengths.items():
+                assert sum(map(len, self.held[part.transaction.id][segment])) == length
+        for part in parts[1:]:
+            for segment in part.lengths:
+                self.held[target.id][segment] += self.held[part.transaction.id][segment]
+        return target
+
+    def commit(self, transaction: Transaction) -> TransactionState:
+        self._step("commit")
+        if self.states[transaction.id] is TransactionState.OPEN:
+            for segment, parts in self.held[transaction.id].items():
+                with self._store.appender(TARGET, segment) as appender:
+                    for part in parts:
+                        appender.append(part)
+            self.states[transaction.id] = TransactionState.COMMITTED
+        return self.states[transaction.id]
+
+    def abort(self, transaction: Transaction) -> None:
+        if self.states.get(transaction.id) is TransactionState.OPEN:
+            self.states[transaction.id] = TransactionState.ABORTED
+
+    def state(self, transaction: Transaction) -> TransactionState:
+        return self.states.get(transaction.id, TransactionState.UNKNOWN)
+
+
+class Place:
+    """The target, what writes to it, and what it holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = LocalStore(folder)
+        self.store.create_scope(TARGET.scope)
+        self.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
+        self.transactions = ScriptedTransactions(self.store)
+        self.store.transactions = lambda: self.transactions  # type: ignore[assignment,method-assign,return-value]
+
+    @contextmanager
+    def lend(self) -> Iterator[LocalStore]:
+        yield self.store
+
+    def writing(self, app: str = "", version: int | None = None, key: bool = False) -> Writing:
+        address: Any = SimpleNamespace(lend=self.lend)
+        return Writing(address, TARGET, 30, app, version, 0, 1 if key else None)
+
+    def task(self, *events: bytes, query: str = "query") -> TaskDone:
+        rows = iter([pa.record_batch({"event": pa.array(events, pa.binary())})])
+        return TaskDone(write_rows(self.writing(), self.transactions, rows), query)
+
+    @property
+    def events(self) -> list[bytes]:
+        return sorted(payload for _, payload in events_of(self.store, TARGET))

@@ -1,0 +1,231 @@
+"""Tasks that begin here before Spark is there; Spark is one that the test lets come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import pytest
+
+from common.errors import Problem, Usage
+from sparkrun import spark
+from sparkrun.errors import NoJava, SparkFailed
+from sparkrun.head_start import MOST_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
+from sparkrun.inline import InlineRunner
+from sparkrun.masters import Master
+from sparkrun.opening import open_runner
+
+WAIT_SECONDS = 30.0
+
+
+def answer_after(turn: tuple[threading.Event, int]) -> tuple[int, str]:
+    event, number = turn
+    assert event.wait(WAIT_SECONDS)
+    return number, threading.current_thread().name
+
+
+class ComingSpark:
+    """Stands where the runner on Spark does.
+
+    Attributes:
+        come: set by the test: its start ends. error: with what, if with any.
+        handed: the specifications that it was given. given_up, left, cancelled: what was asked of it.
+    """
+
+    def __init__(self) -> None:
+        self.come = threading.Event()
+        self.error: Problem | None = None
+        self.started = threading.Event()
+        self.handed: list[Any] = []
+        self.given_up = self.left = self.cancelled = False
+        self.fails_at: Any = None
+
+    def __call__(self, master: Master, preload: Sequence[str]) -> ComingSpark:
+        assert (master.url, preload) == ("local[2]", ("math",))
+        return self
+
+    def __enter__(self) -> Self:
+        self.started.set()
+        assert self.come.wait(WAIT_SECONDS)
+        if self.given_up:
+            raise SparkFailed("given up")
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.left = True
+
+    def give_up(self) -> None:
+        self.given_up = True
+        self.come.set()
+
+    def job(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> Job:
+        self.handed += specs
+        return Job(self, function, specs)
+
+    def run(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        return self.job(function, specs).results()
+
+
+class Job:
+    """A job of `ComingSpark`, done in the thread that takes its results."""
+
+    def __init__(self, where: ComingSpark, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
+        self.where, self.function, self.specs = where, function, specs
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        for index, spec in reversed(list(enumerate(self.specs))):
+            if self.where.fails_at == spec:
+                raise SparkFailed("Spark's process ended")
+            yield index, self.function(spec)
+
+    def cancel(self) -> None:
+        self.where.cancelled = True
+
+
+@pytest.fixture
+def coming(monkeypatch: pytest.MonkeyPatch) -> ComingSpark:
+    coming = ComingSpark()
+    monkeypatch.setattr(spark, "SparkRunner", coming)
+    return coming
+
+
+def runner_with(seconds: float) -> HeadStartRunner:
+    return HeadStartRunner(Master.parse("local[2]"), ("math",), seconds)
+
+
+def opened() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
+def test_short_work_never_needs_spark(coming: ComingSpark) -> None:
+    with runner_with(WAIT_SECONDS) as runner:
+        results = dict(runner.run(answer_after, [(opened(), number) for number in range(50)]))
+    assert {index: number for index, (number, _) in results.items()} == {n: n for n in range(50)}
+    assert not coming.started.is_set()
+    assert runner.start_seconds == 0
+
+
+def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
+    begun = threading.Event()
+    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    with runner_with(0.01) as runner:
+        threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and coming.come.set()).start()
+        results = {}
+        for index, (number, thread) in runner.run(answer_after, turns):
+            results[index] = number
+            assert thread.startswith("task") == (number < 2)
+            if len(results) == 18:
+                begun.set()  # what began here is waited for while Spark works
+        assert results == {n: n for n in range(20)}
+        assert coming.handed == turns[2:]
+        # and all of what comes later
+        assert sorted(index for index, _ in runner.run(answer_after, turns[:3])) == [0, 1, 2]
+        assert coming.handed == turns[2:] + turns[:3]
+    assert coming.left
+
+
+def test_nested_runners_share_one_spark(coming: ComingSpark) -> None:
+    """As requests of a queue do, whose worker holds a runner open for all of them."""
+    begun = threading.Event()
+    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 6))]
+    coming.come.set()
+    with runner_with(0.0):
+        with runner_with(0.0) as first:
+            run = first.run(answer_after, turns)
+            assert next(run)[0] >= 2
+            begun.set()
+            assert len(list(run)) == 5
+        assert not coming.left
+        with runner_with(WAIT_SECONDS) as second:
+            assert len(list(second.run(answer_after, turns[:1]))) == 1
+        assert coming.handed == [*turns[2:], turns[0]]
+        assert not coming.left
+    assert coming.left
+
+
+def test_threads_do_all_tasks_if_spark_cannot_start(coming: ComingSpark, caplog: pytest.LogCaptureFixture) -> None:
+    coming.error = NoJava("no Java runtime", todo="Install one.")
+    first = threading.Event()
+    coming.come.set()
+    with runner_with(0.0) as runner:
+        run = runner.run(answer_after, [(first, 0), (first, 1), (first, 2)])
+        threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and (time.sleep(0.3), first.set())).start()
+        assert sorted(number for _, (number, _) in run) == [0, 1, 2]
+    assert caplog.messages == ["no Java runtime. Install one.; continuing without Spark"]
+    assert not coming.given_up
+
+
+def test_start_of_spark_is_given_up_when_the_work_is_done(coming: ComingSpark) -> None:
+    first = threading.Event()
+    with runner_with(0.0) as runner:
+        threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and first.set()).start()
+        assert len(list(runner.run(answer_after, [(first, 0), (first, 1), (first, 2)]))) == 3
+    assert coming.given_up
+    assert not coming.left
+    assert not coming.handed
+
+
+def test_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
+    begun = threading.Event()
+    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    coming.fails_at = turns[10]
+    coming.come.set()
+    with runner_with(0.0) as runner:
+        run = runner.run(answer_after, turns)
+        assert next(run)[0] >= 2
+        begun.set()
+        with pytest.raises(SparkFailed, match="ended"):
+            list(run)
+    assert coming.cancelled
+    assert coming.left
+
+
+def test_run_left_early_cancels_the_job(coming: ComingSpark) -> None:
+    begun = threading.Event()
+    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    coming.come.set()
+    with runner_with(0.0) as runner:
+        run = runner.run(answer_after, turns)
+        assert next(run)[0] >= 2
+        begun.set()
+        run.close()  # type: ignore[attr-defined]
+        assert coming.cancelled
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("", SECONDS), ("0", 0.0), (" 2.5 ", 2.5)])
+def test_seconds_are_read_from_the_variable(monkeypatch: pytest.MonkeyPatch, said: str, seconds: float) -> None:
+    monkeypatch.setenv(VARIABLE, said)
+    assert head_start_seconds() == seconds
+
+
+@pytest.mark.parametrize("said", ["soon", "-1", "nan", "inf"])
+def test_invalid_variable_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv(VARIABLE, said)
+    with pytest.raises(Usage, match=VARIABLE), open_runner("local[2]"):
+        pass
+
+
+def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "5")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with open_runner("local[2]") as runner:
+        assert isinstance(runner, HeadStartRunner)
+    with open_runner("inline[2]") as runner:
+        assert isinstance(runner, InlineRunner)
+    monkeypatch.setattr(spark, "SparkRunner", ComingSpark)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit there is one already
+    monkeypatch.setattr(ComingSpark, "__init__", lambda self, *_: setattr(self, "start_seconds", 0))
+    monkeypatch.setattr(ComingSpark, "__enter__", lambda self: self)
+    with open_runner("local[2]") as runner:
+        assert isinstance(runner, ComingSpark)
+
+
+def test_threads_are_limited() -> None:
+    assert Master.parse("local[64]").threads == 64
+    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MOST_THREADS

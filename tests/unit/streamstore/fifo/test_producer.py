@@ -1,0 +1,95 @@
+"""A producer whose append meets somebody else's: what it puts is in the queue once, whatever it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
+from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
+from streamstore.local import LocalStore
+from streamstore.model import SegmentId, StreamName
+from streamstore.store import SegmentAppender, StreamStore
+
+Flush = Callable[[SegmentAppender], int]
+
+
+class Told:
+    """An appender that does one thing and may say another."""
+
+    def __init__(self, real: SegmentAppender, flush: Flush) -> None:
+        self._real = real
+        self._flush = flush
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def flush(self) -> int:
+        return self._flush(self._real)
+
+
+class Store:
+    """The embedded store, whose first appender's flush is another; then as it is."""
+
+    def __init__(self, real: StreamStore, flush: Flush) -> None:
+        self._real = real
+        self._flushes = [flush]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> object:
+        real = self._real.appender(stream, segment, in_flight=in_flight)
+        return Told(real, self._flushes.pop()) if self._flushes else real
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[QueueSegment]:
+    with LocalStore(tmp_path / "store") as store:
+        yield QueueSegment.make(store, StreamName("scope", "queue"))
+
+
+def contents(queue: QueueSegment) -> list[bytes]:
+    found: list[Entry] = []
+    with Consumer(queue) as consumer:
+        consumer.run(found.extend, idle_seconds=0)
+    return [entry.content for entry in found]
+
+
+def put(queue: QueueSegment, flush: Flush) -> None:
+    told = QueueSegment(Store(queue.store, flush), queue.name, queue.segment)  # type: ignore[arg-type]
+    Producer(told).put(b"mine")
+
+
+def landed_behind_which_another_came(real: SegmentAppender) -> int:
+    end = real.flush()
+    raise OffsetConflict("another writer appended", write_offset=end + 100)
+
+
+def somebody_was_faster(real: SegmentAppender) -> int:
+    raise OffsetConflict("another writer appended", write_offset=real.offset + 100)
+
+
+def landed_and_handled(real: SegmentAppender) -> int:
+    end = real.flush()
+    raise SegmentTruncated("truncated", start_offset=end)
+
+
+def landed_and_unknown(real: SegmentAppender) -> int:
+    real.flush()
+    raise StreamStoreUnavailable("it does not answer")
+
+
+@pytest.mark.parametrize("flush", [landed_behind_which_another_came, somebody_was_faster, landed_and_handled])
+def test_put_whose_append_conflicts_lands_once(queue: QueueSegment, flush: Flush) -> None:
+    put(queue, flush)
+    assert contents(queue) == [b"mine"]
+
+
+def test_put_raises_if_the_store_goes_away(queue: QueueSegment) -> None:
+    """The caller decides; what was put may be there."""
+    with pytest.raises(StreamStoreUnavailable):
+        put(queue, landed_and_unknown)
+    assert contents(queue) == [b"mine"]

@@ -1,0 +1,349 @@
+"""The appender against a segment store that loses connections, and against somebody else who writes."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamstore.errors import (
+    AccessDenied,
+    NoSuchSegment,
+    OffsetConflict,
+    SegmentSealed,
+    StreamStoreError,
+    StreamStoreUnavailable,
+    WireError,
+)
+from streamstore.pravega import wire
+from streamstore.pravega.appender import MAX_BLOCK_BYTES, PravegaAppender
+from streamstore.pravega.codec import Command
+from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, ScriptedStore
+
+BLOCKS = [bytes([number]) * (50 + number) for number in range(40)]
+WHOLE = b"".join(BLOCKS)
+
+
+def appender(store: ScriptedStore, *, in_flight: int = 4) -> PravegaAppender:
+    return PravegaAppender(store.stores, STREAM, SEGMENT, in_flight=in_flight)
+
+
+def fill(store: ScriptedStore) -> int:
+    with appender(store) as opened:
+        for block in BLOCKS:
+            opened.append(block)
+        return opened.flush()
+
+
+def test_blocks_arrive_in_order_from_the_write_offset() -> None:
+    with ScriptedStore() as store:
+        store.segment.data += b"before"
+        opened = appender(store)
+        assert (opened.offset, opened.acknowledged) == (6, 6)
+        for block in BLOCKS:
+            opened.append(bytearray(block))
+        assert opened.offset == 6 + len(WHOLE)
+        assert opened.flush() == opened.acknowledged == 6 + len(WHOLE)
+        opened.close()
+        opened.close()
+        assert store.segment.data == b"before" + WHOLE
+
+
+def test_blocks_in_flight_are_bounded_and_acknowledgements_cumulative() -> None:
+    held: list[tuple[Client, wire.ConditionalBlockEnd]] = []
+
+    def hold(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd):
+            held.append((client, command))
+            return True
+        return False
+
+    with ScriptedStore(hold) as store:
+        opened = appender(store, in_flight=3)
+        for block in BLOCKS[:3]:
+            opened.append(block)
+        fourth = threading.Thread(target=opened.append, args=(BLOCKS[3],))
+        fourth.start()
+        time.sleep(0.3)
+        with store.lock:
+            assert len(held) == 3
+            for client, command in held[:2]:
+                store.append(client, command, acknowledge=False)
+            # one acknowledgement for all three
+            store.append(*held[2])
+        fourth.join(5)
+        assert not fourth.is_alive()
+        assert opened.acknowledged == len(b"".join(BLOCKS[:3]))
+        assert opened.offset == len(b"".join(BLOCKS[:4]))
+        opened.close()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_lost_connections_lose_and_repeat_no_bytes(seed: int) -> None:
+    """Before a block, after it landed and before it was acknowledged, and while blocks of the old connection land."""
+    rng = random.Random(seed)
+    late: list[tuple[Client, wire.ConditionalBlockEnd]] = []
+
+    def lose(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd) and rng.random() < 0.15:
+            fate = rng.choice(["before", "after", "late"])
+            if fate == "after":
+                store.append(client, command, acknowledge=False)
+            if fate == "late":
+                late.append((client, command))
+            client.hang_up()
+            return True
+        if isinstance(command, wire.ConditionalBlockEnd) and late and late[0][0] is client:
+            # what follows on the connection that is lost waits as well
+            late.append((client, command))
+            return True
+        if late and rng.random() < 0.4:
+            # the block of a lost connection lands before whatever the new one asks
+            for held in late:
+                store.append(*held)
+            late.clear()
+        return False
+
+    with ScriptedStore(lose) as store:
+        assert fill(store) == len(WHOLE)
+        assert store.segment.data == WHOLE
+
+
+def test_foreign_append_is_a_conflict_with_the_write_offset() -> None:
+    def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if (
+            isinstance(command, wire.ConditionalBlockEnd)
+            and command.data == BLOCKS[7]
+            and b"foreign" not in store.segment.data
+        ):
+            store.segment.data += b"foreign"
+        return False
+
+    with ScriptedStore(foreign) as store:
+        with pytest.raises(OffsetConflict, match="another writer") as raised:
+            fill(store)
+        held = b"".join(BLOCKS[:7]) + b"foreign"
+        assert store.segment.data == held
+        assert raised.value.write_offset == len(held)
+
+
+def test_foreign_append_during_a_lost_connection_is_a_conflict() -> None:
+    def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd) and command.data == BLOCKS[7]:
+            store.append(client, command, acknowledge=False)
+            client.hang_up()
+            store.segment.data += b"foreign"
+            return True
+        return False
+
+    with ScriptedStore(foreign) as store:
+        with pytest.raises(OffsetConflict) as raised:
+            fill(store)
+        assert store.segment.data == b"".join(BLOCKS[:8]) + b"foreign"
+        assert raised.value.write_offset == len(store.segment.data)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_conflict_tells_whether_the_block_landed(landed: bool) -> None:
+    def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd):
+            if landed:
+                store.append(client, command, acknowledge=False)
+            client.hang_up()
+            store.segment.data += b"foreign"
+            return True
+        return False
+
+    with ScriptedStore(foreign) as store:
+        opened = appender(store, in_flight=1)
+        opened.append(BLOCKS[0])
+        with pytest.raises(OffsetConflict):
+            opened.flush()
+        assert opened.acknowledged == (len(BLOCKS[0]) if landed else 0)
+        opened.close()
+
+
+def test_foreign_block_of_the_same_length_is_a_conflict() -> None:
+    """The refused block's successor fits behind the foreign one and lands; its number alone would look right."""
+    done = False
+
+    def swap(store: ScriptedStore, client: Client, command: Command) -> bool:
+        nonlocal done
+        if isinstance(command, wire.ConditionalBlockEnd) and command.data == BLOCKS[7] and not done:
+            done = True
+            store.segment.data += b"?" * len(BLOCKS[7])
+            client.send(wire.ConditionalCheckFailed(command.writer_id, command.event_number, command.request_id))
+            block, start = BLOCKS[8], len(store.segment.data)
+            store.segment.data += block
+            store.segment.last_numbers[command.writer_id] = start + len(block)
+            return True
+        return False
+
+    with ScriptedStore(swap) as store:
+        with pytest.raises(OffsetConflict, match="between"):
+            fill(store)
+        assert b"?" in store.segment.data
+
+
+def test_appender_writes_nothing_after_an_error() -> None:
+    def foreign(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd) and not store.segment.data:
+            store.segment.data += b"foreign"
+        return False
+
+    with ScriptedStore(foreign) as store:
+        opened = appender(store)
+        opened.append(BLOCKS[0])
+        with pytest.raises(OffsetConflict):
+            opened.flush()
+        with pytest.raises(OffsetConflict):
+            opened.append(BLOCKS[1])
+        with pytest.raises(OffsetConflict):
+            opened.flush()
+        opened.close()
+        assert store.segment.data == b"foreign"
+
+
+def test_appender_writes_nothing_after_a_lost_server_returns() -> None:
+    """Whether the block that failed was stored is not known; who appends it again through this appender must not."""
+    gone = True
+
+    def lost(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if gone and isinstance(command, wire.ConditionalBlockEnd):
+            client.hang_up()
+            return True
+        return False
+
+    with ScriptedStore(lost, timeout=0.4) as store:
+        opened = appender(store)
+        opened.append(BLOCKS[0])
+        with pytest.raises(StreamStoreUnavailable):
+            opened.flush()
+        gone = False
+        for use in (lambda: opened.append(BLOCKS[0]), opened.flush):
+            with pytest.raises(StreamStoreUnavailable):
+                use()
+        assert not store.segment.data
+
+
+def test_wrong_host_asks_the_controller_again() -> None:
+    def moved(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if client.number == 0 and isinstance(command, wire.ConditionalBlockEnd) and len(store.segment.data) > 200:
+            client.send(wire.WrongHost(command.request_id, NAME, "", ""))
+            return True
+        return False
+
+    with ScriptedStore(moved) as store:
+        assert fill(store) == len(WHOLE)
+        assert store.segment.data == WHOLE
+        assert store.endpoints_asked == 2
+
+
+def test_expired_token_is_renewed() -> None:
+    def over(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.SetupAppend) and command.token == "token-1":
+            client.send(wire.AuthTokenCheckFailed(command.request_id, "", wire.AuthTokenCheckFailed.EXPIRED))
+            return True
+        return False
+
+    with ScriptedStore(over, username="ann") as store:
+        assert fill(store) == len(WHOLE)
+        assert store.tokens_asked == 2
+
+    def refuse(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.SetupAppend):
+            client.send(wire.AuthTokenCheckFailed(command.request_id, "", 0))
+            return True
+        return False
+
+    with ScriptedStore(refuse, username="ann") as store, pytest.raises(AccessDenied):
+        appender(store)
+
+
+def test_sealed_segment_is_refused_at_opening_and_later() -> None:
+    with ScriptedStore() as store:
+        store.segment.sealed = True
+        with pytest.raises(SegmentSealed, match=NAME):
+            appender(store)
+
+    def seal(store: ScriptedStore, client: Client, command: Command) -> bool:
+        store.segment.sealed = len(store.segment.data) > 500
+        return False
+
+    with ScriptedStore(seal) as store:
+        with pytest.raises(SegmentSealed):
+            fill(store)
+        assert WHOLE.startswith(store.segment.data)
+
+
+def test_missing_segment_is_refused() -> None:
+    with ScriptedStore() as store:
+        store.held.clear()
+        with pytest.raises(NoSuchSegment, match=NAME):
+            appender(store)
+
+
+@pytest.mark.parametrize("block", [b"", bytes(MAX_BLOCK_BYTES + 1)])
+def test_block_of_an_invalid_size_is_refused(block: bytes) -> None:
+    with ScriptedStore() as store, appender(store) as opened, pytest.raises(ValueError, match="a block must have"):
+        opened.append(block)
+
+
+def test_closed_appender_refuses_use() -> None:
+    with ScriptedStore() as store:
+        opened = appender(store)
+        opened.close()
+        for use in (lambda: opened.append(b"x"), opened.flush):
+            with pytest.raises(StreamStoreError, match="closed"):
+                use()
+
+
+def test_error_in_the_with_block_drops_unacknowledged_blocks() -> None:
+    with ScriptedStore() as store:
+        opened = appender(store)
+
+        def work() -> None:
+            with opened:
+                opened.append(BLOCKS[0])
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            work()
+        with pytest.raises(StreamStoreError):
+            opened.flush()
+
+
+@pytest.mark.parametrize("fate", ["silent", "hangs up", "refuses"])
+def test_lost_server_is_unavailable_in_bounded_time(fate: str) -> None:
+    def lost(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if len(store.segment.data) < 500 or isinstance(command, wire.Hello):
+            return False
+        if fate == "hangs up":
+            client.hang_up()
+        if fate == "refuses":
+            if not isinstance(command, wire.ConditionalBlockEnd):
+                return False
+            client.send(wire.ConditionalCheckFailed(command.writer_id, command.event_number, command.request_id))
+        return True
+
+    with ScriptedStore(lost, timeout=0.6) as store:
+        began = time.monotonic()
+        with pytest.raises(StreamStoreUnavailable, match=r"127\.0\.0\.1"):
+            fill(store)
+        assert time.monotonic() - began < 6
+
+
+def test_acknowledgement_of_an_unsent_block_is_refused() -> None:
+    def wrong(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ConditionalBlockEnd):
+            client.send(wire.DataAppended(command.writer_id, 1, 0, command.request_id, 1))
+            return True
+        return False
+
+    with ScriptedStore(wrong) as store, pytest.raises(WireError, match="acknowledgement of 1"):
+        fill(store)

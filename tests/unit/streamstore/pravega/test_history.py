@@ -1,0 +1,77 @@
+"""A description put together from answers that were taken at different moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamstore.errors import RequestFailed
+from streamstore.model import Epoch, KeyRange, SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
+from streamstore.pravega import history
+from streamstore.pravega.controller import Look
+
+NAME = StreamName("scope", "stream")
+ALL = KeyRange(0.0, 1.0)
+EPOCHS = [Epoch(number, {SegmentId(number, number): ALL}) for number in range(7)]
+
+
+def look(*, head: int, current: int | None, epochs: int) -> Look:
+    """An answer in which head and open segment are those of an epoch; None: the stream is sealed."""
+    cut = StreamCut(NAME, dict.fromkeys(EPOCHS[head].segments, 0))
+    opened = {} if current is None else EPOCHS[current].segments
+    return Look(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, history.FIRST)])
+
+
+class Answers:
+    """A controller that answers from a list of looks, the last one for ever; and the segments' offsets."""
+
+    def __init__(self, *looks: Look, epochs: int) -> None:
+        self.looks = list(looks)
+        self.epochs_there = epochs
+        self.settings = SimpleNamespace(uri="pravega://host:1")
+
+    def look(self, _: StreamName, epochs: int) -> Look:
+        assert epochs == history.FIRST
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
+        return [EPOCHS[number] for number in numbers if number < self.epochs_there]
+
+    def infos(self, _: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
+        return [SegmentInfo(segment, start_offset=0, write_offset=8, sealed=False) for segment in segments]
+
+
+def described(answers: Any) -> tuple[int, int]:
+    """The number of the last epoch, and of the head's."""
+    found = history.describe(answers, answers, NAME)
+    (head,) = found.head.offsets
+    assert list(found.tail.offsets) == list(EPOCHS[found.epochs[-1].number].segments)
+    return found.epochs[-1].number, head.epoch
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 4, 5, 7])
+def test_every_epoch_is_asked_for(epochs: int) -> None:
+    assert described(Answers(look(head=0, current=epochs - 1, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
+    assert described(Answers(look(head=0, current=None, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
+
+
+def test_prepared_epoch_is_left_out() -> None:
+    assert described(Answers(look(head=0, current=1, epochs=3), epochs=3)) == (1, 0)
+
+
+def test_head_beyond_the_open_segments_is_asked_for_again() -> None:
+    late = look(head=2, current=1, epochs=3)
+    assert described(Answers(late, look(head=2, current=2, epochs=3), epochs=3)) == (2, 2)
+
+
+def test_open_segments_of_a_newer_epoch_are_asked_for_again() -> None:
+    early = look(head=0, current=2, epochs=2)
+    assert described(Answers(early, look(head=0, current=2, epochs=3), epochs=3)) == (2, 0)
+
+
+def test_answers_that_never_agree_fail_the_request() -> None:
+    with pytest.raises(RequestFailed, match="changes too fast"):
+        described(Answers(look(head=2, current=1, epochs=3), epochs=3))

@@ -1,0 +1,306 @@
+"""The reader against a segment store that answers late, short, out of order, elsewhere, or not at all."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from streamstore.errors import AccessDenied, NoSuchSegment, SegmentTruncated, StreamStoreUnavailable, WireError
+from streamstore.pravega import wire
+from streamstore.pravega.codec import Command, encode
+from streamstore.pravega.reader import SegmentReader
+from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore
+
+DATA = random.Random(5).randbytes(10_000)
+PART = 512
+
+
+def script(hook: Hook | None = None, **options: object) -> ScriptedStore:
+    store = ScriptedStore(hook, **options)  # type: ignore[arg-type]
+    store.segment.data += DATA
+    return store
+
+
+def reader(store: ScriptedStore, start: int = 0, end: int = len(DATA), *, in_flight: int = 4) -> SegmentReader:
+    return SegmentReader(store.stores, STREAM, SEGMENT, start, end, part_bytes=PART, in_flight=in_flight)
+
+
+def read(store: ScriptedStore, start: int = 0, end: int = len(DATA)) -> bytes:
+    return b"".join(bytes(block) for block in reader(store, start, end).blocks())
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, len(DATA)), (3, 4), (100, 100 + PART), (511, 1537), (9999, 10_000), (7, 7)]
+)
+def test_any_range_is_read(start: int, end: int) -> None:
+    with script() as store:
+        assert read(store, start, end) == DATA[start:end]
+
+
+def test_short_answers_are_asked_for_again() -> None:
+    rng = random.Random(1)
+
+    def short(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            client.send(store.read(command, most=rng.choice([1, 7, 100, 511, PART])))
+            return True
+        return False
+
+    with script(short) as store:
+        assert read(store, 5, 9000) == DATA[5:9000]
+        wanted = [command for command in store.asked if isinstance(command, wire.ReadSegment)]
+        assert len(wanted) > 18
+        assert all(command.offset + command.length <= 9000 for command in wanted)
+
+
+def test_answers_are_put_back_in_order() -> None:
+    rng = random.Random(2)
+    held: list[tuple[Client, wire.ReadSegment]] = []
+    swapped = 0
+
+    def hold(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            held.append((client, command))
+            return True
+        return False
+
+    def answer_in_any_order(store: ScriptedStore, over: threading.Event) -> None:
+        nonlocal swapped
+        while not over.wait(0.005):
+            with store.lock:
+                asked = [command.offset for _, command in held]
+                rng.shuffle(held)
+                swapped += asked != [command.offset for _, command in held]
+                for client, command in held:
+                    client.send(store.read(command, most=rng.choice([PART, PART, 99])))
+                held.clear()
+
+    over = threading.Event()
+    with script(hold) as store:
+        answers = threading.Thread(target=answer_in_any_order, args=(store, over))
+        answers.start()
+        try:
+            assert read(store) == DATA
+        finally:
+            over.set()
+            answers.join()
+        assert len(store.clients) == 1
+    assert swapped > 5
+
+
+def test_memory_is_bounded_by_the_requests_under_way() -> None:
+    with script() as store:
+        blocks = reader(store, in_flight=3).blocks()
+        next(blocks)
+        time.sleep(0.2)
+        wanted = [command for command in store.asked if isinstance(command, wire.ReadSegment)]
+        assert [command.offset for command in wanted] == [0, PART, 2 * PART]
+        next(blocks)
+        time.sleep(0.2)
+        assert sum(isinstance(command, wire.ReadSegment) for command in store.asked) == 4
+        blocks.close()  # type: ignore[attr-defined]  # a generator
+
+
+def test_finished_reader_returns_its_connection() -> None:
+    with script() as store:
+        for _ in range(3):
+            assert read(store, 0, 700) == DATA[:700]
+        assert len(store.clients) == 1
+
+
+def test_reader_closed_early_leaves_no_stale_answers() -> None:
+    with script() as store:
+        blocks = reader(store).blocks()
+        next(blocks)
+        blocks.close()  # type: ignore[attr-defined]  # a generator
+        assert not any(store.stores.pool._idle.values())
+        assert read(store) == DATA
+
+
+def test_lost_idle_connection_is_not_used_again() -> None:
+    with script() as store:
+        pool, endpoint = store.stores.pool, store.endpoint(STREAM, SEGMENT)
+        one, other = pool.take(endpoint), pool.take(endpoint)
+        pool.give(one)
+        pool.give(other)
+        assert pool.take(endpoint) is other
+        pool.give(other)
+        # the newest is taken first: one was hung up, the other has an unexpected reply
+        store.clients[1].hang_up()
+        store.clients[0].send(wire.SegmentTruncated(1, NAME))
+        time.sleep(0.1)
+        third = pool.take(endpoint)
+        assert third not in (one, other)
+        pool.close()
+        third.close()
+
+
+def test_lost_connections_are_taken_up_where_the_last_block_ended() -> None:
+    rng = random.Random(3)
+
+    def cut(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment) and rng.random() < 0.2:
+            if rng.random() < 0.5:
+                # in the middle of an answer
+                client.send_raw(encode(store.read(command))[: rng.randrange(1, 500)])
+            client.hang_up()
+            return True
+        return False
+
+    with script(cut) as store:
+        assert read(store) == DATA
+        assert len(store.clients) > 3
+
+
+def test_wrong_host_asks_the_controller_again() -> None:
+    def moved(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment) and client.number == 0 and command.offset > 3000:
+            client.send(wire.WrongHost(command.request_id, NAME, "", ""))
+            return True
+        return False
+
+    with script(moved) as store:
+        assert read(store) == DATA
+        assert store.endpoints_asked == 2
+
+
+def test_expired_token_is_renewed_though_its_refusal_names_the_offset() -> None:
+    def expired(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment) and command.offset > 3000 and command.token == "token-1":
+            client.send(wire.AuthTokenCheckFailed(command.offset, "", wire.AuthTokenCheckFailed.EXPIRED))
+            return True
+        return False
+
+    with script(expired, username="ann") as store:
+        assert read(store) == DATA
+        assert store.tokens_asked == 2
+
+
+def test_refused_new_token_is_access_denied() -> None:
+    def refuse(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            client.send(wire.AuthTokenCheckFailed(command.offset, "", 0))
+            return True
+        return False
+
+    with script(refuse, username="ann") as store, pytest.raises(AccessDenied, match="scope/stream"):
+        read(store)
+
+
+def test_read_below_the_start_raises_the_start_offset() -> None:
+    with script() as store:
+        store.segment.start = 600
+        with pytest.raises(SegmentTruncated) as raised:
+            read(store, 599, 700)
+        assert raised.value.start_offset == 600
+        assert read(store, 600, 700) == DATA[600:700]
+
+
+def test_truncation_during_a_read_keeps_the_blocks_before() -> None:
+    def truncate(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment) and command.offset == 4 * PART:
+            store.segment.start = 6 * PART + 3
+        return False
+
+    with script(truncate) as store:
+        found = bytearray()
+        with pytest.raises(SegmentTruncated) as raised:
+            collect(store, found)
+        assert found == DATA[: 4 * PART]
+        assert raised.value.start_offset == 6 * PART + 3
+
+
+def test_segment_deleted_during_a_read_is_missing() -> None:
+    def gone(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment) and command.offset >= 4 * PART:
+            client.send(wire.NoSuchSegment(command.request_id, NAME, "", command.offset))
+            return True
+        return False
+
+    with script(gone) as store, pytest.raises(NoSuchSegment, match=NAME):
+        read(store)
+
+
+def collect(store: ScriptedStore, found: bytearray) -> None:
+    for block in reader(store).blocks():
+        found += block
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 10_001), (10_001, 10_002), (5, 4), (-1, 3)])
+def test_invalid_range_is_refused(start: int, end: int) -> None:
+    with script() as store, pytest.raises(ValueError, match="is not a range"):
+        read(store, start, end)
+
+
+def test_silent_server_is_unavailable_in_bounded_time() -> None:
+    def silent(store: ScriptedStore, client: Client, command: Command) -> bool:
+        return isinstance(command, wire.ReadSegment | wire.KeepAlive)
+
+    with script(silent, timeout=0.6) as store:
+        began = time.monotonic()
+        with pytest.raises(StreamStoreUnavailable, match=rf"127\.0\.0\.1:{store.port}"):
+            read(store)
+        assert time.monotonic() - began < 6
+        assert any(isinstance(command, wire.KeepAlive) for command in store.asked)
+
+
+def test_slow_server_that_keeps_alive_is_waited_for() -> None:
+    late: list[tuple[Client, wire.ReadSegment]] = []
+
+    def slow(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            late.append((client, command))
+            return True
+        if isinstance(command, wire.KeepAlive):
+            client.send(command)
+            if sum(isinstance(one, wire.KeepAlive) for one in store.asked) == 6:
+                for asker, read in late:
+                    asker.send(store.read(read))
+            return True
+        return False
+
+    with script(slow, timeout=0.6) as store:
+        assert read(store, 0, 1500) == DATA[:1500]
+        assert len(store.clients) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (wire.SegmentRead("other/stream/0.#epoch.0", 0, False, False, b"abc", 2), "unexpected reply .*other/stream"),
+        (wire.SegmentRead(NAME, 77, False, False, b"abc", 2), "unexpected reply .*3 bytes at 77"),
+        (wire.SegmentRead(NAME, 0, False, False, b"abc", 999), "another request's id"),
+        (wire.SegmentRead(NAME, 0, False, False, b"x" * (PART + 1), 2), "unexpected reply .*513 bytes at 0"),
+        (wire.SegmentTruncated(4711, NAME), "unexpected reply .*SegmentTruncated"),
+    ],
+)
+def test_unrequested_answer_is_refused(answer: Command, says: str) -> None:
+    def wrong(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            client.send(answer)
+            return True
+        return False
+
+    with script(wrong) as store, pytest.raises(WireError, match=says):
+        read(store)
+
+
+def test_unknown_command_or_protocol_is_refused() -> None:
+    def unknown(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            client.send_raw(bytes.fromhex("00001267 00000000"))
+            return True
+        return False
+
+    with script(unknown) as store, pytest.raises(WireError, match="type 4711"):
+        read(store)
+
+    def web(store: ScriptedStore, client: Client, command: Command) -> bool:
+        client.send_raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        return True
+
+    with script(web) as store, pytest.raises(WireError):
+        read(store)

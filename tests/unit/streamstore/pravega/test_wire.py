@@ -1,0 +1,117 @@
+"""The segment store's frames: every command survives the way there and back, and the bytes are the protocol's."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamstore.errors import WireError
+from streamstore.pravega import wire
+from streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, Command, decode, encode
+
+VALUES = {
+    "i": st.integers(-(2**31), 2**31 - 1),
+    "q": st.integers(-(2**63), 2**63 - 1),
+    "?": st.booleans(),
+    "text": st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    "data": st.binary(max_size=200),
+    "id": st.uuids(),
+}
+WRITER = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> Command:
+    code = draw(st.sampled_from(sorted(_COMMANDS)))
+    return _COMMANDS[code](**{name: draw(VALUES[kind]) for name, kind in _LAYOUTS[code]})
+
+
+@given(commands(), st.binary(max_size=20))
+def test_commands_round_trip_with_fields_of_newer_servers(command: Command, more: bytes) -> None:
+    frame = encode(command)
+    code, length = HEADER.unpack_from(frame)
+    assert length == len(frame) - HEADER.size
+    assert decode(code, frame[HEADER.size :]) == command
+    assert decode(code, memoryview(frame + more)[HEADER.size :]) == command
+
+
+@given(commands(), st.data())
+def test_truncated_frame_is_an_error(command: Command, data: st.DataObject) -> None:
+    payload = encode(command)[HEADER.size :]
+    if not payload:
+        return
+    short = payload[: data.draw(st.integers(0, len(payload) - 1))]
+    with pytest.raises(WireError, match="truncated"):
+        decode(command.code, short)
+
+
+@given(st.uuids(), VALUES["q"], VALUES["q"], st.binary(max_size=300), VALUES["q"])
+def test_block_encoded_without_copying_is_the_same_frame(
+    writer: UUID, number: int, offset: int, data: bytes, request: int
+) -> None:
+    prefix, suffix = wire.encode_block(writer, number, offset, len(data), request)
+    assert prefix + data + suffix == encode(wire.ConditionalBlockEnd(writer, number, offset, data, request))
+
+
+def test_unknown_type_is_named() -> None:
+    with pytest.raises(WireError, match="type 4711"):
+        decode(4711, b"")
+
+
+def test_text_that_is_too_long_is_refused() -> None:
+    with pytest.raises(WireError, match="too long"):
+        encode(wire.GetStreamSegmentInfo(1, "a/b/0.#epoch.0", "t" * 65536))
+
+
+@pytest.mark.parametrize(
+    ("command", "frame"),
+    [
+        (wire.Hello(16, 5), "ffffff81 00000008 00000010 00000005"),
+        (wire.KeepAlive(), "00000064 00000000"),
+        (
+            wire.SetupAppend(7, WRITER, "s", "t"),
+            "00000001 0000001e 0000000000000007 00112233445566778899aabbccddeeff 0001 73 0001 74",
+        ),
+        (
+            wire.ReadSegment("s", 256, 1024, "", 3),
+            "00000009 00000019 0001 73 0000000000000100 00000400 0000 0000000000000003",
+        ),
+        (
+            wire.SegmentRead("s", 256, True, False, b"\x01\x02", 3),
+            "0000000a 0000001b 0001 73 0000000000000100 01 00 00000002 0102 0000000000000003",
+        ),
+        (
+            wire.ConditionalBlockEnd(WRITER, 12, 10, b"\xff\xee", 9),
+            """00000059 0000002e 00112233445566778899aabbccddeeff 000000000000000c 000000000000000a 00000002 ffee
+            0000000000000009""",
+        ),
+        (
+            wire.DataAppended(WRITER, 12, 10, 9, 12),
+            """00000007 00000030 00112233445566778899aabbccddeeff 000000000000000c 000000000000000a 0000000000000009
+            000000000000000c""",
+        ),
+        (wire.AuthTokenCheckFailed(5, "", 1), "0000003c 0000000e 0000000000000005 0000 00000001"),
+    ],
+)
+def test_encoded_bytes_are_those_of_the_protocol(command: Command, frame: str) -> None:
+    assert encode(command) == bytes.fromhex(frame)
+
+
+def test_data_of_an_answer_begins_where_the_reader_looks() -> None:
+    frame = encode(wire.SegmentRead("a/b/0.#epoch.0", 5, False, True, b"data", 9))
+    at = HEADER.size + 2 + len("a/b/0.#epoch.0")
+    assert wire.READ_PREFIX.unpack_from(frame, at) == (5, False, True, 4)
+    assert frame[at + wire.READ_PREFIX.size :][:4] == b"data"
+    assert struct.unpack(">q", frame[-8:]) == (9,)
+
+
+def test_every_command_has_its_own_code_and_a_description() -> None:
+    for code, kind in _COMMANDS.items():
+        assert kind.code == code
+        assert kind.__doc__
+        assert [name for name, _ in _LAYOUTS[code]] == [one.name for one in fields(kind)]

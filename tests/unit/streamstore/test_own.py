@@ -1,0 +1,177 @@
+"""Streamvault's own streams are no part of their scope, and no command takes one for a user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Failed
+from importer import run as importing
+from importer.lease import lease_stream, take_lease
+from rotation import rotate as rotating
+from streamstore.fifo import NotAQueue, QueueSegment
+from streamstore.model import StreamConfiguration, StreamName
+from streamstore.own import OWN, OwnStream
+from streamvault import (
+    export_stream,
+    follow_stream,
+    handoff_archive,
+    import_stream,
+    request_restore,
+    rotate_stream,
+    show_queue,
+)
+from streamvault.cli import main
+from streamvault.spark.ledger import Ledger
+from streamvault.spark.pravega_sink import PravegaSink
+from tests.streams import append_events
+from tests.unit.small_archives import NAME, Vault
+from tests.unit.spark_sinks import TARGET, Place
+
+QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfinished")
+
+
+def a_ledger(vault: Vault) -> StreamName:
+    with vault.store as store:
+        ledger = Ledger(store, NAME, "query")
+        ledger.newest()
+        return ledger.stream
+
+
+def a_lease(vault: Vault) -> StreamName:
+    with vault.store as store:
+        take_lease(store, replace(NAME, stream="other"), "work").release(remove=False)
+    return lease_stream(replace(NAME, stream="other"))
+
+
+def a_queue(vault: Vault) -> StreamName:
+    request_restore(vault.archive, vault.uri(replace(NAME, stream="back")), queue=vault.uri(QUEUE))
+    return QUEUE
+
+
+def an_unfinished_target(vault: Vault) -> StreamName:
+    def stopped(task: Any) -> Any:
+        fill(task)
+        raise Failed("stopped for a test")
+
+    fill = importing.fill_segment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importing, "fill_segment", stopped)
+        with pytest.raises(Failed):
+            import_stream(vault.archive, vault.uri(UNFINISHED), master="inline")
+    return UNFINISHED
+
+
+KINDS = [a_ledger, a_lease, a_queue, an_unfinished_target]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    Path(tmp_path, "vault").mkdir()
+    vault.make(events=40, largest=3000)
+    vault.export("chunks")
+    return vault
+
+
+def test_own_streams_are_not_listed_in_their_scope(vault: Vault) -> None:
+    made = [make(vault) for make in KINDS]
+    with vault.store as store:
+        assert list(store.list_streams(NAME.scope)) == [NAME]
+        assert list(store.list_streams(NAME.scope, own=True)) == sorted([NAME, *made])
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda uri, root: export_stream(uri, root, master="inline"),
+        lambda uri, root: export_stream(uri, root, master="inline", dry_run=True),
+        lambda uri, root: rotate_stream(uri, root, truncate_source=True, master="inline"),
+        lambda uri, root: follow_stream(uri, root, master="inline"),
+        lambda uri, root: handoff_archive(uri, root=root, master="inline"),
+    ],
+    ids=["export", "rehearse", "rotate", "follow", "handoff"],
+)
+def test_commands_refuse_an_own_stream_as_source(
+    vault: Vault, make: Callable[[Vault], StreamName], use: Callable[[str, str], Any]
+) -> None:
+    name = make(vault)
+    with vault.store as store:
+        before = store.describe(name)
+    with pytest.raises(OwnStream, match=f"an internal stream of Streamvault .*: local://.*/{name}") as caught:
+        use(vault.uri(name), vault.root)
+    assert caught.value.exit_code == 4
+    with vault.store as store:
+        assert store.describe(name) == before
+
+
+def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is deleted while it is rotated, and a restore into its name begins."""
+    really = rotating.export_next
+
+    def export_and_begin(*arguments: Any, **options: Any) -> Any:
+        report = really(*arguments, **options)
+        with vault.store as store:
+            configuration = store.describe(NAME).configuration
+            store.update_stream(NAME, replace(configuration, tags=(OWN,)))
+        return report
+
+    monkeypatch.setattr(rotating, "export_next", export_and_begin)
+    vault.add(b"more")
+    with vault.store as store:
+        head = store.describe(NAME).head
+    with pytest.raises(OwnStream):
+        rotate_stream(vault.uri(), vault.root, layout="chunks", truncate_source=True, master="inline")
+    with vault.store as store:
+        assert store.describe(NAME).head == head
+
+
+@pytest.mark.parametrize("make", [a_ledger, a_lease, a_queue])
+def test_import_refuses_an_own_stream_as_target(
+    vault: Vault, make: Callable[[Vault], StreamName], capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = make(vault)
+    capfd.readouterr()
+    assert main(["import", vault.archive, vault.uri(name), "--master", "inline"]) == 4
+    said = capfd.readouterr().err
+    assert "an internal stream of Streamvault" in said
+    assert "delete" not in said
+    if name == QUEUE:
+        assert show_queue(vault.uri(QUEUE)).waiting == 1
+
+
+def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
+    place = Place(tmp_path / "streams")
+    done = [place.task(b"event")]
+    place.store.update_stream(
+        TARGET, StreamConfiguration(place.store.describe(TARGET).configuration.scaling, tags=(OWN,))
+    )
+    with pytest.raises(OwnStream):
+        PravegaSink(place.writing()).commit(done)
+    assert place.events == []
+
+
+def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
+    """The name alone does not make a stream ours: it is archived as any other, and left alone otherwise."""
+    with vault.store as store:
+        ledger = Ledger(store, NAME, "query")
+        for name in (ledger.stream, lease_stream(NAME)):
+            store.create_stream(name, StreamConfiguration(tags=("mine",)))
+            append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"mine"])
+        assert list(store.list_streams(NAME.scope)) == sorted([NAME, ledger.stream, lease_stream(NAME)])
+        before = [store.describe(name) for name in (ledger.stream, lease_stream(NAME))]
+        with pytest.raises(Conflict, match="has the name that the notes of this write need"):
+            ledger.newest()
+        with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
+            take_lease(store, NAME, "work")
+        assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
+        with pytest.raises(NotAQueue):
+            QueueSegment.make(store, ledger.stream)
+    assert export_stream(vault.uri(ledger.stream), vault.root, master="inline").events == 1

@@ -1,0 +1,250 @@
+"""The operators: command lines, what exit codes mean, and that no secret is in what can be seen."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from common.errors import Conflict, Overtaken, Problem
+from manifests.archive import NoSuchArchive
+from objectstore.errors import AccessDenied, NoSuchBucket
+from sparkrun.errors import NoJava
+from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
+from streamstore.lease import LeaseHeld
+from streamvault.airflow.operators import (
+    CheckArchiveOperator,
+    ExportStreamOperator,
+    ImportStreamOperator,
+    RotateArchiveOperator,
+)
+from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.outcome import raising_for_airflow, report_of
+from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
+from streamvault.cli.app import app
+from streamvault.cli.errors import ending
+
+STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
+
+
+@pytest.fixture(autouse=True)
+def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, fields in {
+        "pravega_default": {"conn_type": "pravega", "host": "h", "login": "ann", "password": "pravega-secret"},
+        "aws_default": {"conn_type": "aws", "login": "key", "password": "aws-secret"},
+        "spark_default": {"conn_type": "spark", "host": "local[2]"},
+        "inline": {"conn_type": "spark", "host": "inline"},
+        "in_the_cluster": {
+            "conn_type": "spark",
+            "host": "spark://h",
+            "port": 7077,
+            "extra": {"deploy-mode": "cluster"},
+        },
+        "nonsense": {"conn_type": "spark", "host": "mesos://h"},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+
+
+COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
+    "export": (
+        ExportStreamOperator(
+            task_id="t", stream=STREAM, root=ROOT, layout="chunks", compress="zstd", from_cut={"a/b/0.#epoch.0": 7}
+        ),
+        [*("export", STREAM, ROOT, "--layout", "chunks", "--compress", "zstd"), "--from", '{"a/b/0.#epoch.0": 7}'],
+    ),
+    "of the connection": (
+        ExportStreamOperator(task_id="t", stream="shop/orders", root=ROOT, range_size="", window=None),
+        ["export", "pravega://h:9090/shop/orders", ROOT],
+    ),
+    "rotate": (
+        RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=7, truncate_source=True, hold="audit"),
+        ["rotate", STREAM, ROOT, "--keep", "7", "--truncate-source", "--hold", "audit"],
+    ),
+    "import": (
+        ImportStreamOperator(
+            task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True", fingerprint="ab"
+        ),
+        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--again", "--fingerprint", "ab"],
+    ),
+    "check": (
+        CheckArchiveOperator(
+            task_id="t", archive=ARCHIVE, read_data="False", subset="10%", seed=0, fingerprint=["a", "b"]
+        ),
+        [*("check", ARCHIVE, "--read-data-subset", "10%", "--seed", "0"), "--fingerprint", "a", "--fingerprint", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_operator_makes_the_command_line(name: str) -> None:
+    operator, command = COMMANDS[name]
+    assert operator.command() == command
+
+
+@pytest.mark.parametrize("operator", [ExportStreamOperator, RotateArchiveOperator, ImportStreamOperator])
+def test_every_option_of_the_command_line_is_a_template_field(operator: type[CommandOperator]) -> None:
+    """So that a new option of a verb is not forgotten here."""
+    verb = {"ExportStreamOperator": "export", "RotateArchiveOperator": "rotate"}.get(operator.__name__, "import")
+    command = next(command.callback for command in app.registered_commands if command.name == verb)
+    assert command is not None
+    options = set(command.__annotations__) - {"master", "dry_run", "as_json", "log_level", "return"}
+    options -= {"follow", "idle", "lasting", "every", "retry_for"}  # a task ends; who follows a stream is a service
+    options -= {"again"}  # always given
+    options = {"deletions" if option == "queue" else option for option in options}  # Airflow has a queue of its own
+    assert options <= set(operator.template_fields)
+
+
+def ended(code: int, **document: Any) -> Ended:
+    return Ended(code, document or None, "the last lines")
+
+
+ERROR = {"what": "it is not there", "where": "s3://v", "todo": "Look.", "exit_code": 0}
+
+
+def test_report_of_a_successful_command_is_returned() -> None:
+    assert report_of(ended(0, events=1)) == {"events": 1}
+
+
+@pytest.mark.parametrize("code", [1, 130, -9, 137, 143])
+def test_exit_codes_worth_a_retry_fail_the_attempt_only(code: int) -> None:
+    with pytest.raises(AirflowException, match=r"it is not there: s3://v. Look.") as raised:
+        report_of(ended(code, error=ERROR))
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_exit_codes_not_worth_a_retry_fail_the_task(code: int) -> None:
+    with pytest.raises(AirflowFailException, match=r"it is not there: s3://v. Look."):
+        report_of(ended(code, error=ERROR))
+
+
+@pytest.mark.parametrize(
+    ("problem", "again"),
+    [
+        (NoSuchArchive("no archive"), False),
+        (NoSuchStream("no such stream"), False),
+        (NoSuchScope("no such scope"), False),
+        (NoSuchBucket("no such bucket"), False),
+        (NoJava("no Java runtime"), False),
+        (StreamStoreUnavailable("Pravega does not answer"), True),
+        (AccessDenied("the credentials have expired"), True),
+        (Conflict("another archive"), False),
+        (Overtaken("generations were merged"), True),
+        (LeaseHeld("another import is alive"), True),
+        (StoreBusy("another process writes"), True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
+)
+def test_kind_of_problem_decides_whether_airflow_retries(problem: Problem, again: bool) -> None:
+    document = ending(problem, resumable=True).to_json()
+    with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
+        report_of(Ended(problem.exit_code, document))
+    with pytest.raises(AirflowException, match=problem.what) as said_in_a_task, raising_for_airflow():
+        raise problem
+    for raised in (said_by_a_command, said_in_a_task):
+        assert isinstance(raised.value, AirflowFailException) is not again
+
+
+def test_overtaken_run_is_told_to_run_the_command_again() -> None:
+    assert Overtaken("x").todo == "Run the same command again."
+    assert pickle.loads(pickle.dumps(Overtaken("x", todo="Wait."))).todo == "Wait."
+
+
+def test_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do so once for each past slot, and expire what is to be kept."""
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has rotated"))
+    operator = RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=2)
+    with pytest.raises(AirflowFailException, match="a backfill would rotate once for each past slot"):
+        operator.execute({"dag_run": SimpleNamespace(run_type="backfill")})
+
+
+def test_driver_without_a_report_fails_the_attempt() -> None:
+    with pytest.raises(AirflowException, match="the last lines"):
+        report_of(ended(1))
+    with pytest.raises(AirflowException, match="no report"):
+        report_of(ended(0))
+
+
+def test_damage_is_listed_up_to_a_limit() -> None:
+    findings = [f"range {number} is gone" for number in range(30)]
+    with pytest.raises(AirflowFailException) as raised:
+        report_of(ended(3, archive=ARCHIVE, ok=False, findings=findings, more_findings=5))
+    lines = str(raised.value).splitlines()
+    assert lines[:2] == [f"{ARCHIVE} is damaged:", "range 0 is gone"]
+    assert lines[-2:] == ["range 19 is gone", "and 15 more"]
+
+
+def test_secrets_go_through_the_environment_alone() -> None:
+    operator = ExportStreamOperator(task_id="t", stream="shop/orders", root="s3://vault/backups")
+    hook = operator._get_hook()
+    environment = hook._environment()
+    assert (environment["PRAVEGA_PASSWORD"], environment["AWS_SECRET_ACCESS_KEY"]) == ("pravega-secret", "aws-secret")
+    hook._application_args = operator.command()
+    command = " ".join(hook._build_spark_submit_command("application.py"))
+    rendered = " ".join(str(getattr(operator, name)) for name in operator.template_fields)
+    for secret in ("pravega-secret", "aws-secret", "ann"):
+        assert secret not in command + rendered
+    assert command.startswith("spark-submit --master local[2] ")
+
+
+def test_operator_without_connections_passes_no_secrets() -> None:
+    variables = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT).variables()
+    assert variables == {}
+
+
+@pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])
+def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match=f"connection '{conn_id}'"):
+        StreamvaultSubmitHook(variables={}, conn_id=conn_id)
+
+
+class Outlets(dict[Any, Any]):
+    """Stands for what Airflow collects events of assets in."""
+
+    def __missing__(self, key: Any) -> Outlets:
+        self[key] = Outlets()
+        return self[key]  # type: ignore[no-any-return]
+
+    def add(self, asset: Asset, extra: dict[str, Any]) -> None:
+        self[asset.uri] = extra
+
+
+class Attempt:
+    def __init__(self, number: int) -> None:
+        self.try_number = number
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "attempt", "told"),
+    [(False, 1, True), (True, 1, False), (True, 2, True)],
+    ids=["new", "same", "retry"],
+)
+def test_new_generation_is_announced_as_an_asset_event(
+    monkeypatch: pytest.MonkeyPatch, unchanged: bool, attempt: int, told: bool
+) -> None:
+    """Also if an attempt before wrote it, and was killed before it could say so."""
+    report = {"archive": ARCHIVE, "generation": 2, "events": 7, "bytes": 70, "unchanged": unchanged}
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(0, report))
+    alias, outlets = AssetAlias("archives"), Outlets()
+    operator = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT, outlets=[alias])
+    assert operator.execute({"ti": Attempt(attempt), "outlet_events": outlets}) == report
+    extra = {"generation": 2, "events": 7, "bytes": 70}
+    assert outlets == ({alias: {ARCHIVE: extra}} if told else {})
+
+
+def test_findings_of_a_failed_check_are_pushed_as_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {"archive": ARCHIVE, "ok": False, "findings": ["gone"]}
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(3, report))
+    attempt = Attempt(1)
+    with pytest.raises(AirflowFailException, match="gone"):
+        CheckArchiveOperator(task_id="t", archive=ARCHIVE).execute({"ti": attempt})
+    assert attempt.pushed == {"report": report}

@@ -1,0 +1,40 @@
+"""Where a copy lies between its two streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from streamvault.airflow.copying import copy_root, remove_copy
+
+
+def test_copy_has_a_root_of_its_own_and_only_that_is_removed(tmp_path: Path) -> None:
+    via = f"file://{tmp_path}"
+    root = copy_root(via, "copy", "nightly-1")
+    assert root.startswith(f"{via}/copy-")
+    assert root == copy_root(via, "copy", "nightly-1")
+    assert root != copy_root(via, "copy again", "nightly-1")
+    folder = Path(root.removeprefix("file://"))
+    for name in ("a/b/_manifest/0000000001.json", "a/b/chunks/x"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+    assert remove_copy(root, None) == 2
+    assert remove_copy(root, None) == 0
+    with pytest.raises(AirflowFailException, match="not a copy's root"):
+        remove_copy(f"file://{tmp_path}", None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("nightly_1", "nightly-1"),
+        ("scheduled__2026-11-21T19:00:00+01:00", "scheduled__2026-11-21T19:00:00-01:00"),
+        ("ночная", "nächtlich"),
+        ("夜間", "毎夜"),
+        ("a", "A"),
+    ],
+)
+def test_different_runs_have_different_copy_roots(one: str, other: str) -> None:
+    assert copy_root("s3://vault/between", "copy", one) != copy_root("s3://vault/between", "copy", other)

@@ -1,0 +1,206 @@
+"""Cold storage, on moto: what a restore needs and cannot read, asking for it, and waiting until it can."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from streamvault.airflow.aws import s3_client
+from streamvault.airflow.operators import WarmArchiveOperator
+from streamvault.airflow.triggers import ArchiveReadableTrigger
+from streamvault.airflow.warmth import Position, ask_back, needed_stretches, next_cold
+from tests.servers.s3 import S3Server
+from tests.unit.small_archives import Vault
+
+PREFIX = "vault/scope/stream"
+
+
+class Frozen:
+    """An archive of two generations on moto, of layout ``events``; what is to be cold is frozen by its key."""
+
+    def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
+        self.client = server.client()
+        self.bucket = bucket
+        self.vault = Vault(folder, f"s3://{bucket}/vault")
+        self.vault.make(events=6, largest=100)
+        self.vault.export("events")
+        self.first = self.keys("events/")
+        self.vault.add(b"more")
+        self.vault.export("events")
+        self.second = [key for key in self.keys("events/") if key not in self.first]
+        self.uri = self.vault.archive
+
+    def keys(self, folder: str) -> list[str]:
+        """Below the archive."""
+        found = self.client.list_objects_v2(Bucket=self.bucket, Prefix=f"{PREFIX}/{folder}").get("Contents", [])
+        return [entry["Key"].removeprefix(f"{PREFIX}/") for entry in found]
+
+    def freeze(self, keys: list[str], kind: str = "GLACIER") -> None:
+        for key in keys:
+            place = {"Bucket": self.bucket, "Key": f"{PREFIX}/{key}"}
+            self.client.copy_object(**place, CopySource=place, StorageClass=kind, MetadataDirective="REPLACE")  # type: ignore[arg-type]
+
+    def put(self, key: str) -> str:
+        self.client.put_object(Bucket=self.bucket, Key=f"{PREFIX}/{key}", StorageClass="GLACIER", Body=b"x")
+        return key
+
+    def asked(self, key: str) -> bool:
+        return "Restore" in self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{key}")
+
+    def needed(self, **upto: Any) -> list[Any]:
+        return needed_stretches(self.uri, "aws_default", **upto)
+
+
+@pytest.fixture
+def frozen(moto_s3: S3Server, bucket_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frozen:
+    extra = {"endpoint_url": moto_s3.endpoint, "region_name": moto_s3.region}
+    connection = {"conn_type": "aws", "login": moto_s3.access_key, "password": moto_s3.secret_key, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+    for name, value in moto_s3.environment().items():
+        monkeypatch.setenv(name, value)
+    moto_s3.make_bucket(bucket_name)
+    return Frozen(moto_s3, bucket_name, tmp_path)
+
+
+def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None:
+    client, needed = s3_client("aws_default"), frozen.needed()
+    assert next_cold(client, frozen.uri, needed) is None
+    folder = frozen.first[0].rpartition("/")[0]
+    there = [key for key in frozen.keys(folder) if key.startswith(folder)]
+    assert len(there) > 3
+    for key, kind in ((there[1], "GLACIER"), (there[2], "GLACIER_IR"), (there[3], "DEEP_ARCHIVE")):
+        frozen.freeze([key], kind)
+    below = "scope/stream/"
+    found = next_cold(client, frozen.uri, needed)
+    assert found is not None
+    assert (found.key, found.before.key) == (below + there[1], below + there[0])
+    further = next_cold(client, frozen.uri, needed, Position(found.before.stretch, found.key))
+    assert further is not None
+    assert (further.key, further.before.key) == (below + there[3], below + there[2])
+    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 2
+    assert next_cold(client, frozen.uri, needed) is None
+    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 0
+
+
+def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
+    """Neither later generations nor tables nor what lies beside the archive's ranges."""
+    frozen.freeze([*frozen.first, *frozen.second])
+    others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
+    created = json.loads(
+        frozen.client.get_object(Bucket=frozen.bucket, Key=f"{PREFIX}/_manifest/0000000001.json")["Body"].read()
+    )["created"]
+    for upto in ({"generation": 1}, {"at": created}):
+        client = s3_client("aws_default")
+        ask_back(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
+        assert [frozen.asked(key) for key in frozen.first] == [True] * len(frozen.first)
+        assert [frozen.asked(key) for key in frozen.second] == [False] * len(frozen.second)
+    assert ask_back(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
+    assert [frozen.asked(key) for key in others] == [False] * 2
+
+
+class Slow:
+    """A client of a server that takes its time: what was asked for is on its way for some looks."""
+
+    def __init__(self, client: Any, looks: int) -> None:
+        self._client = client
+        self._looks = looks
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def head_object(self, **which: str) -> Mapping[str, Any]:
+        self.asked.append(which["Key"])
+        if len(self.asked) <= self._looks:
+            return {"Restore": 'ongoing-request="true"', "StorageClass": "GLACIER"}
+        return self._client.head_object(**which)  # type: ignore[no-any-return]
+
+
+def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
+    async def collect() -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    return asyncio.run(collect())
+
+
+def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = s3_client("aws_default")
+    frozen.freeze(frozen.first[1:2])
+    ask_back(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
+    slow = Slow(real, looks=3)
+    monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
+    trigger = ArchiveReadableTrigger(
+        archive=frozen.uri, stretches=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
+    )
+    assert events_of(trigger) == [{"error": ""}]
+    assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
+
+
+def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
+    trigger = ArchiveReadableTrigger(
+        archive="s3://nowhere-at-all/a/b", stretches=None, aws_conn_id="aws_default", poll_seconds=1
+    )
+    assert "no such bucket" in events_of(trigger)[0]["error"]
+
+
+def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
+    """What the trigger is given by an operator that leaves its task to the triggerer."""
+    with pytest.raises(TaskDeferred) as deferred:
+        work()
+    kind, arguments = deferred.value.trigger.serialize()
+    assert kind == "streamvault.airflow.triggers.ArchiveReadableTrigger"
+    assert "secret" not in json.dumps(arguments)
+    assert deferred.value.method_name == "go_on"
+    return json.loads(json.dumps(arguments))  # type: ignore[no-any-return]
+
+
+def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
+    """First until the manifests can be read, which say what else is needed, then until that can."""
+    frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
+    operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
+    manifests = deferred_by(lambda: operator.execute({}))
+    assert manifests["stretches"] is None
+    assert not frozen.asked(frozen.first[0])
+    event = events_of(ArchiveReadableTrigger(**manifests))[0]
+    data = deferred_by(lambda: operator.go_on({}, event))
+    operator.go_on({}, events_of(ArchiveReadableTrigger(**data))[0])
+    operator.execute({})  # a retry finds it readable
+    with pytest.raises(AirflowException, match="gone"):
+        operator.go_on({}, {"error": "gone"})
+
+
+@pytest.mark.parametrize("wait", [False, "False"])
+def test_operator_that_may_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> None:
+    frozen.freeze(frozen.first[1:2])
+    with pytest.raises(AirflowFailException, match="is in cold storage"):
+        WarmArchiveOperator(task_id="t", archive=frozen.uri, wait=wait).execute({})
+    assert not frozen.asked(frozen.first[1])
+
+
+@pytest.mark.parametrize(
+    ("archive", "generation", "said"),
+    [("vault/scope/nothing", None, "no archive"), (PREFIX, 3, "no generation 3"), (None, None, "no such bucket")],
+)
+def test_operator_fails_if_the_archive_does_not_exist(
+    frozen: Frozen, archive: str | None, generation: int | None, said: str
+) -> None:
+    uri = f"s3://{frozen.bucket}/{archive}" if archive else "s3://nowhere-at-all/a/b"
+    with pytest.raises(AirflowFailException, match=said):
+        WarmArchiveOperator(task_id="t", archive=uri, generation=generation).execute({})
+
+
+def test_operator_refuses_an_unknown_tier(frozen: Frozen) -> None:
+    with pytest.raises(AirflowFailException, match="There are Bulk"):
+        WarmArchiveOperator(task_id="t", archive=frozen.uri, tier="Slow").execute({})
+
+
+def test_archive_in_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse: Callable[..., Any] = pytest.fail
+    monkeypatch.setattr("streamvault.airflow.aws.s3_client", refuse)
+    WarmArchiveOperator(task_id="t", archive="file:///vault/a/b").execute({})

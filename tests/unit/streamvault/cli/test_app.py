@@ -1,0 +1,270 @@
+"""The command line as a user's shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from common.errors import Problem
+from streamvault.cli import main
+from streamvault.cli.options import read_cut
+
+COMMANDS = ("export", "import", "ls", "show", "check", "get", "cat", "convert", "handoff", "compact", "rotate", "hold",
+            "release", "request-restore", "work", "queue", "warm", "demo")  # fmt: skip
+READING = {"ls", "show", "check", "get", "cat", "queue", "demo"}
+COMPUTING = {"export", "import", "check", "convert", "handoff", "compact", "rotate", "work", "demo"}
+CUT = '{"a/b/0.#epoch.0": 8}'
+
+
+def streamvault(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "streamvault", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", **environment},
+        timeout=60,
+    )
+
+
+def test_help_names_every_command() -> None:
+    shown = streamvault("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert tuple(re.findall(r"^  ([a-z][a-z-]+)  ", shown.stdout, re.MULTILINE)) == COMMANDS
+
+
+def test_no_arguments_show_the_help_as_wrong_usage() -> None:
+    shown = streamvault()
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "Commands:" in shown.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help(name: str) -> None:
+    shown = streamvault(name, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "--json" in shown.stdout
+    assert "--log-level" in shown.stdout
+    assert ("--dry-run" in shown.stdout) == (name not in READING)
+    assert ("--master" in shown.stdout) == (name in COMPUTING)
+
+
+def test_version_is_that_of_the_package() -> None:
+    shown = streamvault("--version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"streamvault {version('streamvault')}\n", "")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = """
+import sys
+from common.errors import Problem
+from streamvault.cli import main
+assert main(["--help"]) == 0
+heavy = {"pyspark", "pyarrow", "numpy", "pandas", "pydantic", "boto3", "obstore", "grpc", "rich", "moto"}
+print(*sorted(heavy & sys.modules.keys()), file=sys.stderr)
+print(len(sys.modules), file=sys.stderr)
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found, modules = shown.stderr.splitlines()
+    assert found == ""
+    assert int(modules) < 400  # it was 197; each takes its time
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["ls"], "Missing argument 'ROOT'. See streamvault ls --help."),
+        (["export", "local:///x/a/b"], "Missing argument 'ROOT'. See streamvault export --help."),
+        (["fly"], "No such command 'fly'. See streamvault --help."),
+        (["ls", "file:///x", "--loud"], "No such option: --loud. See streamvault ls --help."),
+        (["ls", "file:///x", "more"], "Got unexpected extra argument(s) (more). See streamvault ls --help."),
+        (
+            ["export", "x", "y", "--layout", "pages"],
+            "Invalid value for '--layout': 'pages' is not one of 'events', 'chunks'. See streamvault export --help.",
+        ),
+        (
+            ["export", "x", "y", "--range-size", "5Q"],
+            "Invalid value for '--range-size': '5Q' is not a size. Write for example 64MiB, 1GiB",
+        ),
+        (
+            ["check", "x", "--read-data-subset", "0%"],
+            "Invalid value for '--read-data-subset': '0%' is not a share of the data. Write for example 10%",
+        ),
+        (
+            ["check", "x", "--read-data", "--read-data-subset", "10%"],
+            "--read-data reads everything, --read-data-subset a part. Give one of them.",
+        ),
+        (["check", "x", "--seed", "1"], "--seed chooses the ranges of a sample. Give --read-data-subset too."),
+        (
+            ["export", "x", "y", "--from", "no/such/file"],
+            "--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself",
+        ),
+        (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
+        (
+            ["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'],
+            "an offset in the stream cut is not a non-negative integer",
+        ),
+        (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
+        (
+            ["rotate", "x", "y", "--keep-for", "3 years"],
+            "Invalid value for '--keep-for': '3 years' is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.",
+        ),
+        (
+            ["rotate", "x", "y", "--keep", "0"],
+            "Invalid value for '--keep': Input should be greater than or equal to 1.",
+        ),
+        (
+            ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
+            "--keep, --keep-for and --until are three ways to say what stays. Give one of them.",
+        ),
+        (
+            ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
+            "a folder has no storage classes: file:///x. Omit --storage-class.",
+        ),
+        (["show", "file:///x/a/b", "--timeline", "--generation", "1"], "--timeline shows every generation. Leave"),
+        (["hold", "file:///x/a/b", "a b"], "a hold's name has 1 to 64 letters, digits and hyphens: 'a b'"),
+        (
+            ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
+            "--at is not a time: 'noon'. Write for example 2026-01-31T18:00:00Z",
+        ),
+        (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"streamvault: {line}")
+    assert err.count("\n") == 1
+
+    assert main([*arguments, "--json"]) == 2
+    out, again = capfd.readouterr()
+    assert again == err
+    told = json.loads(out)["error"]
+    assert told["exit_code"] == 2
+    assert err == f"streamvault: {Problem(told['what'], where=told['where'], todo=told['todo'])}\n"
+
+
+def test_cut_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "cut.json"
+    file.write_text(CUT)
+    assert read_cut(str(file), "--from") == read_cut(CUT, "--from") == {"a/b/0.#epoch.0": 8}
+    assert read_cut(None, "--from") is None
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_commands_and_choices(shell: str) -> None:
+    # these variables are how a shell asks
+    words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
+    ask = {"_STREAMVAULT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    shown = streamvault(**ask, **{words: "streamvault ", "COMP_CWORD": "1"})
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in COMMANDS)
+    shown = streamvault(**ask, **{words: "streamvault export a b --layout ", "COMP_CWORD": "5"})
+    assert "events" in shown.stdout
+    assert "chunks" in shown.stdout
+
+
+def test_completion_script_is_printed() -> None:
+    shown = streamvault("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert shown.returncode == 0
+    assert "_STREAMVAULT_COMPLETE=complete_bash" in shown.stdout
+
+
+def test_closed_standard_streams_are_no_error() -> None:
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        shown = subprocess.run(
+            ["sh", "-c", f"'{sys.executable}' -m streamvault check x --seed 1 --json {closed}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert shown.returncode == 2
+        assert "Traceback" not in shown.stderr
+
+
+INTERRUPTED = """
+import sys
+from streamvault.cli import main
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(main(["ls", "file:///"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "streamvault.cli.check", "manifests.show"])
+def test_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
+    shown = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")
+
+
+def test_interrupt_before_the_command_begins_is_one_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamvault.cli.app.typer.main.get_command", interrupted)
+    assert main(["ls", "file:///"]) == 130
+    assert capfd.readouterr() == ("", "streamvault: interrupted\n")
+
+
+BARS = """
+import time
+from streamvault.cli.progress import watching
+
+with watching() as progress:
+    progress.begin("exporting [bold]", 10 * 1024**2, 1024**2)
+    for _ in range(9):
+        progress.advance(1000, 1024**2)
+        time.sleep(0.05)
+    progress.say("something to say")
+    progress.warn("something to know")
+    progress.end()
+"""
+
+
+def _at_a_terminal(script: str) -> str:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm", COLUMNS="140")
+        os.execv(sys.executable, [sys.executable, "-c", script])
+    seen = bytearray()
+    try:
+        while chunk := os.read(terminal, 65536):
+            seen += chunk
+    except OSError:
+        pass  # how Linux says that the other side is closed
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+
+
+def test_bars_show_events_bytes_rate_and_time_left_at_a_terminal() -> None:
+    seen = _at_a_terminal(BARS)
+    assert "exporting [bold]" in seen
+    assert "9,000 events" in seen
+    assert "10.0/10.0 MiB" in seen
+    assert "100 %" in seen
+    assert re.search(r"[0-9.]+ [kMG]?i?B/s", seen)
+    assert "something to say\r\n" in seen
+    assert "warning: something to know\r\n" in seen
+
+
+def test_no_bars_are_shown_without_a_terminal() -> None:
+    shown = subprocess.run([sys.executable, "-c", BARS], capture_output=True, text=True, check=True)
+    assert (shown.stdout, shown.stderr) == ("", "warning: something to know\n")

@@ -1,0 +1,208 @@
+"""What the commands print for a person, from reports as the verbs return them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common.report import Cost, GapReport
+from exporter.reports import ExportReport
+from importer.reports import ImportReport, MovedBoundary
+from manifests.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from rotation.reports import RotateReport, StoppedReport
+from streamvault.cli.check import _show as show_check
+from streamvault.cli.export import _show as show_export
+from streamvault.cli.import_ import _show as show_import
+from streamvault.cli.ls import _show as show_ls
+from streamvault.cli.output import Results
+from streamvault.cli.rotate import _show as show_rotation
+from streamvault.cli.show import _show as show_manifest
+from streamvault.cli.timeline import _show as show_timeline
+
+ARCHIVE = "s3://vault/backups/shop/orders"
+GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")
+COST = Cost(objects=10_000, objects_estimated=True, puts=10_030, gets=2, usd=0.0502)
+
+Shown = Callable[..., list[str]]
+
+
+@pytest.fixture
+def shown(capfd: pytest.CaptureFixture[str]) -> Shown:
+    def lines(show: Callable[..., None], *arguments: Any) -> list[str]:
+        with Results() as results:
+            show(results, *arguments)
+        return capfd.readouterr().out.splitlines()
+
+    return lines
+
+
+def test_export_is_shown_with_all_its_numbers(shown: Shown) -> None:
+    report = ExportReport(
+        archive=ARCHIVE, generation=3, adopted=True, events=10_000, bytes=3 * 1024**2, moved_bytes=1024**2,
+        ranges=7, gaps=(GAP,), seconds=4.2, total_seconds=14.6,
+    )  # fmt: skip
+    assert shown(show_export, report) == [
+        f"wrote generation 3 of {ARCHIVE} (went on with an unfinished run)",
+        "events    10,000",
+        "bytes     3,145,728 (3.0 MiB)",
+        "of these  2.0 MiB were there already",
+        "ranges    7",
+        "gaps      1 gap: see streamvault show",
+        "seconds   4.20 s of 14.6 s in all",
+    ]
+
+
+def test_export_with_nothing_new_is_shown_in_one_line(shown: Shown) -> None:
+    report = ExportReport(archive=ARCHIVE, generation=3, unchanged=True)
+    assert shown(show_export, report) == [f"nothing new since generation 3 of {ARCHIVE}"]
+
+
+def test_dry_run_of_an_export_is_shown_with_its_cost(shown: Shown) -> None:
+    report = ExportReport(archive=ARCHIVE, generation=1, events=10_000, bytes=4096, dry_run=True, ranges=1, cost=COST)
+    assert shown(show_export, report)[:-1] == [
+        f"would write generation 1 of {ARCHIVE}",
+        "events      10,000",
+        "bytes       4,096 (4.0 KiB)",
+        "ranges      1",
+        "objects     about 10,000",
+        "requests    about 10,030 PUT or LIST, about 2 GET",
+        "list price  about 0.05 USD for the requests (S3 Standard, us-east-1)",
+    ]
+
+
+def test_import_shows_what_differs_from_the_source(shown: Shown) -> None:
+    report = ImportReport(
+        stream="local:///data/shop/restored", archive=ARCHIVE, generation=2, resumed=True, events=5, bytes=100,
+        moved_bytes=60, segments=4, epochs=2, offsets="shift", shifts={"shop/orders/0.#epoch.0": 6400},
+        moved_boundaries=(MovedBoundary(epoch=1, source=0.25, target=0.2500000000000001, ulps=2),), gaps=(GAP, GAP),
+    )  # fmt: skip
+    lines = shown(show_import, report)
+    assert lines[0] == f"restored {ARCHIVE} into local:///data/shop/restored (went on with an unfinished import)"
+    assert "segments    4 in 2 epochs" in lines
+    assert "of these    40 B were there already" in lines
+    assert lines[-2] == "shifted: every offset of shop/orders/0.#epoch.0 is 6,400 lower than in the source"
+    assert lines[-1] == (
+        "moved: in epoch 1 the key-range boundary 0.25 stands at 0.2500000000000001 (2 ulps), so that segments keep "
+        "their numbers"
+    )
+
+
+def test_check_shows_a_sound_and_a_damaged_archive(shown: Shown) -> None:
+    sound = CheckReport(archive=ARCHIVE, generations=(1, 2), ok=True, ranges=9, ranges_read=1, seed=7, notes=("odd",))
+    lines = shown(show_check, sound)
+    assert lines[0] == f"sound: {ARCHIVE}"
+    assert "ranges       9, the data of 1 read and compared" in lines
+    assert "seed         7" in lines
+    assert lines[-1] == "note: odd"
+
+    damaged = CheckReport(archive=ARCHIVE, generations=(1,), ok=False, findings=("a is gone",), more_findings=2)
+    lines = shown(show_check, damaged)
+    assert lines[0] == f"DAMAGED: {ARCHIVE}"
+    assert lines[-2:] == ["damaged: a is gone", "damaged: and 2 more findings"]
+
+
+def test_ls_shows_a_table_of_archives(shown: Shown) -> None:
+    good = ArchiveSummary(
+        archive=ARCHIVE, stream="shop/orders", generations=2, generation=2, created="2026-03-01T10:00:00Z",
+        events=10_000, bytes=2**20, layout="events",
+    )  # fmt: skip
+    bad = ArchiveSummary(archive=ARCHIVE + "2", stream="shop/orders2", problem="not whole JSON")
+    lines = shown(show_ls, "s3://vault/backups", [good, bad])
+    assert [line.split() for line in (lines[0], *lines[2:])] == [
+        ["ARCHIVE", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],
+        ["shop/orders", "2", "10,000", "1.0", "MiB", "events", "2026-03-01T10:00:00Z"],
+        ["shop/orders2", "?", "?", "?", "?", "cannot", "be", "read"],
+    ]
+    assert shown(show_ls, "s3://vault/backups", []) == ["no archives below s3://vault/backups"]
+
+
+def test_show_shows_a_manifest(shown: Shown) -> None:
+    names = [f"shop/orders/{number}.#epoch.{epoch}" for epoch, number in ((0, 0), (0, 1), (1, 2))]
+    document = {
+        "scope": "shop",
+        "stream": "orders",
+        "generation": 1,
+        "created": "2026-03-01T10:00:00Z",
+        "source": "pravega://127.0.0.1:9090",
+        "fingerprint": "0" * 64,
+        "layout": "events",
+        "events": 3,
+        "bytes": 2048,
+        "configuration": {
+            "scaling": {"kind": "events", "target": 100, "factor": 2, "min_segments": 2},
+            "retention": {"kind": "time", "minimum": 3600000, "maximum": 0},
+            "tags": ["a", "b"],
+        },
+        "epochs": [
+            {"epoch": 0, "segments": [{"id": 0, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1.0}]},
+            {"epoch": 1, "segments": [{"id": 1 << 32 | 2, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1}]},
+        ],
+        "segments": [
+            {"name": name, "start": 0, "end": 1024, "sealed": name == names[0], "events": 1, "bytes": 1024}
+            for name in names
+        ],
+        "gaps": [{"segment": names[0], "start": 0, "end": 64, "reason": "truncated"}],
+    }
+    lines = shown(show_manifest, ARCHIVE, document)
+    assert lines[0] == ARCHIVE
+    assert "scaling      events, target 100 events/s a segment, factor 2, min segments 2" in lines
+    assert "retention    time, minimum 3,600,000 ms" in lines
+    assert "tags         a, b" in lines
+    table = [line.split() for line in lines if "#epoch" in line and "gap" not in line]
+    assert table[0] == ["0.#epoch.0", "[0,", "0.5)", "0", "1,024", "1", "1.0", "KiB", "sealed"]
+    assert table[2][:3] == ["2.#epoch.1", "[0,", "0.5)"]
+    assert table[2][-1] == "open"
+    assert lines[-1] == "gap: shop/orders/0.#epoch.0 from 0 to 64: truncated"
+
+
+def test_rotation_is_shown_with_what_expired(shown: Shown) -> None:
+    export = ExportReport(archive=ARCHIVE, generation=9, events=5, bytes=100)
+    stopped = StoppedReport(generation=4, reason="retention (COMPLIANCE) of a/b", until="2030-01-01T00:00:00Z")
+    report = RotateReport(
+        archive=ARCHIVE, export=export, generation=9, first_generation=4, hold="monthly", checked=(9,),
+        expired=(1, 2, 3), stopped=stopped, objects_deleted=1500, requests=12, resumed=True, truncated=True, cut={},
+        total_seconds=2.0,
+    )  # fmt: skip
+    assert shown(show_rotation, report) == [
+        f"wrote generation 9 of {ARCHIVE}",
+        "events       5",
+        "bytes        100 (100 B)",
+        "hold         monthly, on generation 9",
+        "read back    generation 9",
+        "expired      generations 1 to 3",
+        "kept         generation 4, by retention (COMPLIANCE) of a/b until 2030-01-01T00:00:00Z",
+        "deleted      1,500 objects, 12 requests",
+        "resumed      a deletion that an earlier run had begun",
+        "archive has  generations 4 to 9",
+        "truncated    the stream, up to the end of what is archived and was read back",
+        "seconds      0.00 s of 2.00 s in all",
+    ]
+
+
+def test_rotation_with_nothing_to_do_is_shown(shown: Shown) -> None:
+    export = ExportReport(archive=ARCHIVE, generation=1, unchanged=True)
+    lines = shown(show_rotation, RotateReport(archive=ARCHIVE, export=export, generation=1, first_generation=1))
+    assert lines[:-1] == [
+        f"nothing new since generation 1 of {ARCHIVE}",
+        "read back    nothing; all was read back before",
+        "expired      nothing",
+        "archive has  generation 1",
+    ]
+
+
+def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
+    cut = {f"shop/orders/{number}.#epoch.0": 10 * number for number in range(5)}
+    entry = TimelineEntry(
+        generation=3, first=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]),
+        layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked="2026-03-01T10:01:00Z",
+    )  # fmt: skip
+    timeline = Timeline(archive=ARCHIVE, stream="shop/orders", expired=2, generations=(entry,))
+    lines = shown(show_timeline, timeline)
+    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired"]
+    assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
+    assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
+    assert "audit, monthly" in lines[-1]
+    (told,) = timeline.to_json()["generations"]
+    assert (told["from"], told["to"]) == (cut, entry.end)

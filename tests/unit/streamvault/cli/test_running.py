@@ -1,0 +1,228 @@
+"""Every way a command can end: its line, its JSON, its code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import Conflict, Damaged, Failed, Problem, Usage
+from common.progress import Progress
+from exporter.reports import ExportReport
+from streamstore.errors import InvalidCut, StreamStoreUnavailable
+from streamvault.cli.options import LogLevel
+from streamvault.cli.output import Results
+from streamvault.cli.running import run, whole_command
+
+REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
+
+
+def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bool = False, code: int = 0) -> int:
+    return run(
+        work,
+        show=lambda results, value: results.line(f"result: {value}"),
+        document=lambda value: {"value": value},
+        as_json=as_json,
+        log_level=LogLevel.DEBUG if debug else LogLevel.WARNING,
+        resumable=True,
+        exit_code=lambda _: code,
+    )
+
+
+def failing(error: BaseException) -> Callable[[Progress], Any]:
+    def work(_progress: Progress) -> Any:
+        raise error
+
+    return work
+
+
+AGAIN = "Run again with --log-level debug for the traceback."
+NO_ANSWER = StreamStoreUnavailable("the controller does not answer", where="127.0.0.1:1")
+FOREIGN = InvalidCut("a stream cut names a segment of another stream", where="a/c/0.#epoch.0")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (Failed("no such stream", where="a/b", todo="Create it."), 1, "no such stream: a/b. Create it."),
+        (NO_ANSWER, 1, "the controller does not answer: 127.0.0.1:1"),
+        (Usage("not a URI", where="x"), 2, "not a URI: x"),
+        (FOREIGN, 2, "a stream cut names a segment of another stream: a/c/0.#epoch.0"),
+        (Damaged("an object is missing", where="events/0"), 3, "an object is missing: events/0"),
+        (Conflict("the target is not empty", where="a/b"), 4, "the target is not empty: a/b"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command goes on where it stopped"),
+        (ValueError("odd\nthing"), 1, f"internal error: ValueError: odd thing. {AGAIN}"),
+        (NotImplementedError(), 1, f"internal error: NotImplementedError. {AGAIN}"),
+        (BrokenPipeError(32, "Broken"), 1, f"internal error: BrokenPipeError: [Errno 32] Broken. {AGAIN}"),
+    ],
+)
+def test_error_is_one_line_and_one_code(
+    error: BaseException, code: int, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert command(failing(error)) == code
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", f"streamvault: {line}\n")
+
+    assert command(failing(error), as_json=True) == code
+    out, err = capfd.readouterr()
+    assert err == f"streamvault: {line}\n"
+    told = json.loads(out)
+    assert set(told) == {"error"}
+    assert set(told["error"]) == {"what", "where", "todo", "exit_code", "retriable"}
+    assert told["error"]["exit_code"] == code
+    if isinstance(error, Problem):
+        said = {"what": error.what, "where": error.where, "todo": error.todo}
+        assert told["error"] == {**said, "exit_code": code, "retriable": error.retriable}
+
+
+def test_only_debug_shows_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    assert command(failing(ValueError("odd")), debug=True) == 1
+    err = capfd.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.endswith(
+        "streamvault: internal error: ValueError: odd. Run again with --log-level debug for the traceback.\n"
+    )
+
+
+def test_control_characters_in_messages_are_escaped(capfd: pytest.CaptureFixture[str]) -> None:
+    assert command(failing(Damaged("a hostile name", where="\x1b[2J\x07/bucket\u202e"))) == 3
+    assert capfd.readouterr().err == "streamvault: a hostile name: \\x1b[2J\\x07/bucket\\u202e\n"
+
+
+@pytest.mark.parametrize(("as_json", "expected"), [(False, "result: 7\n"), (True, '{"value": 7}\n')])
+def test_only_the_result_reaches_standard_output(
+    as_json: bool, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(_progress: Progress) -> int:
+        print("a library talks")
+        sys.stdout.flush()
+        os.write(1, b"a library writes to descriptor 1\n")
+        subprocess.run([sys.executable, "-c", "print('a child process talks')"], check=True)
+        return 7
+
+    assert command(work, as_json=as_json, code=3) == 3
+    out, err = capfd.readouterr()
+    assert out == expected
+    assert err.splitlines() == ["a library talks", "a library writes to descriptor 1", "a child process talks"]
+    print("after the command")
+    assert capfd.readouterr().out == "after the command\n"
+
+
+def test_repeated_warning_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(progress: Progress) -> ExportReport:
+        progress.begin("exporting", 100)
+        progress.warn("told again")
+        progress.advance(1, 100)
+        progress.say("not worth a line here")
+        progress.end()
+        return REPORT
+
+    assert command(work) == 0
+    assert capfd.readouterr().err == "warning: told again\nwarning: once\n"
+
+
+def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(progress: Progress) -> int:
+        progress.begin("exporting", 3 * 1024**2, 1024**2)
+        progress.say("went on with generation 3")
+        progress.end()
+        return 1
+
+    code = run(
+        work, show=lambda *_: None, document=lambda _: {}, as_json=False, log_level=LogLevel.INFO
+    )  # fmt: skip
+    assert code == 0
+    err = capfd.readouterr().err
+    assert "exporting: 3.0 MiB, 1.0 MiB done before" in err
+    assert "went on with generation 3" in err
+
+
+def test_whole_command_is_timed_from_the_process_start() -> None:
+    script = textwrap.dedent(
+        """
+        import sys, time
+        time.sleep(0.7)
+        from streamvault.cli.clock import command_seconds
+        print(command_seconds())
+        """
+    )
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert 0.7 <= float(shown.stdout) < 10
+    assert whole_command(REPORT).total_seconds > 0
+    assert whole_command(REPORT).events == REPORT.events
+
+
+SLEEPER = """
+import sys, time
+from streamvault.cli.options import LogLevel
+from streamvault.cli.running import run, terminate_as_interrupt
+
+def work(progress):
+    print("ready", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+with terminate_as_interrupt():
+    sys.exit(run(work, show=print, document=dict, as_json=True, log_level=LogLevel.WARNING, resumable=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_interrupts_the_command(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "streamvault: interrupted; the same command goes on where it stopped\n"
+    assert json.loads(out)["error"]["exit_code"] == 130
+
+
+TALKER = """
+import sys
+from streamvault.cli.options import LogLevel
+from streamvault.cli.running import run
+
+sys.exit(run(lambda _: 0, show=lambda results, _: [results.line("x" * 1000) for _ in range(1000)],
+             document=dict, as_json=False, log_level=LogLevel.WARNING))
+"""
+
+
+def test_closed_pipe_of_the_output_is_no_error() -> None:
+    shown = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{TALKER}' | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "x" * 1000 + "\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_under_standard_output_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-c", TALKER], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert shown.returncode == 1
+    assert shown.stderr == "streamvault: the result cannot be written to standard output: No space left on device\n"
+
+
+def test_table_is_not_folded_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
+    with Results() as results:
+        results.table({"NAME": False, "EVENTS": True}, [("s3://" + "b" * 300, "1"), ("[red]x[/red]\n", "10,000")])
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].split() == ["NAME", "EVENTS"]
+    assert lines[2].split() == ["s3://" + "b" * 300, "1"]
+    assert lines[3].split() == ["[red]x[/red]\\n", "10,000"]
+    assert all(line == line.rstrip() for line in lines)

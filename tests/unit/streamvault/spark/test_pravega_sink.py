@@ -1,0 +1,269 @@
+"""What the driver commits, with a kill at every point: a named write is there once, whatever happened before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from common.errors import Conflict, Failed, Problem
+from streamstore.framing import NotAnEvent
+from streamstore.model import Scaling, SegmentId, StreamConfiguration
+from streamstore.routing import SegmentRouter
+from streamstore.transactions import TransactionState
+from streamvault.spark import task_writer
+from streamvault.spark.ledger import Ledger, Note
+from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
+from streamvault.spark.task_writer import write_rows
+from tests.streams import events_of
+from tests.unit.spark_sinks import TARGET, Killed, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "streams")
+
+
+def kill_at_note(patch: pytest.MonkeyPatch, wanted: Callable[[Note], bool], *, after: bool) -> None:
+    really = Ledger.note
+
+    def note(self: Ledger, one: Note) -> None:
+        if wanted(one) and not after:
+            raise Killed
+        really(self, one)
+        if wanted(one):
+            raise Killed
+
+    patch.setattr(Ledger, "note", note)
+
+
+def test_events_appear_with_the_commit(place: Place) -> None:
+    sink = PravegaSink(place.writing())
+    done = [place.task(b"a", b"b"), place.task(), place.task(b"c")]
+    assert place.events == []
+    sink.commit(done)
+    assert place.events == [b"a", b"b", b"c"]
+    assert set(place.transactions.states.values()) == {TransactionState.COMMITTED, TransactionState.ABORTED}
+    sink.commit([])
+    sink.commit([None, place.task()])
+    assert place.events == [b"a", b"b", b"c"]
+    assert list(place.store.list_streams(TARGET.scope, own=True)) == [TARGET]  # a write without a name keeps no notes
+
+
+def test_aborted_events_never_appear(place: Place) -> None:
+    done = [place.task(b"a"), None]
+    PravegaSink(place.writing()).abort(done)
+    assert place.events == []
+    assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
+
+
+KILLS = ["before the note", "after the note", "before the commit", "after the commit", "after the second note"]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize("expired", [False, True])
+def test_batch_is_written_once_whenever_the_driver_is_killed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kill: str, expired: bool
+) -> None:
+    sink = PravegaStreamSink(place.writing())
+    sink.commit([place.task(b"0")], 0)
+    with monkeypatch.context() as patch:
+        match kill:
+            case "before the note":
+                kill_at_note(patch, lambda note: not note.committed, after=False)
+            case "after the note":
+                kill_at_note(patch, lambda note: not note.committed, after=True)
+            case "before the commit":
+                patch.setattr(place.transactions, "kill_before", "commit")
+            case "after the commit":
+                kill_at_note(patch, lambda note: note.committed, after=False)
+            case _:
+                kill_at_note(patch, lambda note: note.committed, after=True)
+        with pytest.raises(Killed):
+            sink.commit([place.task(b"1"), place.task(b"2")], 1)
+    if expired:  # what was open is aborted by the store
+        for number, state in place.transactions.states.items():
+            if state is TransactionState.OPEN:
+                place.transactions.states[number] = TransactionState.ABORTED
+    again = PravegaStreamSink(place.writing())
+    again.commit([place.task(b"1"), place.task(b"2")], 1)
+    again.commit([place.task(b"1"), place.task(b"2")], 1)
+    again.commit([place.task(b"3")], 2)
+    assert place.events == [b"0", b"1", b"2", b"3"]
+
+
+def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
+    """It counts from 0 again, so its new events would be taken for written."""
+    sink = PravegaStreamSink(place.writing("orders-copy"))
+    for number in range(3):
+        sink.commit([place.task(b"%d" % number, query="before")], number)
+    with pytest.raises(Conflict, match=r"query before has written under this name, up to version 2"):
+        sink.commit([place.task(b"new", query="after")], 0)
+    sink.commit([place.task(b"3", query="before")], 3)
+    assert place.events == [b"0", b"1", b"2", b"3"]
+
+
+def test_foreach_batch_refuses_another_query_of_the_same_name(place: Place) -> None:
+    PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"0", query="before")])
+    with pytest.raises(Conflict, match="query before has written under this name"):
+        PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"new", query="after")])
+    assert place.events == [b"0"]
+
+
+def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
+    """Where its batches end was planned anew, so they are not those that were written."""
+    sink = PravegaStreamSink(place.writing())
+    for number in range(3):
+        sink.commit([place.task(b"%d" % number)], number)
+    with pytest.raises(Conflict, match="has written batch 2 already and is at batch 1 again"):
+        sink.commit([place.task(b"1 and more")], 1)
+    sink.commit([place.task(b"2")], 2)
+    assert place.events == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+    """What the notes say of the stream that was deleted is not in the new one."""
+    sink = PravegaSink(place.writing("nightly", 1))
+    if committed:
+        sink.commit([place.task(b"job")])
+    else:
+        with monkeypatch.context() as patch:
+            kill_at_note(patch, lambda note: not note.committed, after=True)
+            with pytest.raises(Killed):
+                sink.commit([place.task(b"job")])
+    place.store.seal(TARGET)
+    place.store.delete(TARGET)
+    place.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
+    for version in (1, 2):
+        with pytest.raises(Conflict, match=r"deleted and made again .*Delete the stream (scope/spark-writes-\w+)"):
+            PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
+    assert place.events == []
+    ledger = Ledger(place.store, TARGET, "nightly").stream  # the way out
+    place.store.seal(ledger)
+    place.store.delete(ledger)
+    PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])
+    assert place.events == [b"again"]
+
+
+def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = PravegaStreamSink(place.writing())
+    with monkeypatch.context() as patch:
+        kill_at_note(patch, lambda note: note.committed, after=False)
+        with pytest.raises(Killed):
+            sink.commit([place.task(b"1")], 0)
+    place.transactions.states.clear()
+    with pytest.raises(Failed, match="Pravega has forgotten the transaction"):
+        sink.commit([place.task(b"1")], 0)
+    assert place.events == [b"1"]
+
+
+def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
+    first, second = (Ledger(place.store, TARGET, "query") for _ in range(2))
+    transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
+    assert first.newest() is second.newest() is None
+    first.note(Note(0, transactions[0], committed=False))
+    with pytest.raises(Conflict, match="somebody else writes under the same name"):
+        second.note(Note(0, transactions[1], committed=False))
+    newest = second.newest()
+    assert newest is not None
+    assert newest.transaction.id == transactions[0].id
+
+
+def test_writes_of_different_names_are_independent(place: Place) -> None:
+    for app, version in itertools.product(("a", "b"), (5, 5, 6, 4)):
+        PravegaSink(place.writing(app, version)).commit([place.task(f"{app}{version}".encode())])
+    assert place.events == [b"a5", b"a6", b"b5", b"b6"]
+    for query in ("x", "y", "x"):
+        PravegaStreamSink(place.writing()).commit([place.task(query.encode(), query=query)], 0)
+    assert place.events == [b"a5", b"a6", b"b5", b"b6", b"x", b"y"]
+    with pytest.raises(Failed, match="which query this is"):
+        PravegaStreamSink(place.writing()).commit([place.task(b"z", query="")], 0)
+
+
+def test_ledger_drops_old_notes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.spark.ledger._LONGEST_BYTES", 2000)
+    transaction = place.transactions.begin(TARGET, 30)
+    for version in range(60):
+        ledger = Ledger(place.store, TARGET, "query")
+        ledger.newest()
+        ledger.note(Note(version, transaction, committed=False))
+        ledger.note(Note(version, transaction, committed=True))
+    ledger = Ledger(place.store, TARGET, "query")
+    newest = ledger.newest()
+    assert newest is not None
+    assert (newest.version, newest.committed) == (59, True)
+    info = place.store.segment_info(ledger.stream, [SegmentId(0, 0)])[0]
+    assert info.write_offset - info.start_offset < 2500 < info.write_offset
+
+
+def test_events_go_to_the_segments_of_their_keys_in_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_writer, "_BLOCK_BYTES", (10, 100))
+    keys = [None if number % 10 == 0 else f"key-{number % 7}" for number in range(2000)]
+    events = [b"%s %d" % (str(key).encode(), number) for number, key in enumerate(keys)]
+    rows = pa.record_batch({"event": pa.array(events, pa.binary()), "routing_key": pa.array(keys, pa.string())})
+    batches = iter([rows.slice(0, 0), rows.slice(0, 700), rows.slice(700)])
+    written = write_rows(place.writing(key=True), place.transactions, batches)
+    assert written is not None
+    PravegaSink(place.writing()).commit([TaskDone(written, "")])
+    router = SegmentRouter(place.store.describe(TARGET).epochs[-1].segments)
+    found: dict[str, list[bytes]] = {}
+    anywhere = set()
+    for pointer, payload in events_of(place.store, TARGET):
+        key = payload.split()[0].decode()
+        if key == "None":
+            anywhere.add(pointer.segment)
+            continue
+        assert router.segments[router.index_of(key)] == pointer.segment
+        found.setdefault(key, []).append(payload)
+    for key, payloads in found.items():
+        assert payloads == [event for event, its in zip(events, keys, strict=True) if its == key]
+    assert len(anywhere) == 3
+    assert len(place.events) == 2000
+
+
+def test_strings_are_written_as_utf8(place: Place) -> None:
+    rows = iter([pa.record_batch({"event": ["ünï", ""]})])
+    PravegaSink(place.writing()).commit([TaskDone(write_rows(place.writing(), place.transactions, rows), "")])
+    assert place.events == [b"", "ünï".encode()]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"), [(None, "an event is null"), (bytes(8 * 1024 * 1024 + 1), "exceeds the maximum")]
+)
+def test_invalid_event_aborts_the_transaction(place: Place, event: bytes | None, said: str) -> None:
+    rows = iter([pa.record_batch({"event": pa.array([b"good"], pa.binary())})] * 2)
+    bad = pa.record_batch({"event": pa.array([event], pa.binary())})
+    with pytest.raises(Problem, match=said) as caught:
+        write_rows(place.writing(), place.transactions, itertools.chain(rows, [bad]))
+    assert isinstance(caught.value, NotAnEvent) or caught.value.exit_code == 2
+    assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
+
+
+def test_largest_event_is_written_in_pieces(place: Place) -> None:
+    event = bytes(8 * 1024 * 1024)
+    done = place.task(event, b"small")
+    PravegaSink(place.writing()).commit([done])
+    assert place.events == sorted([event, b"small"])
+    assert max(len(part) for held in place.transactions.held.values() for parts in held.values() for part in parts) <= (
+        4 * 1024 * 1024
+    )
+
+
+def test_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinged = itertools.count()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        row = pa.record_batch({"event": pa.array([b"x"], pa.binary())})
+        yield row
+        while place.transactions.pings < 3:
+            assert next(pinged) < 10_000_000
+        yield row
+
+    writing = place.writing()
+    object.__setattr__(writing, "lease", 0.03)
+    assert write_rows(writing, place.transactions, slowly()) is not None
+    assert place.transactions.pings >= 4

@@ -1,0 +1,170 @@
+"""What the data source of a stream plans, without Spark: options, filters, partitions, events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+
+from common.errors import Failed, Problem
+from streamstore.framing import NotAnEvent
+from streamstore.local import LocalStore
+from streamstore.model import StreamCut
+from streamvault.spark import stretches
+from streamvault.spark.pravega_source import PravegaSource
+from streamvault.spark.stretches import DataLoss, StretchPartition
+from tests.streams import events_of, frame, make_stream, payloads
+from tests.unit.small_archives import NAME
+from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "it is missing: option controller of format pravega. Give controller"),
+        ({"controller": "pravega://h:1", "scope": "s"}, "it is missing: option stream"),
+        ({"path": "pravega://h:1/s/t", "scope": "s"}, "the stream is named twice"),
+        ({"path": "s3://h:1/s/t"}, "not a stream's URI"),
+        ({"controller": "tcp://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
+        ({"path": "local:///a/s/t", "startOffset": "0"}, "there is no such option: option startoffset"),
+        ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
+        ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
+        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "it is the same as from"),
+        ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' cannot be meant"),
+        ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
+        ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "a range has 1048576 bytes at least"),
+        ({"path": "local:///a/s/t", "maxBytesPerTrigger": "0"}, "nothing is ever read"),
+        ({"path": "local:///a/s/t", "columns": "pointer,key"}, "no such column: key"),
+    ],
+)
+def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
+    with pytest.raises(Problem) as caught:
+        PravegaSource(options).schema()
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("boundaries", ["segment", "walked", "guessed"])
+def test_every_event_is_read_once(store: LocalStore, tmp_path: Path, boundaries: str) -> None:
+    make_stream(store, NAME, events=6000, largest=3_000_000)
+    wanted = list(events_of(store, NAME))
+    partitions, found = read(source(tmp_path, boundaries=boundaries, rangeSize="1MiB"))
+    assert found == wanted
+    if boundaries != "segment":
+        assert len(partitions) > len({pointer.segment for pointer, _ in wanted})
+
+
+def test_events_between_two_cuts_are_read(store: LocalStore, tmp_path: Path) -> None:
+    make_stream(store, NAME, events=500, largest=5000)
+    described, wanted = store.describe(NAME), list(events_of(store, NAME))
+    _, nothing = read(source(tmp_path, startingOffsets="latest"))
+    assert nothing == []
+    cut = text(described.head)
+    assert read(source(tmp_path, endingOffsets=cut))[1] == []
+    assert read(source(tmp_path, **{"from": cut}))[1] == wanted
+    beyond = StreamCut(NAME, {segment: offset + 8 for segment, offset in described.tail.offsets.items()})
+    with pytest.raises(Problem, match="beyond the stream's tail"):
+        read(source(tmp_path, to=text(beyond)))
+
+
+@pytest.mark.parametrize("boundaries", ["segment", "walked", "guessed"])
+def test_filters_leave_out_segments_and_ranges(store: LocalStore, tmp_path: Path, boundaries: str) -> None:
+    single(store, [b"x" * 65_528] * 80, segments=2)
+    wanted = list(events_of(store, NAME))
+    low, high = 3 * 1024 * 1024, 4 * 1024 * 1024
+    asked: list[Filter] = [
+        EqualTo(("segment",), 1),
+        GreaterThanOrEqual(("offset",), low),
+        LessThan(("offset",), high),
+    ]
+    partitions, found = read(source(tmp_path, boundaries=boundaries, rangeSize="1MiB"), asked)
+    inside = [event for event in wanted if event[0].segment.number == 1 and low <= event[0].offset < high]
+    assert [event for event in found if event in inside] == inside
+    assert {pointer.segment.number for pointer, _ in found} == {1}
+    # exactly one range, from a walk; up to there, where each range has to be proved
+    assert len(partitions) == {"segment": 1, "walked": 1, "guessed": 4}[boundaries]
+    assert max(pointer.offset for pointer, _ in found) < high
+    everything: list[Filter] = [EqualTo(("segment",), 7)]
+    assert read(source(tmp_path), everything)[1] == []
+
+
+def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
+    """Payloads that are themselves chains of events: the guess is wrong in the middle of one of them."""
+    inner = frame(b"y" * 24)
+    single(store, [inner * 20_000, b"z" * 100] * 12)
+    wanted = list(events_of(store, NAME))
+    assert read(source(tmp_path, boundaries="walked", rangeSize="1MiB"))[1] == wanted
+    with pytest.raises(Problem, match="a payload looks like events") as caught:
+        read(source(tmp_path, boundaries="guessed", rangeSize="1MiB"))
+    assert "walked" in caught.value.todo
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    folder = tmp_path_factory.mktemp("guesses")
+    with LocalStore(folder / "streams") as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamvault.spark.reading._LEAST_RANGE_SIZE", 1)
+        single(store, list(payloads(60, seed, largest=3000)))
+        wanted = list(events_of(store, NAME))
+        try:
+            found = read(source(folder, boundaries="guessed", rangeSize="512"))[1]
+        except Failed:
+            return  # it said so
+        assert found == wanted
+
+
+def test_cut_inside_an_event_is_refused(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x" * 100] * 10)
+    with pytest.raises(NotAnEvent):
+        read(source(tmp_path, to='{"scope/stream/0.#epoch.0": 250}'))
+    with pytest.raises(NotAnEvent):
+        read(source(tmp_path, **{"from": '{"scope/stream/0.#epoch.0": 50}'}))
+
+
+def test_truncated_start_is_data_loss_unless_allowed(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x" * 92] * 100)
+    store.truncate(StreamCut(NAME, {FIRST: 5000}))
+    start = '{"scope/stream/0.#epoch.0": 100}'
+    with pytest.raises(DataLoss, match="begins at 5000 now, not at 100"):
+        read(source(tmp_path, **{"from": start}))
+    found = read(source(tmp_path, **{"from": start, "failOnDataLoss": "false"}))[1]
+    assert [pointer.offset for pointer, _ in found] == list(range(5000, 10_000, 100))
+    assert len(read(source(tmp_path))[1]) == 50
+
+
+def test_truncation_after_planning_is_data_loss_unless_allowed(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x" * 92] * 100)
+    for may in ("true", "false"):
+        reader = source(tmp_path, failOnDataLoss=may).reader(source(tmp_path).schema())
+        (partition,) = reader.partitions()
+        offset = 3000 if may == "true" else 7000
+        store.truncate(StreamCut(NAME, {FIRST: offset}))
+        if may == "true":
+            with pytest.raises(DataLoss, match="begins at 3000 now"):
+                events_in(reader.read(partition))
+        else:
+            assert [pointer.offset for pointer, _ in events_in(reader.read(partition))] == list(
+                range(7000, 10_000, 100)
+            )
+
+
+def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b""] * 300_000 + [b"x" * 1_000_000] * 10)
+    reader = source(tmp_path).reader(source(tmp_path).schema())
+    (partition,) = reader.partitions()
+    sizes = [(batch.num_rows, batch["payload"].nbytes) for batch in reader.read(partition)]
+    assert sum(rows for rows, _ in sizes) == 300_010
+    assert max(rows for rows, _ in sizes) <= stretches.BATCH_ROWS
+    assert max(size for _, size in sizes) <= 4 * 1024 * 1024
+
+
+def test_partition_of_a_small_stream_is_a_stretch(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x"])
+    reader = source(tmp_path).reader(source(tmp_path).schema())
+    (partition,) = reader.partitions()
+    assert isinstance(partition, StretchPartition)

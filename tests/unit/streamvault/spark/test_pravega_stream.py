@@ -1,0 +1,164 @@
+"""A streaming query of a stream, played without Spark: its batches, its end, scales and truncations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+
+from streamstore.local import LocalStore
+from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.spark.pravega_stream import PravegaStreamReader
+from streamvault.spark.stretches import DataLoss
+from tests.streams import append_events, events_of, make_stream
+from tests.unit.small_archives import NAME
+from tests.unit.spark_reads import FIRST, Events, events_in, single, source, text
+
+
+def batch_of(reader: PravegaStreamReader, start: dict[str, int], end: dict[str, int]) -> Events:
+    return [event for part in reader.partitions(start, end) for event in events_in(reader.read(part))]
+
+
+class Following:
+    """Plays Spark: batch after batch until nothing new comes; each batch is read twice, as after a restart."""
+
+    def __init__(self, tmp_path: Path, limit: ReadLimit | None = None, **options: str) -> None:
+        made = source(tmp_path, startingOffsets="earliest", **options)
+        self.reader = made.streamReader(made.schema())
+        self._again = made.streamReader(made.schema())
+        self.limit = limit or self.reader.getDefaultReadLimit()
+        self.at = self.reader.initialOffset()
+        self.batches: list[Events] = []
+
+    def follow(self) -> list[Events]:
+        begun = len(self.batches)
+        while (end := self.reader.latestOffset(self.at, self.limit)) != self.at:
+            batch, again = (batch_of(reader, self.at, end) for reader in (self.reader, self._again))
+            assert again == batch
+            self.batches.append(batch)
+            self.at = end
+            assert len(self.batches) < 1000
+        return self.batches[begun:]
+
+
+def check_order(store: LocalStore, batches: list[Events]) -> None:
+    """Nothing of a segment comes together with, or after, something of one that follows it."""
+    ranges = store.describe(NAME).ranges()
+    read: set[SegmentId] = set()
+    for batch in batches:
+        now = {pointer.segment for pointer, _ in batch}
+        for segment in now:
+            for other in read | now:
+                assert other == segment or not (
+                    ranges[other].overlaps(ranges[segment]) and other.epoch >= segment.epoch
+                )
+        read |= now
+
+
+@pytest.mark.parametrize("most", ["", "20KiB", "1"])
+def test_query_follows_a_stream_over_its_scales(store: LocalStore, tmp_path: Path, most: str) -> None:
+    make_stream(store, NAME, events=120 if most == "1" else 1000, largest=20_000)
+    following = Following(tmp_path, **({"maxBytesPerTrigger": most} if most else {}))
+    batches = following.follow()
+    check_order(store, batches)
+    assert sorted(event for batch in batches for event in batch) == sorted(events_of(store, NAME))
+    if most == "20KiB":
+        largest = max(pointer.length for batch in batches for pointer, _ in batch)
+        segments = len(store.describe(NAME).tail.offsets)
+        assert max(sum(p.length for p, _ in batch) for batch in batches) <= 20 * 1024 + segments * largest
+    # it goes on growing, and scales with nothing in between
+    segment = max(store.describe(NAME).tail.offsets)
+    append_events(store, NAME, segment, [b"more"])
+    held = store.describe(NAME).epochs[-1].segments[segment]
+    store.scale(NAME, [segment], [held])
+    epoch = store.describe(NAME).epochs[-1]
+    newest = next(s for s in epoch.segments if s.epoch == epoch.number)
+    store.scale(NAME, [newest], [held])
+    newest = max(store.describe(NAME).tail.offsets)
+    append_events(store, NAME, newest, [b"last"])
+    assert [[payload for _, payload in batch] for batch in following.follow() if batch] == [[b"more"], [b"last"]]
+    store.seal(NAME)
+    assert following.follow() == []
+
+
+def test_new_segment_waits_only_for_those_it_replaces(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"old"], segments=4)
+    quarters = [KeyRange(i / 4, (i + 1) / 4) for i in range(4)]
+    following = Following(tmp_path)
+    following.follow()
+    append_events(store, NAME, SegmentId(0, 0), [b"late"])
+    # two groups in one scale: 0 is refreshed, 2 and 3 are merged; 1 stays
+    store.update_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    store.scale(NAME, [SegmentId(0, 0), SegmentId(0, 2), SegmentId(0, 3)], [quarters[0], KeyRange(0.5, 1.0)])
+    for segment in store.describe(NAME).tail.offsets:
+        append_events(store, NAME, segment, [b"new"])
+    batches = [[(str(p.segment), payload) for p, payload in batch] for batch in following.follow()]
+    first, second = (dict(batch) for batch in batches)
+    assert first["0.#epoch.0"] == b"late"
+    assert first["1.#epoch.0"] == b"new"
+    assert len(first) == 3  # and the merged one
+    assert list(second.values()) == [b"new"]
+
+
+def test_query_ends_at_its_ending_offsets(store: LocalStore, tmp_path: Path) -> None:
+    make_stream(store, NAME, events=300, largest=2000)
+    cut, wanted = store.describe(NAME).tail, list(events_of(store, NAME))
+    for segment in cut.offsets:
+        append_events(store, NAME, segment, [b"beyond"])
+    found = Following(tmp_path, endingOffsets=text(cut)).follow()
+    assert sorted(event for batch in found for event in batch) == sorted(wanted)
+    # one that wants more of one segment than there is, and less of another than there is
+    first, *others = cut.offsets
+    mixed = StreamCut(NAME, {**cut.offsets, first: 10**9})
+    found = Following(tmp_path, to=text(mixed)).follow()
+    last = [payload for batch in found for _, payload in batch].count(b"beyond")
+    assert last == 1
+    assert others
+
+
+def test_available_now_reads_what_is_there_at_its_start(store: LocalStore, tmp_path: Path) -> None:
+    make_stream(store, NAME, events=300, largest=2000)
+    wanted = list(events_of(store, NAME))
+    following = Following(tmp_path, limit=ReadMaxBytes(5000))
+    following.reader.prepareForTriggerAvailableNow()
+    segment = max(store.describe(NAME).tail.offsets)
+    append_events(store, NAME, segment, [b"later"])
+    store.scale(NAME, [segment], [store.describe(NAME).epochs[-1].segments[segment]])
+    assert sorted(event for batch in following.follow() for event in batch) == sorted(wanted)
+
+
+def test_query_begins_at_the_tail_by_default(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"before"])
+    made = source(tmp_path)
+    reader = made.streamReader(made.schema())
+    start = reader.initialOffset()
+    assert start == store.describe(NAME).tail.to_json() == reader.reportLatestOffset()
+    append_events(store, NAME, FIRST, [b"after"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert [p for part in reader.partitions(start, end) for _, p in events_in(reader.read(part))] == [b"after"]
+
+
+def test_truncation_ahead_of_a_query_is_data_loss(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x" * 92] * 100)
+    followings = {may: Following(tmp_path, failOnDataLoss=may, maxBytesPerTrigger="1000") for may in ("true", "false")}
+    for following in followings.values():
+        following.at = {"scope/stream/0.#epoch.0": 1000}
+    store.truncate(StreamCut(NAME, {FIRST: 1000}))
+    assert followings["true"].reader.latestOffset(followings["true"].at, ReadMaxBytes(1000))
+    store.truncate(StreamCut(NAME, {FIRST: 4000}))
+    with pytest.raises(DataLoss, match="begins at 4000 now, not at 1000"):
+        followings["true"].follow()
+    found = [pointer.offset for batch in followings["false"].follow() for pointer, _ in batch]
+    assert found == list(range(4000, 10_000, 100))
+
+
+def test_segment_truncated_as_a_whole_is_data_loss(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x"] * 10)
+    start = {may: Following(tmp_path, failOnDataLoss=may) for may in ("true", "false")}
+    store.scale(NAME, [FIRST], [KeyRange(0.0, 1.0)])
+    store.truncate(store.describe(NAME).tail)
+    append_events(store, NAME, SegmentId(1, 1), [b"y"])
+    with pytest.raises(DataLoss, match="the segment is gone"):
+        start["true"].follow()
+    assert [payload for batch in start["false"].follow() for _, payload in batch] == [b"y"]

@@ -1,0 +1,28 @@
+"""Options of a write."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.errors import Problem
+from streamvault.spark.writing import write_options
+from tests.unit.spark_reads import schema_of
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "overwrite", "said"),
+    [
+        ({"path": "local:///a/s/t"}, "event binary", False, "the embedded store has no transactions"),
+        ({}, "event binary", True, "events cannot be overwritten"),
+        ({}, "payload binary", False, "there is no column event: payload"),
+        ({}, "event binary, key string", False, "there is a column that no event has: key"),
+        ({}, "event int", False, "the column event is neither binary nor string: int"),
+        ({}, "event binary, routing_key binary", False, "the column routing_key is no string"),
+        ({"txnAppId": "a"}, "event binary", False, "it is missing: option txnVersion"),
+        ({"txnVersion": "1"}, "event binary", False, "it is missing: option txnAppId"),
+        ({"lease": "5"}, "event binary", False, "a whole number from 10 on"),
+    ],
+)
+def test_invalid_write_options_are_refused(options: dict[str, str], schema: str, overwrite: bool, said: str) -> None:
+    with pytest.raises(Problem, match=said):
+        write_options({"path": "pravega://h:1/s/t", **options}, schema_of(schema), overwrite=overwrite)
