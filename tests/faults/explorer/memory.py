@@ -166,6 +166,13 @@ class MemoryObjects(ObjectStore):
             if key[skip:] > after:
                 yield ObjectInfo(key[skip:], size)
 
+    def names(self, prefix: str, skip: int) -> list[str]:
+        """The keys that `list` finds, each without its first characters; the same call for the gate."""
+        check_prefix(prefix)
+        full = self._base + prefix
+        drop = len(self._base) + skip
+        return _call(self._gate, "list", prefix, lambda: [key[drop:] for key in self._bucket.keys(full)])
+
     def folders(self, prefix: str) -> Sequence[str]:
         check_prefix(prefix)
         full = self._base + prefix
