@@ -175,7 +175,7 @@ def combinations() -> tuple[tuple[str, tuple[str, ...]], ...]:
 def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     """One preemption: all points of all combinations, with all endings; then two preemptions. It may take days.
 
-    Of the combinations, pairs of commands come first, then longer and longer ones: what goes wrong goes wrong in few steps.
+    Of the combinations, pairs of commands come first, then longer and longer ones: most faults need few steps.
 
     Args:
         seed: of the order, but that what was ever found comes first.
