@@ -75,7 +75,7 @@ class _Beside:
             arm.run(-1)
         self.processor.clear()
         self.moving.clear()
-        found = interleave(arms, repeats, self._setting.settle)
+        found = interleave(arms, repeats, self._setting.settle, pairs=True)
         title = f"{self._layout}, {self._workload.events:,} events of {size_text(self._workload.size)}"
         rows = []
         for verb in verbs:
