@@ -75,7 +75,7 @@ class _Beside:
             arm.run(-1)
         self.processor.clear()
         self.moving.clear()
-        found = interleave(arms, repeats, self._setting.settle)
+        found = interleave(arms, repeats, self._setting.settle, pairs=True)
         title = f"{self._layout}, {self._workload.events:,} events of {size_text(self._workload.size)}"
         rows = []
         for verb in verbs:
@@ -111,14 +111,14 @@ class _Beside:
         return self._command(side, "export", uri, root, "--layout", self._layout)
 
     def _import(self, side: str, repeat: int) -> Measured:
-        target = self._setting.stream(f"restored-{side}-{repeat}".replace("--", "-"))
+        target = self._setting.stream(f"restored-{side}-{repeat + 1}")
         archive = f"{self._root(side, repeat)}/{self._source}"
         measured = self._command(side, "import", archive, self._setting.stream_uri(target))
         drop(self._setting, target, self._workload.bytes)
         return measured
 
     def _root(self, side: str, repeat: int) -> str:
-        return self._setting.root_uri(f"{repeat}/{side}")
+        return self._setting.root_uri(f"{repeat + 1}/{side}")
 
     def _command(self, side: str, verb: str, *arguments: str) -> Measured:
         outcome = run_command(

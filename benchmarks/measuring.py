@@ -55,17 +55,21 @@ class Spread:
     high: float
 
 
-def interleave(arms: Sequence[Arm], repeats: int, settle: Callable[[], None]) -> dict[str, list[Measured]]:
+def interleave(
+    arms: Sequence[Arm], repeats: int, settle: Callable[[], None], *, pairs: bool = False
+) -> dict[str, list[Measured]]:
     """Run all arms once, then all again: A B C A B C, so that what disturbs the machine disturbs them alike.
 
     Args:
         arms: what is compared.
         repeats: how often each is run.
         settle: called before every run: what the one before has left to the servers is no part of it.
+        pairs: whether neighbours change places in every other turn, A B then B A: who comes first may have it harder.
     """
     found: dict[str, list[Measured]] = {arm.name: [] for arm in arms}
+    swapped = [arm for at in range(0, len(arms), 2) for arm in reversed(arms[at : at + 2])]
     for repeat in range(repeats):
-        for arm in arms:
+        for arm in swapped if pairs and repeat % 2 else arms:
             settle()
             measured = arm.run(repeat)
             say(

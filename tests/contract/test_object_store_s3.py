@@ -150,9 +150,10 @@ def test_a_silent_server(server: S3Server, bucket: str, proxy: FaultProxy, open_
 def test_a_large_object_over_a_slow_line(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
-    store = open_at(through(server, proxy.port), bucket, retry_seconds=0, timeout_seconds=1)
+    # well above what a busy machine may stop for, and below what the object takes
+    store = open_at(through(server, proxy.port), bucket, retry_seconds=0, timeout_seconds=4)
     body = b"x" * 4_000_000
-    proxy.delay = 0.05  # for each 64 KiB: 3 seconds
+    proxy.delay = 0.1  # for each 64 KiB: 6 seconds
     store.put("large", body)
     assert store.get("large") == body
 

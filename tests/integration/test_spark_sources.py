@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -126,6 +127,27 @@ def test_all_columns_of_a_stream(
     narrow = frame.option("columns", "length,offset").load()
     assert narrow.columns == ["length", "offset"]
     assert narrow.selectExpr("sum(length)").first()[0] == sum(row[5] for row in wanted(store, source))  # type: ignore[misc,index]
+
+
+def test_events_of_more_than_8_mib(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, bucket: str
+) -> None:
+    stream = target(store, source.scope, segments=1)
+    sizes = [100, 12 * 1024 * 1024, 7]
+    append_events(store, stream, SegmentId(0, 0), [os.urandom(size) for size in sizes])
+    of_the_stream = (
+        spark.read.format("pravega")
+        .option("controller", pravega.uri)
+        .option("scope", stream.scope)
+        .option("stream", stream.stream)
+    )
+    export_stream(f"{pravega.uri}/{stream}", f"s3://{bucket}/vault", master="inline[2]")
+    of_the_archive = spark.read.format("streamvault").option("path", f"s3://{bucket}/vault/{stream}")
+    for reader in (of_the_stream, of_the_archive):
+        found = reader.load().selectExpr("length", "sha2(payload, 256) AS digest").collect()
+        assert [tuple(row) for row in found] == [
+            (len(payload) + 8, hashlib.sha256(payload).hexdigest()) for _, payload in events_of(store, stream)
+        ]
 
 
 def test_all_columns_of_an_archive_and_only_the_ranges_that_are_needed(

@@ -175,6 +175,8 @@ def combinations() -> tuple[tuple[str, tuple[str, ...]], ...]:
 def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     """One preemption: all points of all combinations, with all endings; then two preemptions. It may take days.
 
+    Of the combinations, pairs of commands come first, then longer and longer ones: most faults need few steps.
+
     Args:
         seed: of the order, but that what was ever found comes first.
         part, parts: only every so many-th combination.
@@ -185,6 +187,7 @@ def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     rng = random.Random(seed)
     rest = list(combinations())
     rng.shuffle(rest)
+    rest.sort(key=lambda one: len(one[1]))
     for scene, commands in rest[part::parts]:
         yield from at_each_point(scene, commands, ENDINGS)
     for scene, commands in rest[part::parts]:

@@ -6,8 +6,10 @@ keeps another from appending, and an append at a wrong offset is refused.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from threading import Lock
 from typing import Protocol, TypeVar
 
@@ -78,9 +80,29 @@ class Bucket:
 
     objects: dict[str, bytes] = field(default_factory=dict)
     changed: Callable[[str, bytes | None], None] = _changed
+    _sorted: list[str] | None = None
 
     def copy(self) -> Bucket:
-        return Bucket(dict(self.objects))
+        return Bucket(dict(self.objects), _sorted=self._sorted)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Take an object under a new key."""
+        self.objects[key] = data
+        self._sorted = None
+        self.changed(key, data)
+
+    def delete(self, key: str) -> None:
+        """Drop an object, if there is one."""
+        if self.objects.pop(key, None) is not None:
+            self._sorted = None
+            self.changed(key, None)
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Those that begin with a prefix, in order."""
+        if self._sorted is None:
+            self._sorted = sorted(self.objects)
+        first = bisect_left(self._sorted, prefix)
+        return takewhile(lambda key: key.startswith(prefix), islice(self._sorted, first, None))
 
 
 class MemoryObjects(ObjectStore):
@@ -103,8 +125,7 @@ class MemoryObjects(ObjectStore):
         def put() -> None:
             if full in self._bucket.objects:
                 raise AlreadyExists("the object exists", where=f"{self._uri}/{key}")
-            self._bucket.objects[full] = kept = bytes(data)
-            self._bucket.changed(full, kept)
+            self._bucket.put(full, bytes(data))
 
         _call(self._gate, "put", key, put)
 
@@ -139,18 +160,25 @@ class MemoryObjects(ObjectStore):
         full, skip = self._base + prefix, len(self._base)
 
         def look() -> list[tuple[str, int]]:
-            return sorted((key, len(data)) for key, data in self._bucket.objects.items() if key.startswith(full))
+            return [(key, len(self._bucket.objects[key])) for key in self._bucket.keys(full)]
 
         for key, size in _call(self._gate, "list", prefix, look):
             if key[skip:] > after:
                 yield ObjectInfo(key[skip:], size)
+
+    def names(self, prefix: str, skip: int) -> list[str]:
+        """The keys that `list` finds, each without its first characters; the same call for the gate."""
+        check_prefix(prefix)
+        full = self._base + prefix
+        drop = len(self._base) + skip
+        return _call(self._gate, "list", prefix, lambda: [key[drop:] for key in self._bucket.keys(full)])
 
     def folders(self, prefix: str) -> Sequence[str]:
         check_prefix(prefix)
         full = self._base + prefix
 
         def look() -> Sequence[str]:
-            below = (key[len(full) :] for key in self._bucket.objects if key.startswith(full))
+            below = (key[len(full) :] for key in self._bucket.keys(full))
             return sorted({name for name, slash, _ in (rest.partition("/") for rest in below) if name and slash})
 
         return _call(self._gate, "list", prefix, look)
@@ -163,8 +191,7 @@ class MemoryObjects(ObjectStore):
 
         def delete() -> None:
             for key in keys:
-                if self._bucket.objects.pop(self._base + key, None) is not None:
-                    self._bucket.changed(self._base + key, None)
+                self._bucket.delete(self._base + key)
 
         _call(self._gate, "delete", keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more", delete)
 

@@ -352,6 +352,41 @@ class _Remembered:
         return iter(found) if self._rows else found
 
 
+def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any, str], list[str]]:
+    """In the place of `manifests.listing._keys`: one call of the store as well, and no value made for each object."""
+
+    def keys(store: Any, prefix: str) -> list[str]:
+        if isinstance(store, MemoryObjects):
+            return store.names(f"{prefix}_manifest/", len(prefix))
+        return list_keys(store, prefix)
+
+    return keys
+
+
+def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], Any]:
+    """In the place of `manifests.listing._decision`: before the first decision the answer is always the same."""
+    first = lru_cache(maxsize=None)(lambda prefix: read(None, prefix, 0))
+    return lambda store, prefix, number: read(store, prefix, number) if number else first(prefix)
+
+
+class _Resolved:
+    """In the place of `manifests.listing._resolve`: a decision is the same object whenever it is read again."""
+
+    def __init__(self, resolve: Callable[..., Any]) -> None:
+        self._resolve = resolve
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, decision: Any, keys: list[str], numbers: list[int]) -> Any:
+        key = id(decision), tuple(keys)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > 20_000:
+                self._known.clear()
+            # with the decision, so that none that is made later has its place in memory
+            found = self._known[key] = decision, self._resolve(decision, keys, numbers)
+        return found[1]
+
+
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
     """Wherever the product has imported a function."""
     for name, module in list(sys.modules.items()):
@@ -364,7 +399,7 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time goes into reading the same small files again and again."""
     from layouts import keys  # noqa: PLC0415
-    from manifests import entries, jsonfile, ranges  # noqa: PLC0415
+    from manifests import entries, jsonfile, listing, ranges  # noqa: PLC0415
     from streamstore import cuts  # noqa: PLC0415
 
     encode, between = entries.Model.encode, cuts.segments_between
@@ -383,6 +418,9 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     yield os, "cpu_count", lambda: 2
 
     yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
+    yield listing, "_keys", _manifest_keys(listing._keys)
+    yield listing, "_decision", _decided(listing._decision)
+    yield listing, "_resolve", _Resolved(listing._resolve)
     yield from _everywhere(ranges.decode_ranges, _Remembered(ranges.decode_ranges, rows=True))
     yield from _everywhere(ranges.encode_ranges, _Remembered(ranges.encode_ranges))
     for name, function in list(vars(keys).items()):
