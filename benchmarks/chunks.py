@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     if arguments.quick:
         arguments.workload, arguments.naive_events, arguments.repeats = ("20000x1024",), 500, 1
     for text in arguments.workload:
-        events, size = map(int, text.split("x"))
+        workload = Workload.parse(text, SEGMENTS)
         with open_setting(arguments.s3, quick=arguments.quick) as setting:
             results.describe(setting.describe())
-            comparison = _Comparison(setting, Workload(events, size, SEGMENTS), arguments.naive_events)
+            comparison = _Comparison(setting, workload, arguments.naive_events)
             comparison.run(arguments.repeats, results)
 
 
@@ -117,7 +117,7 @@ class _Comparison:
 
     def _looped(self, move: Callable[[ChunksJob], tuple[int, float]], job: ChunksJob) -> Measured:
         events, seconds = move(job)
-        return self._measured(events, events * self._workload.length, seconds)
+        return self._workload.measured(events, events * self._workload.length, seconds)
 
     def _export(self, repeat: int) -> Measured:
         uri, root = self._setting.stream_uri(self._source), self._setting.root_uri(f"{repeat}/vault")
@@ -144,14 +144,9 @@ class _Comparison:
         """The work, moved by Spark's tasks; without Spark's start."""
         report = run_command(verb, *arguments, environment=self._setting.s3.environment()).report
         self._starts[verb].append(report["total_seconds"] - report["seconds"])
-        return self._measured(report["events"], report["bytes"], report["seconds"])
+        return self._workload.measured(report["events"], report["bytes"], report["seconds"])
 
     def _whole(self, verb: str, *arguments: str) -> Measured:
         """All that a user waits for, from a plain start of the command as it is by default."""
         outcome = run_command(verb, *arguments, environment=self._setting.s3.environment(), head_start=True)
-        return self._measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)
-
-    def _measured(self, events: int, size: int, seconds: float) -> Measured:
-        if (events, size) != (self._workload.events, self._workload.bytes):
-            raise RuntimeError(f"{events} events were moved instead of {self._workload.events}")
-        return Measured(events, size, seconds)
+        return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)

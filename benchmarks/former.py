@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, spread
 from benchmarks.peers import drop
-from benchmarks.product import run_command
+from benchmarks.product import Outcome, run_command
 from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import size_text, spread_text, table
@@ -43,20 +43,15 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Measure each stream on servers of its own; adds a table each."""
     for text in arguments.workload:
         layout, _, stream = text.partition(":")
-        events, size = map(int, stream.split("x"))
+        workload = Workload.parse(stream, SEGMENTS)
         with open_setting(arguments.s3) as setting:
             results.describe(setting.describe())
-            beside = _Beside(setting, Workload(events, size, SEGMENTS), layout, arguments.checkout.resolve())
+            beside = _Beside(setting, workload, layout, arguments.checkout.resolve())
             beside.run(arguments.repeats, results)
 
 
 class _Beside:
-    """One stream, in one layout.
-
-    Attributes:
-        processor: an arm's name and what each of its commands took, in seconds of the processor.
-        moving: the same without Spark's start: the report's seconds.
-    """
+    """One stream, in one layout."""
 
     def __init__(self, setting: Setting, workload: Workload, layout: str, checkout: Path) -> None:
         self._setting = setting
@@ -64,8 +59,7 @@ class _Beside:
         self._layout = layout
         self._checkouts = {"this": None, "former": checkout}
         self._source = setting.stream("source")
-        self.processor: dict[str, list[float]] = {}
-        self.moving: dict[str, list[float]] = {}
+        self._outcomes: dict[str, list[Outcome]] = {}
 
     def run(self, repeats: int, results: Results) -> None:
         self._workload.fill(self._setting.store, self._source)
@@ -73,9 +67,10 @@ class _Beside:
         arms = [Arm(_name(verb, side), partial(verbs[verb], side)) for verb in verbs for side in SIDES]
         for arm in arms:  # nobody has the stream or the server's files colder than another
             arm.run(-1)
-        self.processor.clear()
-        self.moving.clear()
+        self._outcomes.clear()
         found = interleave(arms, repeats, self._setting.settle, pairs=True)
+        moving = {name: [one.report["seconds"] for one in self._outcomes[name]] for name in found}
+        processor = {name: [one.processor_seconds for one in self._outcomes[name]] for name in found}
         title = f"{self._layout}, {self._workload.events:,} events of {size_text(self._workload.size)}"
         rows = []
         for verb in verbs:
@@ -84,9 +79,9 @@ class _Beside:
                 (
                     verb,
                     spread_text(ratio(found, this, former), 2),
-                    spread_text(_ratio(self.moving[former], self.moving[this]), 2),
-                    spread_text(_ratio(self.processor[this], self.processor[former]), 2),
-                    *(spread_text(spread(self.processor[name]), 1) for name in (this, former)),
+                    spread_text(_ratio(moving[former], moving[this]), 2),
+                    spread_text(_ratio(processor[this], processor[former]), 2),
+                    *(spread_text(spread(processor[name]), 1) for name in (this, former)),
                 )
             )
         heads = (
@@ -99,8 +94,8 @@ class _Beside:
         )
         figures = {
             name: [
-                {**asdict(one), "moving": moving, "processor": processor}
-                for one, moving, processor in zip(found[name], self.moving[name], self.processor[name], strict=True)
+                {**asdict(one), "moving": seconds, "processor": used}
+                for one, seconds, used in zip(found[name], moving[name], processor[name], strict=True)
             ]
             for name in found
         }
@@ -128,12 +123,8 @@ class _Beside:
             head_start=True,
             checkout=self._checkouts[side],
         )
-        report = outcome.report
-        if (report["events"], report["bytes"]) != (self._workload.events, self._workload.bytes):
-            raise RuntimeError(f"{report['events']} events were moved instead of {self._workload.events}")
-        self.processor.setdefault(_name(verb, side), []).append(outcome.processor_seconds)
-        self.moving.setdefault(_name(verb, side), []).append(report["seconds"])
-        return Measured(report["events"], report["bytes"], outcome.seconds)
+        self._outcomes.setdefault(_name(verb, side), []).append(outcome)
+        return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)
 
 
 def _name(verb: str, side: str) -> str:

@@ -83,7 +83,7 @@ def _loop(setting: Setting, stream: StreamName, workload: Workload, _repeat: int
         segment = SegmentId(0, number)
         end = setting.store.segment_info(stream, [segment])[0].write_offset
         read += sum(len(block) for block in setting.store.read(stream, segment, 0, end))
-    return _measured(workload, workload.events, read, time.perf_counter() - began)
+    return workload.measured(workload.events, read, time.perf_counter() - began)
 
 
 def _read(spark: Any, uri: str, workload: Workload, column: str, _repeat: int) -> Measured:
@@ -94,15 +94,7 @@ def _read(spark: Any, uri: str, workload: Workload, column: str, _repeat: int) -
     length = "octet_length(payload) + 8" if column == "payload" else "length"
     began = time.perf_counter()
     count, total = reading.load(uri).selectExpr("count(*)", f"sum({length})").first()
-    return _measured(workload, count, total, time.perf_counter() - began)
-
-
-def _measured(workload: Workload, events: int, size: int, seconds: float) -> Measured:
-    if (events, size) != (workload.events, workload.bytes):
-        raise RuntimeError(
-            f"{events} events of {size} bytes were read instead of {workload.events} of {workload.bytes}"
-        )
-    return Measured(events, size, seconds)
+    return workload.measured(count, total, time.perf_counter() - began)
 
 
 @contextmanager

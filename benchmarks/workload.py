@@ -6,7 +6,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
+from benchmarks.measuring import Measured
 from layouts.keys import archive_prefix, event_key
 from streamstore.framing import frame_many
 from streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -32,6 +34,22 @@ class Workload:
     events: int
     size: int
     segments: int
+
+    @classmethod
+    def parse(cls, text: str, segments: int) -> Self:
+        """Read ``EVENTSxBYTES``."""
+        events, size = map(int, text.split("x"))
+        return cls(events, size, segments)
+
+    def measured(self, events: int, size: int, seconds: float) -> Measured:
+        """A run that moved so many events and bytes.
+
+        Raises:
+            RuntimeError: that is not all of it.
+        """
+        if (events, size) != (self.events, self.bytes):
+            raise RuntimeError(f"{events} events of {size} bytes were moved instead of {self.events} of {self.bytes}")
+        return Measured(events, size, seconds)
 
     @property
     def length(self) -> int:

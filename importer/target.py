@@ -16,7 +16,7 @@ from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
 from importer.replay import ScaleStep
 from streamstore.errors import StreamExists
-from streamstore.lease import FRESH_SECONDS, Lease
+from streamstore.lease import Lease
 from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
 from streamstore.own import OWN, is_own, own_stream
 from streamstore.store import StreamStore
@@ -102,7 +102,7 @@ class Target:
             Failed: the store numbered the new segments in another way than expected.
         """
         expected = self._plan.replay.epochs[step.epoch]
-        self._lease.confirm(fresh=FRESH_SECONDS)
+        self._lease.confirm()
         if len(expected.segments) < self._configuration.scaling.min_segments:
             # A store refuses to go below the policy's minimum, and given a fixed number other than that of the open
             # segments it scales by itself. So until the scale is done, the policy is a rate that is never reached.
@@ -120,7 +120,7 @@ class Target:
     def _fix(self, segments: int) -> None:
         """See that no auto-scaler merges segments that are not written to for a while."""
         if self._configuration.scaling.kind is not ScaleKind.FIXED:
-            self._lease.confirm(fresh=FRESH_SECONDS)
+            self._lease.confirm()
             self._configure(Scaling(min_segments=segments))
 
     def _configure(self, scaling: Scaling) -> None:
@@ -149,9 +149,9 @@ class Target:
             return
         if _is_marked(described, self._plan):
             if described.head.offsets != self._plan.head.offsets:
-                self._lease.confirm(fresh=FRESH_SECONDS)
+                self._lease.confirm()
                 self._store.truncate(replace(self._plan.head, stream=self._name))
-            self._lease.confirm(fresh=FRESH_SECONDS)
+            self._lease.confirm()
             self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
         if self._plan.sealed:
             if described.tail.offsets != _ends(self._plan):
@@ -160,7 +160,7 @@ class Target:
                     where=str(self._name),
                     todo="Seal it yourself, or delete it and import again.",
                 )
-            self._lease.confirm(fresh=FRESH_SECONDS)
+            self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
 
 
@@ -195,7 +195,7 @@ def _create(
     while described.epochs[0] != first:
         number = min(segment.number for segment in described.epochs[0].segments)
         following = number + len(described.epochs[0].segments)
-        lease.confirm(fresh=FRESH_SECONDS)
+        lease.confirm()
         store.delete(name, first=described.epochs[0])
         if following > wanted:
             raise Conflict(
@@ -209,7 +209,7 @@ def _create(
 
 def _make(store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, segments: int) -> StreamDescription:
     """Create a marked stream. One that is there and has the mark was made by a request whose answer was lost."""
-    lease.confirm(fresh=FRESH_SECONDS)
+    lease.confirm()
     with suppress(StreamExists):
         store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan))))
     described = store.describe(name)

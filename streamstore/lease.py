@@ -40,16 +40,7 @@ from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamD
 from streamstore.own import OWN, is_own
 from streamstore.store import SegmentAppender, StreamStore
 
-__all__ = [
-    "BEAT_SECONDS",
-    "FRESH_SECONDS",
-    "PATIENCE_SECONDS",
-    "Lease",
-    "LeaseHeld",
-    "Record",
-    "last_record",
-    "stream_beside",
-]
+__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
 
 BEAT_SECONDS = 2.0
 """Interval between a holder's heartbeats."""
@@ -62,9 +53,6 @@ _HEADER = struct.Struct(">ii")
 
 KEPT_BEATS = 256
 """Heartbeats after which a holder truncates all records before its last."""
-
-FRESH_SECONDS = 0.5
-"""A beat as young as this spares another one, where the lease only makes for the better message."""
 
 LOOK_SECONDS = 0.25
 
@@ -162,7 +150,6 @@ class Lease:
         self._appender = appender
         self._mine = mine
         self._beats = 0
-        self._beaten = time.monotonic()
         self._stop = threading.Event()
         self._lost: StreamStoreError | None = None
         self._lock = threading.Lock()
@@ -242,18 +229,15 @@ class Lease:
                 "this process lost its lease", where=f"{self._held.where}: {self._lost}", todo="Run it again."
             )
 
-    def confirm(self, *, fresh: float = 0.0) -> None:
+    def confirm(self) -> None:
         """Send a heartbeat, and raise if the lease was lost.
 
         `check` reports only the result of the last heartbeat, which may be old after a pause.
 
-        Args:
-            fresh: seconds for which the last beat is good enough. A beat is a write to the store, and waits for it.
-
         Raises:
             LeaseHeld: as `check`.
         """
-        if self._lost is None and time.monotonic() - self._beaten >= fresh:
+        if self._lost is None:
             self._beat()
         self.check()
 
@@ -284,9 +268,8 @@ class Lease:
         """
         self._stop.set()
         self._thread.join()
-        if remove:
-            with contextlib.suppress(LeaseHeld):
-                self.confirm(fresh=FRESH_SECONDS)
+        if remove and self._lost is None:
+            self._beat()
         self._appender.close()
         if remove and self._lost is None:
             with contextlib.suppress(NoSuchStream, StreamChanged):
@@ -304,7 +287,6 @@ class Lease:
             except StreamStoreError as error:
                 self._lost = error
                 return
-            self._beaten = time.monotonic()
             self._beats += 1
             if self._beats % KEPT_BEATS == 0:
                 with contextlib.suppress(StreamStoreError):  # retried later

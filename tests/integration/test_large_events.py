@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +26,11 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of
 
-pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 MIB = 1024 * 1024
 WRITER = Path(__file__).parent.parent / "java" / "LargeEvents.java"
+ONE_SEGMENT = StreamConfiguration(scaling=Scaling(min_segments=1))
 SIZES = [100, 12 * MIB, 5000, 20 * MIB, 9 * MIB, 7]
 KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 
@@ -63,18 +65,30 @@ def place(
     source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
         store.create_scope(source.scope)
-        store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        store.create_stream(source, ONE_SEGMENT)
         yield Place(pravega, store, source, f"s3://{bucket_name}/vault")
 
 
 def write_large(place: Place, folder: Path) -> None:
-    """One header for each, and the payload merged in behind it."""
+    """One header for each, and the payload merged in behind it.
+
+    The Java client sometimes waits for ever for the answer to a large event (pravega/pravega#6924 is another failure of
+    Pravega's own tests of them). It writes in four seconds, so after two minutes it starts again, on a new stream.
+    """
     log = folder / "logback.xml"
     log.write_text("<configuration/>")
     command = [str(find_java()), f"-Dlogback.configurationFile={log}", "-cp", place.server.classpath, str(WRITER)]
     where = [place.server.uri.replace("pravega://", "tcp://"), place.source.scope, place.source.stream]
-    run = subprocess.run([*command, *where, *map(str, SIZES)], capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
+    for _ in range(3):
+        with suppress(subprocess.TimeoutExpired):
+            run = subprocess.run(
+                [*command, *where, *map(str, SIZES)], capture_output=True, text=True, timeout=120, check=False
+            )
+            assert run.returncode == 0, run.stderr[-2000:]
+            return
+        place.store.delete_stream(place.source)
+        place.store.create_stream(place.source, ONE_SEGMENT)
+    pytest.fail("Pravega's Java client has not written its events within two minutes, three times")
 
 
 def restore(place: Place) -> None:

@@ -167,10 +167,9 @@ class MemoryObjects(ObjectStore):
                 yield ObjectInfo(key[skip:], size)
 
     def names(self, prefix: str, skip: int) -> list[str]:
-        """The keys that `list` finds, each without its first characters; the same call for the gate."""
+        """The keys that `list` finds, each without its first `skip` characters; the same call for the gate."""
         check_prefix(prefix)
-        full = self._base + prefix
-        drop = len(self._base) + skip
+        full, drop = self._base + prefix, len(self._base) + skip
         return _call(self._gate, "list", prefix, lambda: [key[drop:] for key in self._bucket.keys(full)])
 
     def folders(self, prefix: str) -> Sequence[str]:

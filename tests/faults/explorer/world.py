@@ -18,6 +18,7 @@ import greenlet
 import objectstore.errors as object_errors
 import streamstore.errors as stream_errors
 from common.errors import Problem
+from layouts.keys import MANIFESTS
 from objectstore import bulk
 from objectstore.uri import RootAddress
 from sparkrun.failures import task_failed
@@ -353,11 +354,11 @@ class _Remembered:
 
 
 def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any, str], list[str]]:
-    """In the place of `manifests.listing._keys`: one call of the store as well, and no value made for each object."""
+    """In the place of `manifests.listing._keys`: also one call of the store, but no `ObjectInfo` for each object."""
 
     def keys(store: Any, prefix: str) -> list[str]:
         if isinstance(store, MemoryObjects):
-            return store.names(f"{prefix}_manifest/", len(prefix))
+            return store.names(prefix + MANIFESTS, len(prefix))
         return list_keys(store, prefix)
 
     return keys
@@ -367,24 +368,6 @@ def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], 
     """In the place of `manifests.listing._decision`: before the first decision the answer is always the same."""
     first = lru_cache(maxsize=None)(lambda prefix: read(None, prefix, 0))
     return lambda store, prefix, number: read(store, prefix, number) if number else first(prefix)
-
-
-class _Resolved:
-    """In the place of `manifests.listing._resolve`: a decision is the same object whenever it is read again."""
-
-    def __init__(self, resolve: Callable[..., Any]) -> None:
-        self._resolve = resolve
-        self._known: dict[Any, Any] = {}
-
-    def __call__(self, decision: Any, keys: list[str], numbers: list[int]) -> Any:
-        key = id(decision), tuple(keys)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) > 20_000:
-                self._known.clear()
-            # with the decision, so that none that is made later has its place in memory
-            found = self._known[key] = decision, self._resolve(decision, keys, numbers)
-        return found[1]
 
 
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -407,6 +390,9 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     seal = entries.File.encode
     sealed = _Remembered(lambda _, __, model: seal(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
+    # with the decision, or another one could come to have its id
+    resolve = listing._resolve
+    resolved = _Remembered(lambda _, keys, decision, numbers: (decision, resolve(decision, keys, list(numbers))), key=2)
 
     def find_stretches(described: StreamDescription, start: StreamCut, end: StreamCut) -> Any:
         shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
@@ -420,7 +406,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
     yield listing, "_keys", _manifest_keys(listing._keys)
     yield listing, "_decision", _decided(listing._decision)
-    yield listing, "_resolve", _Resolved(listing._resolve)
+    yield listing, "_resolve", lambda decision, keys, numbers: resolved(id(decision), keys, decision, numbers)[1]
     yield from _everywhere(ranges.decode_ranges, _Remembered(ranges.decode_ranges, rows=True))
     yield from _everywhere(ranges.encode_ranges, _Remembered(ranges.encode_ranges))
     for name, function in list(vars(keys).items()):
