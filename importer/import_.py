@@ -148,7 +148,7 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return say(done=None, seconds=seconds, total_seconds=seconds)
-        if source.root.scheme == "s3" and not (restored_before or source.table):
+        if source.root.scheme.has_storage_classes and not (restored_before or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
