@@ -19,7 +19,7 @@ from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive, History, NoSuchArchive
-from manifests.cold import Stored, touch
+from manifests.cold import StoredRange, touch
 from manifests.costs import cost_of_import
 from manifests.listing import Listing
 from manifests.model import segment_key
@@ -238,7 +238,7 @@ def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Pr
     Raises:
         InArchiveClass: an object cannot be read; or, waiting, one that S3 was never asked for.
     """
-    needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    needed = [StoredRange(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
