@@ -10,7 +10,7 @@ from common.errors import Conflict, Damaged, Failed, Problem, Usage
 from importer.queue.handlers import HANDLERS, Workshop
 from importer.queue.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from importer.queue.reports import FinishedRequest
-from manifests.transient import PASSING
+from manifests.retries import TRANSIENT
 from streamstore.fifo import Entry, Producer, QueueSegment
 
 __all__ = ["Attempts"]
@@ -73,7 +73,7 @@ class Attempts:
         except Exception as error:
             self._workshop.close()
             self.trouble = str(as_problem(error))
-            if isinstance(error, PASSING) or not (isinstance(error, FINAL) or self.tried >= TRIES):
+            if isinstance(error, TRANSIENT) or not (isinstance(error, FINAL) or self.tried >= TRIES):
                 raise
             self._put_aside(entry, kind, as_problem(error), began)
         else:
