@@ -143,9 +143,9 @@ def test_a_table_of_another_place_is_left_alone(ground: Ground, tmp_path: Path) 
     ground.open().publish(ground.place, ground.generations[0])
     archive = Archive.at(RootAddress.parse(f"file://{tmp_path}"), NAME).table_archive("stream")
     elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
-    with pytest.raises(Conflict, match="another place"):
+    with pytest.raises(Conflict, match="another location"):
         ground.open().missing(elsewhere, [1])
-    with pytest.raises(Conflict, match="another place"):
+    with pytest.raises(Conflict, match="another location"):
         ground.open().publish(elsewhere, ground.generations[0])
 
 
@@ -268,7 +268,7 @@ def test_a_file_that_is_gone_is_not_passed_over(ground: Ground) -> None:
     ground.open().publish(ground.place, ground.generations[0])
     there = ground.registered()
     ground.address.open().delete([key for key in table_keys(ground.vault.root) if "=2/" in key][:1])
-    with pytest.raises(Damaged, match="a file of generation 2 is gone"):
+    with pytest.raises(Damaged, match="a file of generation 2, which is not registered yet, is missing"):
         ground.hand_off()
     assert ground.registered() == there
 
@@ -296,7 +296,7 @@ def test_files_without_records(tmp_path: Path) -> None:
     handoff_archive(vault.archive, master="inline")
     store = RootAddress.parse(vault.root).open()
     store.delete([found.key for found in store.list(f"{NAME}/_table/")])
-    with pytest.raises(Conflict, match="whose records are gone"):
+    with pytest.raises(Conflict, match="records are missing"):
         handoff_archive(vault.archive, master="inline")
 
 
@@ -316,7 +316,7 @@ def test_a_table_that_was_set_back(ground: Ground) -> None:
     ground.hand_off()
     table = ground.iceberg()
     table.manage_snapshots().set_current_snapshot(table.history()[0].snapshot_id).commit()
-    with pytest.raises(Conflict, match="set back to generation 1"):
+    with pytest.raises(Conflict, match="rolled back from generation 2 to 1"):
         ground.hand_off()
 
 
