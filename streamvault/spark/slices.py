@@ -1,8 +1,8 @@
-"""Partitions of a stream: stretches of its segments, and reading one exactly.
+"""Partitions of a stream: slices of its segments, each read exactly.
 
-A segment's bytes do not say where an event begins. A stretch that begins in the middle of a segment therefore either
-begins at a boundary that is known (the driver walked there), or guesses one; then the stretch before it ends with a
-proof: it looks where the next one guessed, and fails unless that is where its own last event ended.
+A segment's bytes do not show where an event begins. So a slice in the middle of a segment begins either at a known
+boundary (the driver read up to it) or at a guessed one. In the latter case the slice before it proves the guess: it
+repeats the guess, and fails unless its own last event ends there.
 """
 
 from __future__ import annotations
@@ -24,28 +24,37 @@ from streamstore.splitting import EventBlock
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk, find_start
 
-__all__ = ["DataLoss", "Stretch", "StretchPartition", "between", "cut_walked", "guessed", "read_stretch"]
+__all__ = [
+    "DataLoss",
+    "SegmentSlice",
+    "SlicePartition",
+    "guessed_slices",
+    "known_slices",
+    "read_slice",
+    "walked_boundaries",
+]
 
 BATCH_ROWS = 64 * 1024
-"""The most events of a batch; its bytes are those of a block of the store, 2 MiB, or of one larger event."""
+"""Maximum events of a batch; its size is that of a block of the store, 2 MiB, or of one larger event."""
 
 
 class DataLoss(Failed):
-    """Events that should be read are gone from the stream."""
+    """Events to be read were truncated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SegmentSlice:
     """The events of a segment that begin in ``[start, high)``.
 
     Attributes:
-        segment: which segment.
-        start: where to begin (bytes). high: the first offset of the next stretch. end: where the segment ends for this
-            read.
-        emit_from: events before this offset are walked over and not read further.
-        range_size: 0 if `start` is an event boundary; else it has to be guessed, unless `is_first`, and what follows is
-            cut into ranges of this size.
-        is_first: whether the segment's reading begins here.
+        segment: the segment.
+        start: where to begin (bytes).
+        high: start of the next slice.
+        end: where the segment ends for this read.
+        emit_from: skip events before this offset.
+        range_size: 0 if `start` is an event boundary. Otherwise the boundary must be guessed, unless `is_first`, and
+            the following slices have this size.
+        is_first: whether the reading of the segment begins here.
     """
 
     segment: SegmentId
@@ -57,23 +66,23 @@ class Stretch:
     is_first: bool = True
 
 
-class StretchPartition(InputPartition):
-    """What one task reads."""
+class SlicePartition(InputPartition):
+    """A slice, which one task reads."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self.stretch = stretch
+    def __init__(self, part: SegmentSlice) -> None:
+        self.part = part
 
 
-def guessed(segment: SegmentId, start: int, end: int, range_size: int, emit_from: int = 0) -> list[Stretch]:
-    """A segment's part cut at multiples of the range size; each task guesses where its events begin."""
+def guessed_slices(segment: SegmentId, start: int, end: int, range_size: int, emit_from: int = 0) -> list[SegmentSlice]:
+    """Split a part of a segment at multiples of the range size; each task guesses where its events begin."""
     return [
-        Stretch(segment, span.low, span.high, end, emit_from, range_size, is_first=span.known)
+        SegmentSlice(segment, span.low, span.high, end, emit_from, range_size, is_first=span.known)
         for span in spans_of(start, end, range_size)
     ]
 
 
-def cut_walked(walk: EventWalk, range_size: int) -> list[int]:
-    """Event boundaries about a range size apart, from a walk's start to where its last event ends. Reads all of it.
+def walked_boundaries(walk: EventWalk, range_size: int) -> list[int]:
+    """Return event boundaries about a range size apart, from a walk's start to the end of its last event. Reads it all.
 
     Raises:
         NotAnEvent: the start or the end lies inside an event.
@@ -85,60 +94,60 @@ def cut_walked(walk: EventWalk, range_size: int) -> list[int]:
     return boundaries if walk.end == boundaries[-1] else [*boundaries, walk.end]
 
 
-def between(segment: SegmentId, boundaries: list[int]) -> list[Stretch]:
-    """The stretches between known boundaries."""
-    return [Stretch(segment, low, high, high) for low, high in pairwise(boundaries)]
+def known_slices(segment: SegmentId, boundaries: list[int]) -> list[SegmentSlice]:
+    """Return the slices between known boundaries."""
+    return [SegmentSlice(segment, low, high, high) for low, high in pairwise(boundaries)]
 
 
-def read_stretch(
-    store: StreamStore, stream: StreamName, stretch: Stretch, schema: pa.Schema, *, fail_on_data_loss: bool
+def read_slice(
+    store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a stretch, in order, as batches.
+    """Yield the events of a slice, in order, as batches.
 
     Raises:
-        DataLoss: some of it is gone from the stream, and that matters.
-        Failed: a guess was wrong, so that the query has to be run again in another way.
-        NotAnEvent: the segment holds something else, or a cut lies inside an event.
+        DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
+        Failed: a guess was wrong, so the query must be run again with other ``boundaries``.
+        NotAnEvent: the segment contains other data, or a cut lies inside an event.
     """
     try:
-        yield from _read(store, stream, stretch, schema)
+        yield from _read(store, stream, part, schema)
     except SegmentTruncated as truncated:
-        if fail_on_data_loss or stretch.range_size:
-            raise _lost(stream, stretch, truncated.start_offset) from None
-        if truncated.start_offset < stretch.high:
-            # what was read before lies below what was truncated away
-            rest = Stretch(stretch.segment, truncated.start_offset, stretch.high, stretch.end, stretch.emit_from)
-            yield from read_stretch(store, stream, rest, schema, fail_on_data_loss=False)
+        if fail_on_data_loss or part.range_size:
+            raise _lost(stream, part, truncated.start_offset) from None
+        if truncated.start_offset < part.high:
+            # events read so far lie below the truncation
+            rest = SegmentSlice(part.segment, truncated.start_offset, part.high, part.end, part.emit_from)
+            yield from read_slice(store, stream, rest, schema, fail_on_data_loss=False)
     except NoSuchSegment:
         if fail_on_data_loss:
-            raise _lost(stream, stretch, stretch.end) from None
+            raise _lost(stream, part, part.end) from None
 
 
-def _read(store: StreamStore, stream: StreamName, stretch: Stretch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    start: int | None = stretch.start
-    if not stretch.is_first:
-        start = find_start(store, stream, stretch.segment, stretch.start, stretch.end)
-    if start is None or start >= stretch.high:
+def _read(store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    start: int | None = part.start
+    if not part.is_first:
+        start = find_start(store, stream, part.segment, part.start, part.end)
+    if start is None or start >= part.high:
         return
     walk = EventWalk(
         store,
         stream,
-        stretch.segment,
+        part.segment,
         start=start,
-        high=stretch.high,
-        segment_end=stretch.end,
-        largest=LARGEST_EVENT_BYTES if stretch.is_first else MAX_EVENT_BYTES,
+        high=part.high,
+        segment_end=part.end,
+        largest=LARGEST_EVENT_BYTES if part.is_first else MAX_EVENT_BYTES,
     )
     try:
         for block in walk.blocks():
-            if block.end > stretch.emit_from:
-                yield from _batches(stream, stretch.segment, block, schema)
+            if block.end > part.emit_from:
+                yield from _batches(stream, part.segment, block, schema)
     except NotAnEvent as error:
-        if stretch.is_first:
+        if part.is_first:
             raise
-        raise _wrong_guess(stream, stretch, error.offset if error.length else start) from None
-    if stretch.range_size:
-        _prove_next(store, stream, stretch, walk.end)
+        raise _wrong_guess(stream, part, error.offset if error.length else start) from None
+    if part.range_size:
+        _prove_next(store, stream, part, walk.end)
 
 
 def _batches(stream: StreamName, segment: SegmentId, block: EventBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -147,34 +156,34 @@ def _batches(stream: StreamName, segment: SegmentId, block: EventBlock, schema: 
         yield batch.slice(low, BATCH_ROWS)
 
 
-def _prove_next(store: StreamStore, stream: StreamName, stretch: Stretch, ended: int) -> None:
-    """Make the guesses of the stretches behind this one, up to where its last event ended, and look if they are right.
+def _prove_next(store: StreamStore, stream: StreamName, part: SegmentSlice, ended: int) -> None:
+    """Repeat the guesses of the following slices, up to the end of this slice's last event, and check them.
 
-    By induction from the first stretch, whose start is known, all of a segment is then read exactly if no task fails.
+    By induction from the first slice, whose start is known, the segment is read exactly if no task fails.
     """
-    for span in spans_of(stretch.high, stretch.end, stretch.range_size):
-        guess = find_start(store, stream, stretch.segment, span.low, stretch.end)
+    for span in spans_of(part.high, part.end, part.range_size):
+        guess = find_start(store, stream, part.segment, span.low, part.end)
         if ended >= span.high:
             # one event covers the whole span, so no event begins there
             if guess is not None and guess < span.high:
-                raise _wrong_guess(stream, stretch, guess)
+                raise _wrong_guess(stream, part, guess)
             continue
         if guess != ended:
-            raise _wrong_guess(stream, stretch, span.low if guess is None else guess)
+            raise _wrong_guess(stream, part, span.low if guess is None else guess)
         return
 
 
-def _wrong_guess(stream: StreamName, stretch: Stretch, offset: int) -> Failed:
+def _wrong_guess(stream: StreamName, part: SegmentSlice, offset: int) -> Failed:
     return Failed(
-        "a payload looks like events, or is larger than 8 MiB, so the segment cannot be cut where it was guessed",
-        where=f"offset {offset} of {stretch.segment.in_stream(stream)}",
-        todo="Nothing that was read counts. Set option boundaries to segment or walked.",
+        "a guessed event boundary is wrong: a payload looks like events, or is larger than 8 MiB",
+        where=f"offset {offset} of {part.segment.in_stream(stream)}",
+        todo="Discard the rows read so far, and set the option boundaries to segment or walked.",
     )
 
 
-def _lost(stream: StreamName, stretch: Stretch, start: int) -> DataLoss:
+def _lost(stream: StreamName, part: SegmentSlice, start: int) -> DataLoss:
     return DataLoss(
-        f"events are gone: the segment was truncated and begins at {start} now",
-        where=f"{stretch.segment.in_stream(stream)}, to be read from {stretch.start} to {stretch.high}",
-        todo="Set failOnDataLoss to false to go on with what is left.",
+        f"the segment was truncated and now begins at {start}",
+        where=f"{part.segment.in_stream(stream)}, to be read from {part.start} to {part.high}",
+        todo="Set failOnDataLoss to false to read the remaining events.",
     )
