@@ -19,7 +19,7 @@ from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive, History, NoSuchArchive
-from manifests.cold import Stored, touch
+from manifests.cold import StoredRange, touch
 from manifests.costs import cost_of_import
 from manifests.listing import Listing
 from manifests.model import segment_key
@@ -148,7 +148,7 @@ def import_stream(
         if dry_run:
             seconds = time.monotonic() - began
             return make_report(done=None, seconds=seconds, total_seconds=seconds)
-        if source.root.scheme == "s3" and not (restored_before or source.table):
+        if source.root.scheme.has_storage_classes and not (restored_before or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
@@ -238,7 +238,7 @@ def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Pr
     Raises:
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
-    needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    needed = [StoredRange(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
