@@ -63,4 +63,4 @@ def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(
 
     # and it never touches what is there
     assert main(["demo", "--keep", str(kept)]) == 4
-    assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Name a new one.\n")
+    assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Use a new folder.\n")
