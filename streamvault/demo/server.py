@@ -16,12 +16,12 @@ __all__ = ["environment", "s3_server"]
 HOST = "127.0.0.1"
 
 _FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ENDPOINT_URL_S3")
-"""Settings of the user's own account, which must not interfere."""
+"""Settings of the user's account, which must not interfere."""
 
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Run moto on a free port of 127.0.0.1 and yield its URL. All of moto's data in this process are deleted at the end.
+    """Run moto on a free port of 127.0.0.1 and yield its URL; delete all of moto's data in this process at the end.
 
     Raises:
         Failed: moto is not installed.
@@ -54,7 +54,7 @@ def s3_server() -> Iterator[str]:
 
 @contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Direct all S3 clients of this process and its children to ``endpoint``; restore the environment at the end.
+    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end.
 
     So small a stream would be moved before Spark has started. The demo waits for Spark, to show that it works.
     """

@@ -163,7 +163,7 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
 
 
-def test_partition_of_a_small_stream_is_a_stretch(store: LocalStore, tmp_path: Path) -> None:
+def test_partition_of_a_small_stream_is_a_segment(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x"])
     reader = source(tmp_path).reader(source(tmp_path).schema())
     (partition,) = reader.partitions()
