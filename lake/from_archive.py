@@ -9,7 +9,7 @@ from common.progress import Progress
 from lake.inference import SAMPLE_BYTES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
-from lake.sources import ArchiveSource, StoredRange, TableRange
+from lake.sources import ArchivedRow, ArchiveSource, TableRange
 from layouts.layout import open_reader
 from manifests.archive import Archive
 from manifests.history import Generation, History
@@ -192,12 +192,12 @@ def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[TableRange]:
 
 
 def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[TableRange]:
-    parts = [StoredRange(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
+    parts = [ArchivedRow(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
     at = 0
     for start, end in bounds:
         while at < len(parts) and parts[at].row.end <= start:
             at += 1
-        found: list[StoredRange] = []
+        found: list[ArchivedRow] = []
         reached, next_one = start, at
         while reached < end and next_one < len(parts) and parts[next_one].row.start <= reached:
             found.append(parts[next_one])

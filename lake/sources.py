@@ -22,11 +22,11 @@ from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
 from streamstore.uri import StoreAddress
 
-__all__ = ["ArchiveSource", "EventRun", "RangeSource", "StoredRange", "StreamSource", "TableRange"]
+__all__ = ["ArchiveSource", "ArchivedRow", "EventRun", "RangeSource", "StreamSource", "TableRange"]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRange:
+class ArchivedRow:
     """A range of an archive, and its layout (see `layouts.layout.open_reader`)."""
 
     row: RangeRow
@@ -47,7 +47,7 @@ class TableRange:
     segment: SegmentId
     start: int
     end: int
-    parts: tuple[StoredRange, ...] = ()
+    parts: tuple[ArchivedRow, ...] = ()
 
     @property
     def known(self) -> RangeRow | None:
@@ -172,7 +172,7 @@ class _ArchivedRun:
             if proof is not None and proof.hexdigest() != row.digest:
                 raise self._damaged(part)
 
-    def _damaged(self, part: StoredRange) -> Damaged:
+    def _damaged(self, part: ArchivedRow) -> Damaged:
         row = part.row
         return Damaged(
             "the archive's bytes do not match the manifest",
