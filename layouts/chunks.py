@@ -1,8 +1,7 @@
 """The layout ``chunks``: one object per range, the segment's raw bytes.
 
-Compressed, an object is a row of zstd frames of 1 MiB of the segment each, so that one event is got out of it by one
-read of a frame or two, and ``zstd -d`` makes the raw bytes of the whole. The frames' sizes are kept in the index of
-ranges.
+A compressed object is a sequence of zstd frames of 1 MiB of the segment each: an event is read with one request for a
+frame or two, and ``zstd -d`` restores the raw bytes. The frames' sizes are in the index of ranges.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+    from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 
 __all__ = ["ChunksLayout", "part_bytes"]
 
 PART_BYTES = 16 * 1024 * 1024
-"""Bytes that are got by one request at most, and handed on as one block: an S3 server has less to do than for four of a
-quarter the size, and several are under way at once all the same. A small window makes them smaller."""
+"""Maximum bytes per request, yielded as one block. An S3 server needs less work than for four requests of a quarter the
+size, and several requests still run concurrently. A small window reduces it."""
 
 FRAMED_PART_BYTES = 4 * 1024 * 1024
-"""Raw bytes of the frames that are got by one request, and decompressed in one go."""
+"""Raw bytes of the frames fetched by one request and decompressed together."""
 
 FIND_WINDOW = 8 * 1024 * 1024
-"""Who looks for an event may find it at once, and has read the rest in vain."""
+"""Window (bytes) of a search for an event: small, since what was read ahead is wasted once the event is found."""
 
 _HEADER = Struct(">q")
 
 
 class ChunksLayout(SegmentFolders):
-    """See `layouts.layout.Layout`. Memory: one range when writing, the window for a large event and when reading.
+    """See `layouts.layout.Layout`. Memory: one range to write it; the window to read, or to write a large event.
 
     Args:
         compress: whether to compress what is written.
@@ -65,7 +64,7 @@ class ChunksLayout(SegmentFolders):
         place: Place,
         segment: SegmentId,
         blocks: Iterable[EventBlock],
-        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, so it is held whole)
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
     ) -> Written:
         """See `Layout.write_run`."""
         start, length = -1, 0
@@ -166,7 +165,9 @@ class ChunksLayout(SegmentFolders):
                 position += length
             at += position
             tail = bytes(data[position:])
-        raise Damaged("no chain of events leads there", where=f"{place.at(_key(place, extent))}, offset {offset}")
+        raise Damaged(
+            "no chain of events leads to the offset", where=f"{place.at(_key(place, extent))}, offset {offset}"
+        )
 
     def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
@@ -183,7 +184,7 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.off_chain`.
 
         Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
-        chunk that begins at a range's start, and ends at a range's end or behind all of them, is never named here.
+        chunk that begins at a range's start and ends at a range's end, or after all of them, is never yielded.
         """
         store, prefix = place
         wanted = {prefix + chunk_key(segment, low, high - low) for low, high in ranges}
@@ -204,7 +205,7 @@ class ChunksLayout(SegmentFolders):
             if entry.key != key and entry.key.removeprefix(place.prefix) in known:
                 continue
             if entry.key != key:
-                what = "an object that is no range of the archive"
+                what = "the object is not a range of the archive"
                 yield Finding("foreign", entry.key, extent.start, extent.end, what)
                 continue
             found = True
@@ -219,7 +220,7 @@ class ChunksLayout(SegmentFolders):
 
 
 def part_bytes(extent: Extent, window_bytes: int) -> int:
-    """How many raw bytes of a chunk are got by one request."""
+    """Return how many raw bytes of a chunk one request reads."""
     return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
@@ -228,13 +229,13 @@ def _key(place: Place, extent: Extent) -> str:
 
 
 def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where in the object the bytes lie, a request each."""
+    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment."""
     for low in range(start - extent.start, end - extent.start, size):
         yield low, min(low + size, end - extent.start)
 
 
 def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where in the object the frames lie that hold the bytes, a request for every few of them."""
+    """Yield the byte ranges of the object to request for the frames that hold ``[start, end)`` of the segment."""
     low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
     while low < end - extent.start:
         high = min(low + size, end - extent.start)
@@ -246,7 +247,7 @@ def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[t
 def _framed(
     blocks: Iterable[bytes | bytearray | memoryview], held: FrameWriter, proof: Any
 ) -> Iterator[bytes | bytearray | memoryview]:
-    """The compressed bytes of blocks, as they are made; ``proof`` is a digest of the raw ones."""
+    """Yield the blocks' bytes compressed; ``proof`` is updated with the raw bytes."""
     for block in blocks:
         proof.update(block)
         held.extend(memoryview(block))
@@ -255,10 +256,10 @@ def _framed(
 
 
 def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
-    """Put a compressed object as `put_same` does; returns the sizes of the frames that are there then.
+    """Put a compressed object like `put_same`; return the frame sizes of the object now in the store.
 
     Raises:
-        Conflict: an object with other content is there.
+        Conflict: an object with different content exists.
     """
     data, sizes = held.finish()
     try:
@@ -272,5 +273,5 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
 
 
 def _damaged(error: Problem) -> Damaged:
-    """That an object which the index names is not there, or not as large."""
+    """Return the error for an object of the index that is missing or too short."""
     return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")

@@ -1,4 +1,4 @@
-"""The layout ``events``: one object per event, its payload and nothing else."""
+"""The layout ``events``: one object per event, which holds only the payload."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+    from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 
 __all__ = ["EventsLayout"]
 
 BLOCK_BYTES = 1024 * 1024
-"""A block is handed on when it has this many bytes."""
+"""Minimum size (bytes) of a yielded block, except the last."""
 
 LARGE_BYTES = 8 * 1024 * 1024
-"""An object with more bytes is read in parts."""
+"""Larger objects (bytes) are read in parts."""
 
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
@@ -69,7 +69,7 @@ class EventsLayout(SegmentFolders):
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
         key = prefix + event_key(event.segment, event.start, length)
-        payload = _behind(blocks, HEADER_BYTES)
+        payload = _skip_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
         return Written(1)
 
@@ -81,7 +81,7 @@ class EventsLayout(SegmentFolders):
         if start > extent.start:
             first = self.find_event(place, extent, start)[0] if start < end else start
         entries = self.list_range(place, extent._replace(start=first, end=end))
-        yield from _behind(_framed(place.store, entries, window_bytes), start - first)
+        yield from _skip_bytes(_with_headers(place.store, entries, window_bytes), start - first)
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
@@ -96,17 +96,17 @@ class EventsLayout(SegmentFolders):
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
     def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
-        """See `Layout.find_event`. Lists the range up to the event: an object at an offset does not prove an event."""
+        """See `Layout.find_event`. Lists the range up to the event: an object at an offset alone proves no event."""
         for stored in self.list_range(place, extent):
             if stored.offset <= offset < stored.offset + stored.length:
                 return stored.offset, stored.length
-        raise ValueError(f"{offset} does not lie in {extent}")
+        raise ValueError(f"{offset} is not in {extent}")
 
     def list_range(self, place: Place, extent: Extent) -> Iterator[Stored]:
-        """The range's objects in order; nothing is read.
+        """Yield the range's objects in order, from the listing alone.
 
         Raises:
-            Damaged: an object is missing or has another size.
+            Damaged: an object is missing or has the wrong size.
         """
         return strict(self._walk(place, extent), place.store.uri)
 
@@ -114,7 +114,7 @@ class EventsLayout(SegmentFolders):
         self,
         place: Place,
         extent: Extent,
-        known: Container[str] = (),  # noqa: ARG002  (an event is never joined with another)
+        known: Container[str] = (),  # noqa: ARG002  (events are never joined)
     ) -> RangeCheck:
         """See `Layout.check_range`."""
         return check(self._walk(place, extent), event_each=True)
@@ -160,8 +160,8 @@ class EventsLayout(SegmentFolders):
         )
 
 
-def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
-    """The events with their headers. An object that vanished or changed since it was listed is damage too."""
+def _with_headers(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+    """Yield the events with their headers. An object that vanished or changed after the listing is damage too."""
     window = window_bytes // HELD_TWICE
     try:
         for is_large, some in groupby(entries, key=lambda entry: entry.size > LARGE_BYTES):
@@ -176,7 +176,7 @@ def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) ->
 
 
 def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
-    """Events put together to blocks."""
+    """Join events into blocks, with their headers."""
     parts: list[bytes] = []
     held = 0
     for _, payload in payloads:
@@ -189,8 +189,8 @@ def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
         yield memoryview(b"".join(parts))
 
 
-def _behind(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
-    """Blocks without their first bytes."""
+def _skip_bytes(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
+    """Yield the blocks without the first ``skip`` bytes."""
     for block in blocks:
         if skip < len(block):
             yield memoryview(block)[skip:]

@@ -1,4 +1,4 @@
-"""What all layouts have in common: one folder a segment, whose keys sort as offsets do."""
+"""What all layouts share: one folder per segment, in which keys sort in the order of offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SegmentFolders"]
 
 
 class SegmentFolders(ABC):
-    """Listing by offsets; a layout says how its keys are made."""
+    """Listing by offset; a layout defines its keys."""
 
     root: str
     """The layout's folder below the archive, with its slash."""
@@ -23,17 +23,17 @@ class SegmentFolders(ABC):
     @staticmethod
     @abstractmethod
     def folder(segment: SegmentId) -> str:
-        """A segment's folder, with its slash."""
+        """Return a segment's folder, with its slash."""
 
     @staticmethod
     @abstractmethod
     def after(segment: SegmentId, offset: int) -> str:
-        """What sorts behind every key of a lower offset and before each of this one."""
+        """Return a string that sorts after every key of a lower offset and before each key of this one."""
 
     @staticmethod
     @abstractmethod
     def parse(key: str) -> RangeKey | None:
-        """The numbers in a key below the archive; None for a foreign one."""
+        """Parse a key relative to the archive; return None for a foreign one."""
 
     def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
         """See `Layout.between`."""
@@ -48,7 +48,7 @@ class SegmentFolders(ABC):
         return prefix + self.folder(segment), prefix + after, prefix + stop
 
     def _in_gap(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[str]:
-        """Keys of the layout that begin in a stretch of which nothing is archived."""
+        """Yield the layout's keys that begin in ``[start, end)``, of which nothing is archived."""
         for entry in self.between(place, segment, start, end):
             if self.parse(entry.key.removeprefix(place.prefix)) is not None:
                 yield entry.key
@@ -81,7 +81,7 @@ class SegmentFolders(ABC):
 
 
 def _keys(store: ObjectStore, folder: str, after: str, stop: str = "") -> Iterator[str]:
-    """A folder's keys after one and, if that is given, before another."""
+    """Yield a folder's keys after one and, if given, before another."""
     for entry in store.list(folder, after):
         if stop and entry.key >= stop:
             return

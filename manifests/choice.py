@@ -1,4 +1,4 @@
-"""Which layout a new generation may have."""
+"""Validation of the layout and compression of a new generation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["check_layout"]
 
 
 def check_layout(layout: str, compress: str) -> None:
-    """Refuse a layout that there is not, or a compression that it cannot have.
+    """Reject unknown layouts, and compressions that a layout does not support.
 
     Raises:
-        Usage: it is.
+        Usage: the layout or compression is not valid.
     """
     if layout not in get_args(Layout):
-        raise Usage("no such layout", where=repr(layout), todo=f"Use {' or '.join(get_args(Layout))}.")
+        raise Usage("unknown layout", where=repr(layout), todo=f"Use {' or '.join(get_args(Layout))}.")
     if compress not in get_args(Compression) or (compress and layout != "chunks"):
-        raise Usage("layout chunks can be compressed, with zstd", where=f"{layout}, compress {compress!r}")
+        raise Usage("only layout chunks can be compressed, with zstd", where=f"{layout}, compress {compress!r}")

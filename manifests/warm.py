@@ -10,7 +10,7 @@ from typing import get_args
 from common.errors import Usage
 from common.progress import Progress
 from manifests.archive import Archive, History
-from manifests.cold import Stored, cold_objects, glanced, joined, stored_ranges
+from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
 from objectstore.s3.cold import ColdStorage, StoredObject, Tier
@@ -58,10 +58,10 @@ def warm_archive(
     if tier not in get_args(Tier):
         raise Usage("no such tier", where=tier, todo=f"There are {', '.join(get_args(Tier))}.")
     source, history = _open(archive, generation)
-    storage, stretches = ColdStorage(source.root), list(joined(stored_ranges(history)))
+    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
     cold = size = asked = 0
     # In batches: an archive may have millions of objects. Those asked for stay in the listing, as coming.
-    found = cold_objects(storage, source.prefix, stretches)
+    found = cold_objects(storage, source.prefix, ranges)
     while some := list(islice(found, AT_ONCE)):
         cold += len(some)
         size += sum(one.size for one in some)
@@ -69,7 +69,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"asked S3 for {asked:,} of {cold:,} objects")
     if wait and cold and not dry_run:
-        _await_readable(storage, source.prefix, stretches, poll_seconds=poll_seconds, progress=progress)
+        _await_readable(storage, source.prefix, ranges, poll_seconds=poll_seconds, progress=progress)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -81,7 +81,7 @@ def warm_archive(
     )
 
 
-def name_cold(archive: Archive, ranges: Sequence[Stored], found: InArchiveClass) -> InArchiveClass:
+def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveClass) -> InArchiveClass:
     """What to say of objects one of which was found to be in an archive class: in which, and whether it is coming.
 
     Args:
@@ -90,11 +90,11 @@ def name_cold(archive: Archive, ranges: Sequence[Stored], found: InArchiveClass)
         found: what was met.
     """
     storage = ColdStorage(archive.root)
-    one = next(cold_objects(storage, archive.prefix, glanced(ranges), glance=True), None)
+    one = next(cold_objects(storage, archive.prefix, sample(ranges), first_page=True), None)
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[Stored], progress: Progress) -> None:
+def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress) -> None:
     """Wait until all that is needed can be read.
 
     Args:
@@ -105,14 +105,14 @@ def await_warm(archive: Archive, ranges: Sequence[Stored], progress: Progress) -
     Raises:
         InArchiveClass: S3 was never asked for an object.
     """
-    storage, stretches = ColdStorage(archive.root), list(joined(ranges))
-    _await_readable(storage, archive.prefix, stretches, poll_seconds=POLL_SECONDS, progress=progress)
+    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
+    _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
 
 
 def _await_readable(
-    storage: ColdStorage, prefix: str, stretches: Sequence[Stored], *, poll_seconds: float, progress: Progress
+    storage: ColdStorage, prefix: str, ranges: Sequence[StoredRange], *, poll_seconds: float, progress: Progress
 ) -> None:
-    """Wait until every object of some stretches can be read.
+    """Wait until every object of some ranges can be read.
 
     Raises:
         InArchiveClass: one is in an archive class and nobody has asked S3 for it.
@@ -120,7 +120,7 @@ def _await_readable(
     least: int | None = None
     while True:
         waiting = left = 0
-        for found in cold_objects(storage, prefix, stretches):
+        for found in cold_objects(storage, prefix, ranges):
             if found.warmth == "cold":
                 raise _named(found, storage.uri)
             waiting += 1

@@ -1,4 +1,4 @@
-"""The key codec: exact names, order, round trips, and what it refuses."""
+"""Keys: exact names, order, round trips, rejected input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = GenerationSpan.of(7)
 
 
 def int31(low: int = 0) -> st.SearchStrategy[int]:
-    # Numbers of every width and the edges, or nearly all would have ten digits.
+    # numbers of every width, and the limits; otherwise nearly all would have ten digits
     widths = [st.integers(low, min(10**w, INT31)) for w in range(1, 11) if 10**w > low]
     return st.one_of(st.sampled_from([low, INT31, INT31 - 1]), *widths)
 
@@ -125,7 +125,7 @@ def test_inexact_key_of_a_generation_is_foreign(key: str) -> None:
 
 
 @given(int31())
-def test_each_record_is_read_by_its_own_parser_alone(generation: int) -> None:
+def test_each_record_is_parsed_by_its_own_parser_only(generation: int) -> None:
     decision = keys.decision_key(generation)
     assert keys.parse_decision(decision) == generation
     assert keys.parse_record(decision) is None
@@ -213,12 +213,12 @@ def test_foreign_segment_folder_is_not_parsed(name: str) -> None:
         (INT63 - 7, 8),
     ],
 )
-def test_impossible_numbers_make_no_key(numbers: tuple[int, int]) -> None:
+def test_invalid_numbers_are_rejected(numbers: tuple[int, int]) -> None:
     with pytest.raises(InvalidKey):
         keys.event_key(SegmentId(0, 0), *numbers)
 
 
-def test_impossible_generations_and_bounds_make_no_key() -> None:
+def test_invalid_generations_and_offsets_are_rejected() -> None:
     for call in (keys.manifest_key, keys.ranges_key, keys.plan_key, keys.work_folder):
         for generation in (-1, INT31 + 1):
             with pytest.raises(InvalidKey):
