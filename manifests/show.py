@@ -10,7 +10,8 @@ from pathlib import Path
 
 from common.errors import Damaged, Failed, Problem
 from common.times import moment_text
-from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
+from layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
+from layouts.layout import LAYOUTS, open_layout
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
@@ -104,7 +105,7 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
 _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
 """The folders by which an archive, a table or an unfinished one is known."""
 
-_OWN = _RECORDS | {folder.rstrip("/") for folder in (EVENTS, CHUNKS)} | {"table"}
+_OWN = _RECORDS | {open_layout(name).keys.root.rstrip("/") for name in LAYOUTS} | {"table"}
 """The folders of an archive, in which no other archives lie."""
 
 

@@ -15,6 +15,7 @@ from common.times import moment_text
 from common.version import TOOL
 from exporter.finish import tidy_up
 from layouts.keys import GenerationSpan
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
@@ -281,8 +282,8 @@ class Compaction:
         manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
-        if any(manifest.layout == "chunks" for manifest in manifests):
-            check_window(self._window, max(manifest.range_size for manifest in manifests))
+        range_size = max(manifest.range_size for manifest in manifests)
+        check_window(self._window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
         try:
             compacted: Compacted = compact_generations(
                 archive,
