@@ -18,9 +18,9 @@ from exporter.make_plan import Wanted, make_plan
 from exporter.reports import ExportReport
 from exporter.run import ExportRun
 from exporter.settle_plan import Planned, settle_plan
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_largest_event, check_window
 from manifests.archive import Archive
-from manifests.choice import check_layout
 from manifests.costs import cost_of_export
 from manifests.model import Compression, Layout
 from manifests.plan import Plan, current_plan
@@ -145,7 +145,7 @@ class ExportOrder:
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
         wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
-        check_window(window, range_size if layout == "chunks" else 0)
+        check_window(window, open_layout(layout, compress).min_window(range_size))
         check_largest_event(largest_event)
         check_storage_class(storage_class, address)
         return cls(source, name, address, wanted, window, largest_event, storage_class)
@@ -184,8 +184,8 @@ def export_next(
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
-        if planned.plan is not None and planned.plan.layout == "chunks":
-            check_window(window, planned.plan.range_size)
+        if planned.plan is not None:
+            check_window(window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
@@ -233,7 +233,7 @@ def _wanted(
     compress: Compression,
     range_size: int,
 ) -> Wanted:
-    check_layout(layout, compress)
+    open_layout(layout, compress)
     if range_size < 1:
         raise Usage("the range size has to be 1 byte at least", where=str(range_size))
     return Wanted(
@@ -297,6 +297,7 @@ def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: f
 
 
 def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
-    if plan.layout == "chunks":
-        return cost_of_export(ranges, ranges, estimated=False, first=plan.generation == 1)
-    return cost_of_export(events, ranges, estimated=not exact, first=plan.generation == 1)
+    layout = open_layout(plan.layout)
+    objects = layout.object_count(ranges, events)
+    estimated = layout.one_object_per_event and not exact
+    return cost_of_export(objects, ranges, estimated=estimated, first=plan.generation == 1)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from common.errors import Damaged, Problem
 from layouts.chain import Finding, RangeCheck, Stored, check
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
 from layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
-from layouts.keys import CHUNKS, chunk_key, chunks_after, chunks_folder, parse_chunk
+from layouts.keys import CHUNK_KEYS
 from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
@@ -51,13 +51,25 @@ class ChunksLayout(SegmentFolders):
     """
 
     name = "chunks"
-    root = CHUNKS
-    folder = staticmethod(chunks_folder)
-    after = staticmethod(chunks_after)
-    parse = staticmethod(parse_chunk)
+    keys = CHUNK_KEYS
+    one_object_per_event = False
+    joinable = True
+    compressions = ("", "zstd")
 
     def __init__(self, *, compress: bool = False) -> None:
         self._compress = compress
+
+    def compressing(self, compression: Compression) -> Self:
+        """See `Layout.compressing`."""
+        return type(self)(compress=bool(compression))
+
+    def min_window(self, range_size: int) -> int:
+        """See `Layout.min_window`. A range is buffered whole."""
+        return range_size
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return ranges
 
     def write_run(
         self,
@@ -77,7 +89,7 @@ class ChunksLayout(SegmentFolders):
         if not length:
             return Written(0)
         store = place.store
-        key = place.prefix + chunk_key(segment, start, length)
+        key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
             return Written(1, _put_frames(store, key, held))
         put_same(store, key, memoryview(held))
@@ -92,7 +104,7 @@ class ChunksLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key = _key(place, event)
+        key = self._key(place, event)
         if not self._compress:
             put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
             return Written(1)
@@ -115,7 +127,7 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.read_range`."""
         if start >= end:
             return
-        store, key = place.store, _key(place, extent)
+        store, key = place.store, self._key(place, extent)
         size = part_bytes(extent, window_bytes)
         parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
@@ -134,7 +146,7 @@ class ChunksLayout(SegmentFolders):
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
-        store, key, low = place.store, _key(place, extent), offset - extent.start
+        store, key, low = place.store, self._key(place, extent), offset - extent.start
         begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
         try:
             data = store.get_range(key, begin, end)
@@ -166,7 +178,7 @@ class ChunksLayout(SegmentFolders):
             at += position
             tail = bytes(data[position:])
         raise Damaged(
-            "no chain of events leads to the offset", where=f"{place.at(_key(place, extent))}, offset {offset}"
+            "no chain of events leads to the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}"
         )
 
     def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
@@ -187,10 +199,10 @@ class ChunksLayout(SegmentFolders):
         chunk that begins at a range's start and ends at a range's end, or after all of them, is never yielded.
         """
         store, prefix = place
-        wanted = {prefix + chunk_key(segment, low, high - low) for low, high in ranges}
+        wanted = {prefix + self.keys.key(segment, low, high - low) for low, high in ranges}
         starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
         for entry in self.between(place, segment, start, end):
-            key = parse_chunk(entry.key.removeprefix(prefix))
+            key = self.keys.parse(entry.key.removeprefix(prefix))
             if entry.key in wanted:
                 wanted.discard(entry.key)
             elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):
@@ -198,8 +210,11 @@ class ChunksLayout(SegmentFolders):
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
+    def _key(self, place: Place, extent: Extent) -> str:
+        return place.prefix + self.keys.key(extent.segment, extent.start, extent.end - extent.start)
+
     def _steps(self, place: Place, extent: Extent, known: Container[str]) -> Iterator[Stored | Finding]:
-        key, length, found = _key(place, extent), extent.end - extent.start, False
+        key, length, found = self._key(place, extent), extent.end - extent.start, False
         size = sum(extent.frames) or length
         for entry in self.between(place, extent.segment, extent.start, extent.end):
             if entry.key != key and entry.key.removeprefix(place.prefix) in known:
@@ -222,10 +237,6 @@ class ChunksLayout(SegmentFolders):
 def part_bytes(extent: Extent, window_bytes: int) -> int:
     """Return how many raw bytes of a chunk one request reads."""
     return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
-
-
-def _key(place: Place, extent: Extent) -> str:
-    return place.prefix + chunk_key(extent.segment, extent.start, extent.end - extent.start)
 
 
 def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
@@ -275,3 +286,6 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
 def _damaged(error: Problem) -> Damaged:
     """Return the error for an object of the index that is missing or too short."""
     return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")
+
+
+LAYOUT = ChunksLayout()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from common.errors import Damaged
 from layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
-from layouts.keys import EVENTS, RangeKey, event_key, events_after, events_folder, parse_event
+from layouts.keys import EVENT_KEYS, RangeKey
 from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
 from objectstore.errors import NoSuchObject, WrongSize
@@ -39,10 +39,22 @@ class EventsLayout(SegmentFolders):
     """See `layouts.layout.Layout`. Memory: the window, and two blocks."""
 
     name = "events"
-    root = EVENTS
-    folder = staticmethod(events_folder)
-    after = staticmethod(events_after)
-    parse = staticmethod(parse_event)
+    keys = EVENT_KEYS
+    one_object_per_event = True
+    joinable = False
+    compressions = ("",)
+
+    def compressing(self, compression: Compression) -> Self:  # noqa: ARG002
+        """See `Layout.compressing`."""
+        return self
+
+    def min_window(self, range_size: int) -> int:  # noqa: ARG002
+        """See `Layout.min_window`."""
+        return 0
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return events
 
     def write_run(
         self,
@@ -53,7 +65,7 @@ class EventsLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_run`."""
         objects = (
-            (place.prefix + event_key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            (place.prefix + self.keys.key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
             for block in blocks
             for offset, payload in block.events()
         )
@@ -68,7 +80,7 @@ class EventsLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key = prefix + event_key(event.segment, event.start, length)
+        key = prefix + self.keys.key(event.segment, event.start, length)
         payload = _skip_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
         return Written(1)
@@ -88,7 +100,7 @@ class EventsLayout(SegmentFolders):
         stored = next(found for found in self.list_range(place, extent) if found.offset + found.length > offset)
         if (stored.offset, stored.length) != (offset, length):
             raise NoSuchObject(f"no event of {length} bytes begins at {offset}", where=place.uri)
-        key = place.prefix + event_key(extent.segment, offset, length)
+        key = place.prefix + self.keys.key(extent.segment, offset, length)
         payload = place.store.get(key, length)
         if len(payload) != length - HEADER_BYTES:
             what = f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}"
@@ -148,7 +160,7 @@ class EventsLayout(SegmentFolders):
         skip = len(prefix)
 
         def parse(key: str) -> RangeKey | None:
-            return parse_event(key[skip:])
+            return self.keys.parse(key[skip:])
 
         return walk(
             self.between(place, extent.segment, extent.start, extent.end),
@@ -156,7 +168,7 @@ class EventsLayout(SegmentFolders):
             end=extent.end,
             parse=parse,
             overhead=HEADER_BYTES,
-            bound=lambda offset: prefix + events_after(extent.segment, offset),
+            bound=lambda offset: prefix + self.keys.after(extent.segment, offset),
         )
 
 
@@ -206,3 +218,6 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             stretches.append((start, end))
     return stretches
+
+
+LAYOUT = EventsLayout()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from streamstore.model import SegmentId
 
-__all__ = ["Extent", "Written"]
+__all__ = ["Compression", "Extent", "Written"]
+
+Compression = Literal["", "zstd"]
 
 
 class Extent(NamedTuple):

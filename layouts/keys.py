@@ -12,6 +12,7 @@ hold foreign objects.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -19,8 +20,8 @@ from objectstore.errors import InvalidKey
 from streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = [
-    "CHUNKS",
-    "EVENTS",
+    "CHUNK_KEYS",
+    "EVENT_KEYS",
     "MANIFESTS",
     "MAX_INT31",
     "MAX_INT63",
@@ -28,23 +29,18 @@ __all__ = [
     "WORK",
     "GenerationSpan",
     "RangeKey",
+    "RangeKeys",
     "RecordKey",
     "RowKey",
     "TableFileKey",
     "archive_prefix",
     "checked_key",
     "chunk_key",
-    "chunks_after",
-    "chunks_folder",
     "decision_key",
     "ended_key",
     "event_key",
-    "events_after",
-    "events_folder",
     "manifest_key",
-    "parse_chunk",
     "parse_decision",
-    "parse_event",
     "parse_manifest",
     "parse_record",
     "parse_row",
@@ -65,8 +61,6 @@ __all__ = [
     "work_folder",
 ]
 
-EVENTS = "events/"
-CHUNKS = "chunks/"
 MANIFESTS = "_manifest/"
 WORK = "_work/"
 TABLES = "_table/"
@@ -78,8 +72,7 @@ MAX_INT63 = 0x7FFFFFFFFFFFFFFF
 
 _SEGMENT = r"([0-9]{10}\.[0-9]{10})"
 _SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
-_EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
-_CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
+_RANGE = re.compile(rf"{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}}|[0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
@@ -127,6 +120,57 @@ class RangeKey(NamedTuple):
         return self.offset + self.length
 
 
+@dataclass(frozen=True, slots=True)
+class RangeKeys:
+    """The keys of a layout's objects, ``ROOT/EEEEEEEEEE.NNNNNNNNNN/OFFSET-LENGTH``; they sort as the stream does.
+
+    Attributes:
+        root: the layout's folder below the archive, with a trailing slash.
+        digits: of the length.
+        shortest: minimum length (bytes).
+        longest: maximum length (bytes).
+    """
+
+    root: str
+    digits: int
+    shortest: int
+    longest: int
+
+    def folder(self, segment: SegmentId) -> str:
+        """Return the folder of a segment's objects, with a trailing slash."""
+        return f"{self.root}{segment_name(segment)}/"
+
+    def key(self, segment: SegmentId, offset: int, length: int) -> str:
+        """Return the key of the object that holds ``length`` bytes of the segment from ``offset`` on.
+
+        Raises:
+            InvalidKey: the numbers are not valid for an object of this layout.
+        """
+        if not (0 <= offset <= MAX_INT63 - length and self.shortest <= length <= self.longest):
+            raise InvalidKey("offset and length are not valid in a segment", where=f"{offset}-{length}")
+        return f"{self.folder(segment)}{offset:019d}-{length:0{self.digits}d}"
+
+    def after(self, segment: SegmentId, offset: int) -> str:
+        """Return the key after which a listing begins with the segment's object at ``offset``, or the next one.
+
+        It sorts after every key of a lower offset and before each key of this one.
+        """
+        return self.folder(segment) + _bound(offset)
+
+    def parse(self, key: str) -> RangeKey | None:
+        """Parse a key relative to the archive; return None for any other key."""
+        if not key.startswith(self.root):
+            return None
+        match = _RANGE.fullmatch(key, len(self.root))
+        if match is None or len(match[3]) != self.digits:
+            return None
+        segment = parse_segment(match[1])
+        if segment is None:
+            return None
+        found = RangeKey(segment, int(match[2]), int(match[3]))
+        return found if self.shortest <= found.length <= self.longest and found.end <= MAX_INT63 else None
+
+
 class RowKey(NamedTuple):
     """The parsed key of a finished range's row: the range of the generation that starts at ``offset``.
 
@@ -162,16 +206,6 @@ def archive_prefix(scope: str, stream: str) -> str:
 def segment_name(segment: SegmentId) -> str:
     """Return the name of a segment's folder, ``EEEEEEEEEE.NNNNNNNNNN``."""
     return f"{segment.epoch:010d}.{segment.number:010d}"
-
-
-def events_folder(segment: SegmentId) -> str:
-    """Return the folder of a segment's events, with a trailing slash."""
-    return f"{EVENTS}{segment_name(segment)}/"
-
-
-def chunks_folder(segment: SegmentId) -> str:
-    """Return the folder of a segment's chunks, with a trailing slash."""
-    return f"{CHUNKS}{segment_name(segment)}/"
 
 
 def work_folder(span: GenerationSpan, attempt: int = 1) -> str:
@@ -234,39 +268,6 @@ def table_file_key(generation: int, segment: SegmentId, offset: int) -> str:
     return f"{table_files(generation)}{segment_name(segment)}-{_bound(offset)}.parquet"
 
 
-def event_key(segment: SegmentId, offset: int, length: int) -> str:
-    """Return the key of the event whose header is at ``offset``; ``length`` (bytes) includes the 8-byte header.
-
-    Raises:
-        InvalidKey: the numbers are not valid for an event.
-    """
-    _check_range(offset, length, HEADER_BYTES, MAX_INT31)
-    return f"{EVENTS}{segment_name(segment)}/{offset:019d}-{length:010d}"
-
-
-def chunk_key(segment: SegmentId, offset: int, length: int) -> str:
-    """Return the key of the chunk that holds ``length`` raw bytes of the segment from ``offset`` on.
-
-    Raises:
-        InvalidKey: the numbers are not valid for a chunk.
-    """
-    _check_range(offset, length, 1, MAX_INT63)
-    return f"{CHUNKS}{segment_name(segment)}/{offset:019d}-{length:019d}"
-
-
-def events_after(segment: SegmentId, offset: int) -> str:
-    """Return the key after which a listing begins with the segment's event at ``offset``, or the next one.
-
-    It sorts after every key of a lower offset and before each key of this one.
-    """
-    return events_folder(segment) + _bound(offset)
-
-
-def chunks_after(segment: SegmentId, offset: int) -> str:
-    """Like `events_after`, for chunks."""
-    return chunks_folder(segment) + _bound(offset)
-
-
 def manifest_key(span: GenerationSpan) -> str:
     """Return the key of a generation's manifest.
 
@@ -314,16 +315,6 @@ def parse_segment(name: str) -> SegmentId | None:
         return None
     epoch, number = int(match[1]), int(match[2])
     return SegmentId(epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
-
-
-def parse_event(key: str) -> RangeKey | None:
-    """Parse an event's key; return None for any other key."""
-    return _parse_range(_EVENT.fullmatch(key), HEADER_BYTES, MAX_INT31)
-
-
-def parse_chunk(key: str) -> RangeKey | None:
-    """Parse a chunk's key; return None for any other key."""
-    return _parse_range(_CHUNK.fullmatch(key), 1, MAX_INT63)
 
 
 def parse_manifest(key: str) -> int | None:
@@ -374,16 +365,6 @@ def parse_table_file(key: str) -> TableFileKey | None:
     return TableFileKey(generation, segment, offset)
 
 
-def _parse_range(match: re.Match[str] | None, shortest: int, longest: int) -> RangeKey | None:
-    if match is None:
-        return None
-    segment = parse_segment(match[1])
-    if segment is None:
-        return None
-    key = RangeKey(segment, int(match[2]), int(match[3]))
-    return key if shortest <= key.length <= longest and key.end <= MAX_INT63 else None
-
-
 def _parse_generation(match: re.Match[str] | None) -> int | None:
     if match is None:
         return None
@@ -398,11 +379,6 @@ def _parse_span(match: re.Match[str] | None) -> GenerationSpan | None:
     if match[2] is None:
         return GenerationSpan.of(generation)
     return GenerationSpan(int(match[2]), generation) if 1 <= int(match[2]) < generation else None
-
-
-def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:
-    if not (0 <= offset <= MAX_INT63 - length and shortest <= length <= longest):
-        raise InvalidKey("offset and length are not valid in a segment", where=f"{offset}-{length}")
 
 
 def _bound(offset: int) -> str:
@@ -424,3 +400,13 @@ def _stem(span: GenerationSpan) -> str:
     if not 1 <= span.first < span.last:
         raise InvalidKey("a merged generation must begin with an earlier one", where=str(span))
     return f"{_generation(span.last)}-{_generation(span.first)}"
+
+
+EVENT_KEYS = RangeKeys("events/", digits=10, shortest=HEADER_BYTES, longest=MAX_INT31)
+"""Lengths include the 8-byte header."""
+
+CHUNK_KEYS = RangeKeys("chunks/", digits=19, shortest=1, longest=MAX_INT63)
+"""Lengths are of the segment's raw bytes, also if the object is compressed."""
+
+event_key = EVENT_KEYS.key
+chunk_key = CHUNK_KEYS.key

@@ -7,15 +7,15 @@ boundaries. The layout decides which objects hold them.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
 
+from common.errors import Usage
 from layouts.chain import Finding, RangeCheck, Stored
-from layouts.chunks import ChunksLayout
-from layouts.events import EventsLayout
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
+from layouts.keys import RangeKeys
 from layouts.place import Place
 from objectstore.bulk import WINDOW_BYTES
-from objectstore.errors import ObjectStoreError
 from objectstore.store import ObjectInfo
 from streamstore.model import SegmentId
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 __all__ = [
+    "LAYOUTS",
     "Compression",
     "Extent",
     "Finding",
     "Layout",
+    "LayoutName",
     "RangeCheck",
     "RangeReader",
     "Stored",
@@ -37,12 +39,14 @@ __all__ = [
     "table_layout",
 ]
 
-Compression = Literal["", "zstd"]
+LayoutName = Literal["events", "chunks"]
+LAYOUTS: dict[str, str] = {name: f"layouts.{name}" for name in get_args(LayoutName)}
+"""Name → the module whose ``LAYOUT`` implements it."""
 
 Buffer = bytes | bytearray | memoryview
 
 
-class UnknownLayout(ObjectStoreError):
+class UnknownLayout(Usage):
     """A layout that this release does not know."""
 
 
@@ -81,7 +85,28 @@ class RangeReader(Protocol):
 
 
 class Layout(RangeReader, Protocol):
-    """A way to store segments as objects: writing, reading and listing them."""
+    """One way to map a segment's events to objects.
+
+    Attributes:
+        keys: the keys of its objects.
+        one_object_per_event: whether each event is an object of its own.
+        joinable: whether compaction can replace the objects of neighbouring ranges by one.
+        compressions: supported when writing; the empty one is none.
+    """
+
+    keys: ClassVar[RangeKeys]
+    one_object_per_event: ClassVar[bool]
+    joinable: ClassVar[bool]
+    compressions: ClassVar[tuple[Compression, ...]]
+
+    def compressing(self, compression: Compression) -> Layout:
+        """Return the layout that writes with one of its compressions."""
+
+    def min_window(self, range_size: int) -> int:
+        """Return the smallest window (bytes) that suffices to write ranges of a size."""
+
+    def object_count(self, ranges: int, events: int) -> int:
+        """Return the number of objects of so many ranges with so many events."""
 
     def write_run(
         self,
@@ -158,26 +183,21 @@ class Layout(RangeReader, Protocol):
         """Yield every key of the layout that is in none of these segments' folders (given in the stream's order)."""
 
 
-_LAYOUTS: dict[tuple[str, Compression], Layout] = {
-    ("events", ""): EventsLayout(),
-    ("chunks", ""): ChunksLayout(),
-    ("chunks", "zstd"): ChunksLayout(compress=True),
-}
-
-
 def open_layout(name: str, compression: Compression = "") -> Layout:
     """Return the layout of a name; the compression matters only for writing.
 
     Raises:
         UnknownLayout: there is no such layout, or it does not support the compression.
     """
-    if (name, compression) not in _LAYOUTS:
-        known = ", ".join(dict.fromkeys(name for name, _ in _LAYOUTS))
-        if any(name == one for one, _ in _LAYOUTS):
-            todo = "Only layout chunks can be compressed, with zstd."
-            raise UnknownLayout("unsupported compression", where=f"{name}, {compression}", todo=todo)
-        raise UnknownLayout("unknown layout", where=repr(name), todo=f"This release supports: {known}.")
-    return _LAYOUTS[name, compression]
+    if name not in LAYOUTS:
+        raise UnknownLayout("unknown layout", where=repr(name), todo=f"Use {' or '.join(LAYOUTS)}.")
+    layout: Layout = import_module(LAYOUTS[name]).LAYOUT
+    if compression not in layout.compressions:
+        known = " or ".join(filter(None, layout.compressions)) or "none"
+        raise UnknownLayout(
+            f"layout {name} does not support the compression", where=repr(compression), todo=f"Supported: {known}."
+        )
+    return layout.compressing(compression)
 
 
 _TABLE = "table:"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from common.errors import Damaged
 from layouts.keys import chunk_key
-from layouts.layout import RangeCheck, open_layout
+from layouts.layout import LAYOUTS, RangeCheck, open_layout
 from layouts.place import Place
 from manifests.agreement import by_segment
 from manifests.archive import Generation, History
@@ -143,13 +143,13 @@ def plan_check(
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
         for layout, rows in by_layout.items():
-            found = known.get(segment, ()) if layout == "chunks" else ()
+            found = known.get(segment, ()) if open_layout(layout).joinable else ()
             tasks += _ranges_tasks(root, prefix, layout, history.stream, rows, joins=found)
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
     for segment, bounds in (below or {}).items():
-        for layout in ("events", "chunks"):
+        for layout in LAYOUTS:
             held.setdefault((layout, segment), []).append(bounds)
     strays = [
         StraysTask(
@@ -159,7 +159,7 @@ def plan_check(
             history.stream,
             segment,
             tuple(sorted(ranges)),
-            keys_of(known.get(segment, ()) if layout == "chunks" else ()),
+            keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
         )
         for (layout, segment), ranges in sorted(held.items())
     ]
@@ -186,7 +186,7 @@ def plan_reading(
         joins: as for `plan_check`.
     """
     manifest = generation.manifest
-    known = by_segment(joins if manifest.layout == "chunks" else ())
+    known = by_segment(joins if open_layout(manifest.layout).joinable else ())
     tasks = [
         task
         for segment in sorted(generation.rows)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from common.report import Cost
 from layouts.chunks import part_bytes
+from layouts.layout import LAYOUTS, open_layout
 from layouts.windows import WINDOW
 from manifests.model import Layout
 from manifests.range_row import RangeRow
@@ -57,7 +58,7 @@ def cost_of_import(ranges: Sequence[tuple[str, RangeRow, int]], generations: int
 def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) -> Cost:
     """Return the cost of a conversion: reading the old archive as for an import, writing the new one as an export."""
     _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
-    objects = len(rows) if layout == "chunks" else sum(row.events for _, row in rows)
+    objects = open_layout(layout).object_count(len(rows), sum(row.events for _, row in rows))
     return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
 
 
@@ -69,8 +70,9 @@ def cost_of_handoff(rows: Sequence[tuple[str, RangeRow]], files: int) -> Cost:
 
 def _reading(ranges: Sequence[tuple[str, RangeRow, int]]) -> tuple[int, int, int]:
     """Return the objects, LIST and GET requests of reading ranges, given as (layout, range, bytes of it)."""
-    events = [row.events for layout, row, _ in ranges if layout == "events"]
-    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout != "events"]
+    each = {name for name in LAYOUTS if open_layout(name).one_object_per_event}
+    events = [row.events for layout, row, _ in ranges if layout in each]
+    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout not in each]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
     return sum(events) + len(chunks), lists, sum(events) + sum(chunks)
 

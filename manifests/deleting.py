@@ -14,8 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from common.errors import Damaged
-from layouts.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
-from layouts.layout import open_layout
+from layouts.keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
+from layouts.layout import LAYOUTS, open_layout
 from layouts.place import Place
 from manifests.archive import Archive
 from manifests.history import Generation, History
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from objectstore.s3.locks import Lock, ObjectLocks  # they import botocore
 
 __all__ = ["DeletedData", "below_head", "delete_expired"]
-
-LAYOUTS = (("events", EVENTS), ("chunks", CHUNKS))
 
 AT_ONCE = 1000
 """Objects whose locks are queried before the first of them is deleted."""
@@ -122,9 +120,8 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _L
 
 
 def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
-    for name, folder in LAYOUTS:
-        layout = open_layout(name)
-        segments = (parse_segment(segment) for segment in store.folders(prefix + folder))
+    for layout in map(open_layout, LAYOUTS):
+        segments = (parse_segment(segment) for segment in store.folders(prefix + layout.keys.root))
         for segment in segments:
             if segment is not None and (bounds := below.get(segment)) is not None:
                 yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *bounds))

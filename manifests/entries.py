@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from common.errors import Failed
+from layouts.layout import Compression
+from layouts.layout import LayoutName as Layout
 from objectstore.store import SMALL
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
@@ -58,8 +60,6 @@ __all__ = [
     "segment_key",
 ]
 
-Layout = Literal["events", "chunks"]
-Compression = Literal["", "zstd"]
 Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]

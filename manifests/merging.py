@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from layouts.layout import open_layout
 from manifests.agreement import check_follows
 from manifests.history import Generation
 from manifests.model import GapEntry, Manifest, Replaced, SegmentEntry, segment_key
@@ -84,7 +85,7 @@ class Merger:
         """
         for segment in sorted({segment for generation in self._held for segment in generation.rows}):
             rows = [row for generation in self._held for row in generation.rows.get(segment, ())]
-            if self._held[0].manifest.layout == "chunks":
+            if open_layout(self._held[0].manifest.layout).joinable:
                 yield from self._joined(rows)
             else:
                 yield from (Join((row,)) for row in rows)

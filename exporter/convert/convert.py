@@ -10,9 +10,9 @@ from common.version import TOOL
 from exporter.convert.head import begin_where, check_beginning
 from exporter.convert.run import convert_generation
 from exporter.reports import ConvertReport
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
-from manifests.choice import check_layout
 from manifests.costs import cost_of_conversion
 from manifests.model import Compression, Layout
 from manifests.overtaken import unless_changed
@@ -56,14 +56,14 @@ def convert_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    check_layout(layout, compress)
+    open_layout(layout, compress)
     Master.parse(master)
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
-    check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
+    check_window(window, open_layout(layout).min_window(max(g.manifest.range_size for g in history.generations)))
     listing = target.listing()
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]

@@ -1,4 +1,4 @@
-"""The verb *request-restore*."""
+"""The *request-restore* command."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def request_restore(
     read_back: bool = False,
     dry_run: bool = False,
 ) -> RequestReport:
-    """Ask for a restore that whoever works the queue off does.
+    """Request a restore, to be done by a worker of the queue.
 
-    What can be told from the arguments alone is checked; whether the archive is there turns out later.
+    Only the arguments are checked now; whether the archive exists is checked by the worker.
 
     Args:
         archive: as for `import_stream`, and as the worker sees it; so are the other arguments.
@@ -60,10 +60,12 @@ def request_restore(
         dry_run: only check the arguments.
 
     Raises:
-        Usage: an argument cannot be meant. NotAQueue (4): QUEUE is another stream. QueueFull: too much is waiting.
+        Usage: an argument is not valid.
+        NotAQueue: ``queue`` is another stream (exit code 4).
+        QueueFull: the queue has no room.
     """
     if at is not None and generation is not None:
-        raise Usage("--at and --generation both say up to where", todo="Give one of them.")
+        raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
     _, scope, name = RootAddress.parse(archive).split()
     StreamName(scope, name)
     parse_stream(stream)
@@ -86,16 +88,16 @@ def request_restore(
         first = error.errors(include_url=False)[0]
         raise Usage(f"{first['loc'][0]}: {first['msg']}", where=repr(first["input"])) from None
     check_queue(queue, make=False)
-    told = request.model_dump(mode="json", exclude_none=True)
+    stored = request.model_dump(mode="json", exclude_none=True)
     if dry_run:
-        return RequestReport(queue=queue, request=told, text=str(request), dry_run=True)
+        return RequestReport(queue=queue, request=stored, text=str(request), dry_run=True)
     with open_queue(queue) as place:
         waiting = place.waiting(make=True)
         name_of_it = Producer(waiting).put(encode(request))
         return RequestReport(
             id=str(name_of_it),
             queue=queue,
-            request=told,
+            request=stored,
             text=str(request),
             outstanding_bytes=waiting.outstanding(),
         )

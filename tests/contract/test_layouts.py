@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from common.errors import Conflict, Damaged, Failed
-from layouts.keys import parse_chunk, parse_event
 from layouts.layout import Extent, Layout, Written, open_layout
 from layouts.place import Place
 from objectstore.errors import NoSuchObject, WrongSize
@@ -106,7 +105,7 @@ class Case:
 
     def keys(self, held: Range) -> list[str]:
         """Return the keys of a range's objects, as listed."""
-        parse = parse_event if self.layout.name == "events" else parse_chunk
+        parse = self.layout.keys.parse
         found = [(entry.key, parse(entry.key.removeprefix(PREFIX))) for entry in self.store.list(self.folder)]
         return [key for key, parsed in found if parsed and held.extent.start <= parsed.offset < held.extent.end]
 

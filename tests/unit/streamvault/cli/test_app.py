@@ -92,11 +92,11 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["export", "x", "y", "--range-size", "5Q"],
-            "Invalid value for '--range-size': '5Q' is not a size. Write for example 64MiB, 1GiB",
+            "Invalid value for '--range-size': '5Q' is not a size. Use for example 64MiB, 1GiB",
         ),
         (
             ["check", "x", "--read-data-subset", "0%"],
-            "Invalid value for '--read-data-subset': '0%' is not a share of the data. Write for example 10%",
+            "Invalid value for '--read-data-subset': '0%' is not a percentage. Use for example 10%",
         ),
         (
             ["check", "x", "--read-data", "--read-data-subset", "10%"],
@@ -123,17 +123,17 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
-            "--keep, --keep-for and --until are three ways to say what stays. Give one of them.",
+            "--keep, --keep-for and --until exclude each other. Give only one of them.",
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
-            "a folder has no storage classes: file:///x. Omit --storage-class.",
+            "this root has no storage classes: file:///x. Omit --storage-class.",
         ),
         (["show", "file:///x/a/b", "--timeline", "--generation", "1"], "--timeline shows every generation. Leave"),
         (["hold", "file:///x/a/b", "a b"], "a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'"),
         (
             ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
-            "--at is not a time: 'noon'. Write for example 2026-01-31T18:00:00Z",
+            "--at is not a time: 'noon'. Use for example 2026-01-31T18:00:00Z",
         ),
         (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
     ],
