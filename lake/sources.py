@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from common.errors import Damaged
-from exporter.reading import RangeReader
+from exporter.reading import SegmentReader
 from lake.batches import event_blocks
 from layouts.layout import open_reader
 from layouts.place import Place
@@ -172,7 +172,7 @@ class _ArchivedRun:
     def _damaged(self, part: ArchivedPart) -> Damaged:
         row = part.row
         return Damaged(
-            "the archive's bytes are not what its manifest says",
+            "the archive's bytes differ from its manifest",
             where=f"{self._source.root.uri}/{self._source.prefix}{row.segment} bytes {row.start} to {row.end}",
             todo="Run 'streamvault check --read-data' on it.",
         )
@@ -198,7 +198,7 @@ class StreamSource:
     def runs(self, wanted: WantedRange) -> Iterator[Run]:
         """See `RangeSource.runs`."""
         with self.address.lend() as store:
-            yield from RangeReader(
+            yield from SegmentReader(
                 store,
                 self.stream,
                 wanted.segment,
