@@ -15,7 +15,7 @@ from manifests.archive import Archive
 from manifests.history import Generation, History
 from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
-from manifests.rest import rest_of
+from manifests.remainder import remainder_of
 from sparkrun.runner import Runner
 from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventSplitter
@@ -157,8 +157,8 @@ def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePl
             todo = "Give the new table another name (--table)."
             raise Conflict(f"generation {after} of the table is not from this archive", where=where, todo=todo)
         if manifest.first <= after:
-            rest = rest_of(generation, after)
-            return _plan(after, rest.manifest, rest.parts, rest.events)
+            remainder = remainder_of(generation, after)
+            return _plan(after, remainder.manifest, remainder.parts, remainder.events)
     parts = ((row, row.start) for rows in generation.rows.values() for row in rows)
     return _plan(after, manifest, parts, manifest.events)
 

@@ -20,7 +20,7 @@ from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
-from manifests.rest import UNKNOWN
+from manifests.remainder import UNKNOWN
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
 from objectstore.store import ObjectStore

@@ -11,7 +11,7 @@ from lake.batches import EVENT_SCHEMA, event_batches
 from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.archive import Archive
-from manifests.selection import ArchivedPart, check_boundaries, select_parts
+from manifests.selection import RangePart, check_boundaries, select_parts
 from streamstore.model import StreamCut, StreamName
 
 __all__ = ["READ_WINDOW", "open_parts", "read_archive", "read_part", "schema_of"]
@@ -63,7 +63,7 @@ def read_archive(
 
 def open_parts(
     archive: str, *, from_cut: Cut | None = None, to_cut: Cut | None = None, generation: int | None = None
-) -> tuple[Archive, list[ArchivedPart]]:
+) -> tuple[Archive, list[RangePart]]:
     """Return an archive and its ranges between two cuts; arguments and errors as for `read_archive`."""
     source = Archive.open(archive)
     start, end = (
@@ -77,7 +77,7 @@ def open_parts(
 def read_part(
     place: Place,
     stream: StreamName,
-    part: ArchivedPart,
+    part: RangePart,
     *,
     schema: pa.Schema = EVENT_SCHEMA,
     window: int = READ_WINDOW,

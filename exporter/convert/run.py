@@ -23,7 +23,7 @@ from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
-from manifests.rest import Rest, finish, rest_of
+from manifests.remainder import Remainder, finish, remainder_of
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
@@ -102,11 +102,11 @@ def convert_generation(
         _check_same(archive, listing, wanted)
         tidy_up(archive, wanted.span, progress)
         return Converted(unchanged=True, moved_bytes=0)
-    rest: Rest | None = None
+    remainder: Remainder | None = None
     if listing.newest >= wanted.first:  # the old archive has merged what is there with what is not
         _check_same_end(archive, wanted)
-        rest = rest_of(Generation(wanted, generation.rows), listing.newest)
-        wanted, parts = rest.manifest, list(rest.parts)
+        remainder = remainder_of(Generation(wanted, generation.rows), listing.newest)
+        wanted, parts = remainder.manifest, list(remainder.parts)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
@@ -150,7 +150,7 @@ def convert_generation(
         for segment in sorted(done)
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
-    archive.commit(wanted if rest is None else finish(rest, rows, archive.uri), rows)
+    archive.commit(wanted if remainder is None else finish(remainder, rows, archive.uri), rows)
     for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
         if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and what a compaction came after
             tidy_up(archive, span, progress)

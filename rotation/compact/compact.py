@@ -23,8 +23,8 @@ from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
-from manifests.replaced import LEAST_GRACE, delete_replaced, merges_under_way, replacements
-from manifests.transient import PASSING
+from manifests.replaced import MIN_GRACE_SECONDS, delete_replaced, merges_under_way, replacements
+from manifests.retries import TRANSIENT
 from objectstore.s3.storage_classes import check_readable, check_storage_class
 from rotation.compact.choose import choose_runs
 from rotation.compact.run import Compacted, compact_generations
@@ -110,7 +110,7 @@ def _check(target: int, at_least: int, grace: float) -> None:
         raise Usage("--target must be at least 1 byte", where=f"--target {target}")
     if at_least < 2:
         raise Usage("--at-least must be at least 2", where=f"--at-least {at_least}")
-    if not LEAST_GRACE <= grace <= 10 * 365 * 86400:
+    if not MIN_GRACE_SECONDS <= grace <= 10 * 365 * 86400:
         raise Usage(
             "--grace must be between 10 minutes and 10 years",
             where=f"--grace {grace:g} s",
@@ -257,7 +257,7 @@ class Compaction:
         """Record a problem and skip these generations from then on, unless a retry may succeed."""
         try:
             yield
-        except PASSING:
+        except TRANSIENT:
             raise
         except Problem as problem:
             self._left_alone.update(span.generations)

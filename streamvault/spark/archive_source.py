@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from lake.read import READ_WINDOW, read_part
 from manifests.archive import Archive
-from manifests.selection import ArchivedPart, check_boundaries, select_parts
+from manifests.selection import RangePart, check_boundaries, select_parts
 from objectstore.uri import RootAddress
 from streamstore.model import StreamCut, StreamName
 from streamvault.spark.bounds import Bounds
@@ -77,7 +77,7 @@ class ArchiveSource(DataSource):
 class PartPartition(InputPartition):
     """A range, or the part of it that lies between the cuts."""
 
-    def __init__(self, part: ArchivedPart) -> None:
+    def __init__(self, part: RangePart) -> None:
         self.part = part
 
 

@@ -132,7 +132,7 @@ def test_commit_of_other_content_is_a_conflict(archive: Archive) -> None:
     first, _ = two_generations()
     archive.commit(first.manifest, first.rows)
     other = generation({LEFT: [[b"other"]]})
-    with pytest.raises(Conflict, match="another run has published this generation with other content"):
+    with pytest.raises(Conflict, match="another run has published this generation with different content"):
         archive.commit(remade(other.manifest, created="2026-03-04T05:06:07Z"), other.rows)
     with pytest.raises(Conflict, match=r"_manifest/0000000001\.json"):
         archive.commit(remade(first.manifest, created="2026-03-04T05:06:07Z"), first.rows)
@@ -218,12 +218,12 @@ def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda rows: rows[1:], "do not join at 0"),
+        (lambda rows: rows[1:], "are not contiguous at 0"),
         (lambda rows: rows[:-1], "disagree on segment 1.#epoch.0"),
         (lambda rows: changed_row(rows, events=1), "disagree on segment 0.#epoch.0"),
         (lambda rows: changed_row(rows, digest="0" * 64), "disagree on segment 0.#epoch.0"),
-        (lambda rows: changed_row(rows, end=rows[0].end - 1), "do not join at 18"),
-        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "do not join at"),
+        (lambda rows: changed_row(rows, end=rows[0].end - 1), "are not contiguous at 18"),
+        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),
         (lambda rows: [*rows, RangeRow(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),
         (lambda rows: [rows[1], rows[0], *rows[2:]], "not in order"),
     ],
@@ -247,12 +247,12 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
     assert f"the index of ranges is missing: {where}" in refusal(archive.history)
     data = first.manifest.encode()
     for wrong, expected in [
-        (data[:300], "not whole JSON"),
-        (b"", "not whole JSON"),
-        (first.manifest.encode(), "the manifest is of another archive (scope/stream, generation 1)"),
-        (seal({**second.manifest.document(), "format": 2}), "a format this version does not read"),
+        (data[:300], "not complete JSON"),
+        (b"", "not complete JSON"),
+        (first.manifest.encode(), "the manifest belongs to another archive (scope/stream, generation 1)"),
+        (seal({**second.manifest.document(), "format": 2}), "unsupported format version"),
         (seal({**second.manifest.document(), "scope": "../.."}), "invalid scope name"),
-        (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "not as it was written"),
+        (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "changed after it was written"),
     ]:
         replace(archive, manifest_key(GenerationSpan.of(2)), wrong)
         text = refusal(archive.history)
@@ -266,7 +266,7 @@ def test_index_of_another_manifest_is_damage(archive: Archive) -> None:
     data = archive.store.get(archive.prefix + ranges_key(GenerationSpan.of(1)))
     for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data[:-1]):
         replace(archive, ranges_key(GenerationSpan.of(1)), wrong)
-        assert "not the index of ranges that the manifest names" in refusal(archive.history)
+        assert "the index of ranges is not that of the manifest" in refusal(archive.history)
     replace(archive, ranges_key(GenerationSpan.of(1)), data + b"\0")
     assert f"the object has {len(data) + 1} bytes instead of at most {len(data)}" in refusal(archive.history)
 
@@ -314,7 +314,7 @@ def test_undeclared_hole_is_damage(archive: Archive) -> None:
     publish(archive, made)
     assert list(archive.history().gaps(LEFT)) == [(9, 59)]
     rewrite(archive, 1, remade(made.manifest, gaps=()), made.rows)
-    assert "do not join at 9" in refusal(archive.history)
+    assert "are not contiguous at 9" in refusal(archive.history)
 
 
 def test_generation_without_ranges_is_valid(archive: Archive) -> None:
