@@ -86,7 +86,7 @@ def write_large(place: Place, folder: Path) -> None:
             )
             assert run.returncode == 0, run.stderr[-2000:]
             return
-        place.store.delete_stream(place.source)
+        place.store.delete(place.source)
         place.store.create_stream(place.source, ONE_SEGMENT)
     pytest.fail("Pravega's Java client has not written its events within two minutes, three times")
 
