@@ -56,7 +56,7 @@ def s3_server() -> Iterator[str]:
 def environment(endpoint: str) -> Iterator[None]:
     """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end.
 
-    So small a stream would be moved before Spark has started. The demo waits for Spark, to show that it works.
+    Otherwise so small a stream would be moved before Spark has started.
     """
     settings = {
         "AWS_ENDPOINT_URL": endpoint,
@@ -68,7 +68,7 @@ def environment(endpoint: str) -> Iterator[None]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "NO_PROXY": HOST,
         "no_proxy": HOST,
-        HEAD_START: os.environ.get(HEAD_START, "0"),
+        HEAD_START: os.environ.get(HEAD_START, "0.1"),
     }
     before = {name: os.environ.get(name) for name in (*settings, *_FOREIGN)}
     _set({**settings, **dict.fromkeys(_FOREIGN)})

@@ -150,10 +150,6 @@ class _Tour:
         with self._step("import it as a new stream") as show:
             made = self._restore(self._archive, TARGET)
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
-        with self._step("check --read-data") as show:
-            found = check_archive(self._archive, read_data=True, master=self._master, progress=self._progress)
-            _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
-            show(f"{count_text(found.ranges, 'range')} read, every digest equal")
         with self._step("compare both streams") as show:
             count = self._compare(TARGET)
             show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
@@ -171,6 +167,12 @@ class _Tour:
             self._restore(f"{root}/{SOURCE}", FROM_CHUNKS)
             show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads equal")
         self._chunked = f"{root}/{SOURCE}"
+        with self._step("check both archives") as show:
+            listed = check_archive(self._archive, master=self._master, progress=self._progress)
+            read = check_archive(self._chunked, read_data=True, master=self._master, progress=self._progress)
+            _require(listed.ok and read.ok and read.ranges_read == read.ranges, "the archives are sound")
+            objects = listed.events + read.ranges
+            show(f"{objects:,} objects present; {count_text(read.ranges, 'range')} read, every digest equal")
 
     def write_table(self) -> None:
         """Write a table of the archive and query it."""
@@ -191,7 +193,10 @@ class _Tour:
         with self._step("query it by SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
 
-            rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()
+            from sparkrun.spark import SparkRunner  # noqa: PLC0415
+
+            with SparkRunner(Master.parse(self._master), TASK_MODULES):
+                rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()
             _require(dict(map(tuple, rows)) == self._cents, "the query's sums are those of the stream")
             show(f"{self._cents.total() / 100:,.2f} by {len(rows)} cities, as in the stream")
 
