@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from common.errors import Damaged, Failed, Problem, Usage
 from common.progress import Progress
-from manifests import transient as passing
+from manifests import retries
 from manifests.model import Manifest
 from manifests.retries import Retrier
 from objectstore import retrying
@@ -220,7 +220,7 @@ class Away:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
     """Makes a store's method fail; pauses between tries are short."""
-    monkeypatch.setattr(passing, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
 
     def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
@@ -342,7 +342,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
-    monkeypatch.setattr(passing, "wait_random_exponential", lambda **_: lambda _: 100.0)
+    monkeypatch.setattr(retries, "wait_random_exponential", lambda **_: lambda _: 100.0)
     interrupt = threading.Timer(2.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     interrupt.start()
     began = time.monotonic()
