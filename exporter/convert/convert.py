@@ -67,9 +67,7 @@ def convert_archive(
     check_window(window, open_layout(layout).min_window(max(g.manifest.range_size for g in history.generations)))
     listing = target.listing()
     # earlier generations have expired in the target
-    wanted = [
-        g for g in history.generations if g.manifest.generation > listing.dropped
-    ]  # earlier ones have expired in the target
+    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(

@@ -157,9 +157,7 @@ def convert_generation(
     ]
     archive.commit(wanted if remainder is None else finish(remainder, rows, archive.uri), rows)
     for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
-        if (
-            wanted.first <= span.first and span.last <= wanted.generation
-        ):  # its own, and those of originals merged later
+        if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and those of merged originals
             tidy_up(archive, span, progress)
     return Converted(unchanged=False, moved_bytes=moved)
 

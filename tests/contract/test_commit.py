@@ -207,7 +207,7 @@ def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) 
     publish(archive, first, second)
     other = generation({RIGHT: [[b"five"] * 3]}, before=generation({LEFT: [[b"x"]]}).manifest)
     rewrite(archive, 2, other.manifest, other.rows)
-    assert "generation 2 does not start where 1 ended" in refusal(archive.history)
+    assert "generation 2 does not start where generation 1 ended" in refusal(archive.history)
 
 
 def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
@@ -219,9 +219,9 @@ def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
     ("change", "expected"),
     [
         (lambda rows: rows[1:], "are not contiguous at 0"),
-        (lambda rows: rows[:-1], "disagree on segment 1.#epoch.0"),
-        (lambda rows: changed_row(rows, events=1), "disagree on segment 0.#epoch.0"),
-        (lambda rows: changed_row(rows, digest="0" * 64), "disagree on segment 0.#epoch.0"),
+        (lambda rows: rows[:-1], "do not agree on segment 1.#epoch.0"),
+        (lambda rows: changed_row(rows, events=1), "do not agree on segment 0.#epoch.0"),
+        (lambda rows: changed_row(rows, digest="0" * 64), "do not agree on segment 0.#epoch.0"),
         (lambda rows: changed_row(rows, end=rows[0].end - 1), "are not contiguous at 18"),
         (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),
         (lambda rows: [*rows, RangeRow(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),

@@ -186,7 +186,7 @@ NAMES_AND_PLACES = [
         "no such archive to import",
         lambda w: ("import", f"{w.root()}/shop/nope", w.stream("a/b"), *INLINE),
         1,
-        r"no archive: file:///.*/vault/shop/nope\. `streamvault ls ROOT`.*",
+        r"no archive: file:///.*/vault/shop/nope\. 'streamvault ls ROOT'.*",
     ),
     Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
     Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),

@@ -519,7 +519,7 @@ def test_convert_keeps_the_head(vault: Vault) -> None:
     assert in_force(vault.root) == [6]
     ends_before = a_root()
     convert_archive(f"{behind}/{NAME}", ends_before, layout="chunks", master="inline")
-    with pytest.raises(Conflict, match="ends with generation 4, and the old one has only those from 6 on"):
+    with pytest.raises(Conflict, match="ends with generation 4, but the source begins with generation 6"):
         convert_archive(vault.archive, ends_before, layout="chunks", master="inline")
     assert convert_archive(vault.archive, old, layout="chunks", master="inline").converted == (6,)
 
