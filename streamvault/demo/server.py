@@ -56,7 +56,7 @@ def s3_server() -> Iterator[str]:
 def environment(endpoint: str) -> Iterator[None]:
     """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end.
 
-    Otherwise so small a stream would be moved before Spark has started.
+    Spark starts at once, in the background: so small a stream would otherwise be moved without it.
     """
     settings = {
         "AWS_ENDPOINT_URL": endpoint,
