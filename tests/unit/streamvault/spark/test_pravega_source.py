@@ -37,7 +37,7 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
         ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
         ({"path": "local:///a/s/t", "maxBytesPerTrigger": "0"}, "nothing is ever read"),
-        ({"path": "local:///a/s/t", "columns": "pointer,key"}, "no such column: key"),
+        ({"path": "local:///a/s/t", "columns": "pointer,key"}, "unknown column: key"),
     ],
 )
 def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
