@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from common.errors import Damaged
-from exporter.reading import RangeReader
+from exporter.reading import SegmentReader
 from lake.batches import event_blocks
 from layouts.layout import open_reader
 from layouts.place import Place
@@ -203,7 +203,7 @@ class StreamSource:
     def runs(self, wanted: TableRange) -> Iterator[EventRun]:
         """See `RangeSource.runs`."""
         with self.address.lend() as store:
-            yield from RangeReader(
+            yield from SegmentReader(
                 store,
                 self.stream,
                 wanted.segment,

@@ -90,6 +90,6 @@ def _check_inside(history: History, *cuts: StreamCut | None) -> None:
             end = history.end(segment)
             if end is not None and offset > end:
                 raise InvalidCut(
-                    f"the stream cut is beyond the segment's end ({end})",
+                    f"the stream cut lies beyond the segment's end ({end})",
                     where=f"offset {offset} of {segment.in_stream(cut.stream)}",
                 )

@@ -194,9 +194,7 @@ NAMES_AND_PLACES = [
     Bad("no such generation to import", importing("--generation", "9"), 1, r"no generation 9: .*/shop/orders.*"),
     Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use local\[N\].*"),
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"the range size has to be 1 byte at least.*"),
-    Bad(
-        "events compressed", exporting("--compress", "zstd"), 2, r"only layout chunks can be compressed, with zstd: .*"
-    ),
+    Bad("events compressed", exporting("--compress", "zstd"), 2, r"layout events does not support the compression: .*"),
     Bad("a window too small", exporting("--window", "1MiB"), 2, r"the window must be at least 16\.0 MiB: .*"),
     Bad("a target that exists", importing(target="shop/orders"), 4, r"the stream exists: shop/orders\. Choose .*"),
 ]
@@ -213,7 +211,7 @@ CUTS = [
         "a generation that starts elsewhere",
         exporting("--from", cut(8, 8), root="vault"),
         2,
-        r"--from is not where the archive ends: shop/orders, generation 1\. Leave it out.*",
+        r"--from is not where the archive ends: shop/orders, generation 1\. Omit it.*",
     ),
     Bad(
         "more filler than allowed",
@@ -635,7 +633,7 @@ def test_bucket_without_delete_permission_can_be_exported_to(
     for _ in range(2):
         assert main(["export", made.stream(), f"s3://{bucket}/vault", *INLINE]) == 0
         err = capfd.readouterr().err
-        assert err == "warning: deleting is not allowed there: the work files of generation 1 stay under _work/\n"
+        assert err == "warning: deletion is not allowed; the work files of generation 1 remain under _work/\n"
     assert main(["check", f"s3://{bucket}/vault/{NAME}", "--read-data", *INLINE]) == 0
 
 

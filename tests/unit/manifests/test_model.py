@@ -276,7 +276,7 @@ def test_json_of_another_shape_is_damage(text: str) -> None:
 
 def test_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
     moved = Epoch(1, {LEFT: KeyRange(0.0, 0.25), SegmentId(1, 2): KeyRange(0.25, 1.0)})
-    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has other keys in epoch 1"):
+    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has a different key range in epoch 1"):
         generation({}, epochs=(*EPOCHS, moved))
 
 
