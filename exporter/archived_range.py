@@ -67,7 +67,7 @@ def proved_data(place: Place, layout: Layout, row: RangeRow, window: int) -> Ite
 
 def _damaged(place: Place, row: RangeRow) -> Damaged:
     return Damaged(
-        "the archive's bytes differ from its manifest",
+        "the archive's bytes do not match the manifest",
         where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
         todo="Run 'streamvault check --read-data' on the archive.",
     )

@@ -437,6 +437,6 @@ def test_silent_master_is_one_line(silent_master: tuple[str, subprocess.Popen[st
     out, err = program.communicate(timeout=200)
     assert (program.returncode, err) == (0, "")
     # Which of the two depends on who is first: Spark's process ending itself, or we seeing that it did not register.
-    assert out.startswith(("SparkFailed the Spark master did not take", "SparkFailed Spark did not start"))
+    assert out.startswith(("SparkFailed the Spark master did not accept", "SparkFailed Spark did not start"))
     assert master in out
     assert out.count("\n") == 1
