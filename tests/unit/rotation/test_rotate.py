@@ -519,7 +519,7 @@ def test_convert_keeps_the_head(vault: Vault) -> None:
     assert in_force(vault.root) == [6]
     ends_before = a_root()
     convert_archive(f"{behind}/{NAME}", ends_before, layout="chunks", master="inline")
-    with pytest.raises(Conflict, match="ends with generation 4, and the old one has only those from 6 on"):
+    with pytest.raises(Conflict, match="ends with generation 4, but the source begins with generation 6"):
         convert_archive(vault.archive, ends_before, layout="chunks", master="inline")
     assert convert_archive(vault.archive, old, layout="chunks", master="inline").converted == (6,)
 
@@ -564,7 +564,7 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
     report = import_stream(vault.archive, vault.uri(back), at=moment, master="inline", dry_run=True)
     assert report.generation == 3
     assert report.seconds_before == pytest.approx(0.0, abs=0.001)
-    assert any("what was written in between is not restored" in warning for warning in report.warnings)
+    assert any("events written in between are not restored" in warning for warning in report.warnings)
     later = import_stream(vault.archive, vault.uri(back), at="2999-01-01T00:00:00+01:00", master="inline")
     assert later.generation == 4
     assert later.at == "2998-12-31T23:00:00Z"
