@@ -401,7 +401,7 @@ def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
 def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["handoff", vault.uri(), "--master", "inline"]
     assert main(line) == 2
-    assert "needs a place" in capfd.readouterr().err
+    assert "requires --root" in capfd.readouterr().err
     line += ["--root", vault.root]
     assert main([*line, "--dry-run"]) == 0
     assert "about" in capfd.readouterr().out

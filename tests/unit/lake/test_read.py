@@ -98,7 +98,7 @@ def test_only_requested_columns_are_read(vault: Vault) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"columns": ["pointer", "key"]}, "no such column: key"),
+        ({"columns": ["pointer", "key"]}, "unknown column: key"),
         ({"columns": []}, "each column must be named once"),
         ({"columns": ["offset", "offset"]}, "each column must be named once: offset, offset"),
         ({"from_cut": "{}"}, "a stream cut is a JSON object"),

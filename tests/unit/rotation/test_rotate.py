@@ -217,7 +217,7 @@ def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.Monke
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
     assert report.stopped is not None
-    assert "counts from the newest generation before this run" in report.stopped.reason
+    assert "counted from the newest generation before this run" in report.stopped.reason
 
 
 def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:
@@ -564,7 +564,7 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
     report = import_stream(vault.archive, vault.uri(back), at=moment, master="inline", dry_run=True)
     assert report.generation == 3
     assert report.seconds_before == pytest.approx(0.0, abs=0.001)
-    assert any("what was written in between is not restored" in warning for warning in report.warnings)
+    assert any("events written in between are not restored" in warning for warning in report.warnings)
     later = import_stream(vault.archive, vault.uri(back), at="2999-01-01T00:00:00+01:00", master="inline")
     assert later.generation == 4
     assert later.at == "2998-12-31T23:00:00Z"
@@ -727,7 +727,7 @@ def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatc
     monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
-    assert any("is not all deleted" in warning and key in warning for warning in report.warnings)
+    assert any("were not deleted" in warning and key in warning for warning in report.warnings)
     assert key in contents(vault.root)
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)

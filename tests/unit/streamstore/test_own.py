@@ -167,7 +167,7 @@ def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
             append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"mine"])
         assert list(store.list_streams(NAME.scope)) == sorted([NAME, ledger.stream, lease_stream(NAME)])
         before = [store.describe(name) for name in (ledger.stream, lease_stream(NAME))]
-        with pytest.raises(Conflict, match="has the name that the notes of this write need"):
+        with pytest.raises(Conflict, match="the name of this write's ledger is taken by another stream"):
             ledger.newest()
         with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
             take_lease(store, NAME, "work")

@@ -53,4 +53,4 @@ def test_unusable_temporary_folder_is_one_line(
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
         assert main(["demo"]) == 1
-    assert capfd.readouterr().err.endswith(f"{tmp_path / 'gone'}. Set TMPDIR to another one.\n")
+    assert capfd.readouterr().err.endswith(f"{tmp_path / 'gone'}. Set TMPDIR to another folder.\n")

@@ -27,7 +27,7 @@ from tests.unit.spark_reads import events_in, read, text
     [
         ({}, "the option is missing: option path of format streamvault"),
         ({"path": "s3://bucket"}, "not an archive URI"),
-        ({"path": "s3://bucket/s/t", "generation": "0"}, "a whole number from 1 on"),
+        ({"path": "s3://bucket/s/t", "generation": "0"}, "an integer of at least 1"),
         ({"path": "s3://bucket/s/t", "to": "earliest"}, "earliest leaves nothing to read"),
         ({"path": "s3://bucket/s/t", "layout": "events"}, "unknown option"),
     ],

@@ -13,5 +13,5 @@ def test_users_schema_chooses_columns() -> None:
     assert arrow_schema(schema_of("length int, pointer string")).names == ["length", "pointer"]
     with pytest.raises(Problem, match="the column length is of type int32"):
         arrow_schema(schema_of("length string"))
-    with pytest.raises(Problem, match="no such column: size"):
+    with pytest.raises(Problem, match="unknown column: size"):
         arrow_schema(schema_of("size int"))

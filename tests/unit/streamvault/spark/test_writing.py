@@ -20,7 +20,7 @@ from tests.unit.spark_reads import schema_of
         ({}, "event binary, routing_key binary", False, "the column routing_key is not a string"),
         ({"txnAppId": "a"}, "event binary", False, "the option is missing: option txnVersion"),
         ({"txnVersion": "1"}, "event binary", False, "the option is missing: option txnAppId"),
-        ({"lease": "5"}, "event binary", False, "a whole number from 10 on"),
+        ({"lease": "5"}, "event binary", False, "an integer of at least 10"),
     ],
 )
 def test_invalid_write_options_are_refused(options: dict[str, str], schema: str, overwrite: bool, said: str) -> None:
