@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from common.errors import Usage
 from common.sizes import bytes_text
-from streamstore.model import ANY_EVENT_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["LEAST_WINDOW", "WINDOW", "check_largest_event", "check_window"]
+__all__ = ["LEAST_WINDOW", "WINDOW", "check_window"]
 
 WINDOW = 64 * 1024 * 1024
 """The default (bytes): a range of the default size."""
@@ -32,17 +31,4 @@ def check_window(window: int, whole: int = 0) -> None:
             "a chunk is put whole, so the window must be at least the range size",
             where=f"--window {bytes_text(window)}, --range-size {bytes_text(whole)}",
             todo="Raise the one or, for a new archive, lower the other.",
-        )
-
-
-def check_largest_event(size: int) -> None:
-    """Refuse to accept only events (bytes) that are smaller than any client writes, or larger than a header can state.
-
-    Raises:
-        Usage: it is out of bounds.
-    """
-    if not MAX_EVENT_BYTES <= size <= ANY_EVENT_BYTES:
-        raise Usage(
-            f"the largest event is from {bytes_text(MAX_EVENT_BYTES)} to 2 GiB less a byte",
-            where=f"--largest-event {bytes_text(size)}",
         )

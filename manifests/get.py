@@ -56,7 +56,7 @@ def _holding(archive: Archive, wanted: EventPointer) -> Generation:
             for entry in archive.read_manifest(span).segments:
                 if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
                     return archive.load_span(span)
-        todo = "'streamvault show --timeline' tells what it has."
+        todo = "'streamvault timeline' tells what it has."
         raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
 
     return archive.stable(find)

@@ -9,11 +9,10 @@ from common.errors import Conflict, Failed, Usage
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision, Hold
+from manifests.options import LONGEST_WHY, HoldOptions
 from manifests.reports import HoldReport
 
 __all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
-
-LONGEST_WHY = 1000
 
 
 class NoSuchHold(Failed):
@@ -37,8 +36,7 @@ def hold_archive(
         Conflict: it expired in this moment.
     """
     check_name(name)
-    if len(why) > LONGEST_WHY:
-        raise Usage(f"--why has {LONGEST_WHY} characters at most", where=f"{len(why)} characters")
+    HoldOptions(generation=generation, why=why)
     source = Archive.open(archive)
     number = source.manifest(generation).generation
     unchanged = name in source.listing().holds.get(number, ())
@@ -81,7 +79,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     source.decide(change)
     if not found:
         where = source.uri if generation is None else f"{source.uri}, generation {generation}"
-        raise NoSuchHold(f"no hold of the name {name}", where=where, todo="'streamvault show --timeline' lists them.")
+        raise NoSuchHold(f"no hold of the name {name}", where=where, todo="'streamvault timeline' lists them.")
     return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
 
 

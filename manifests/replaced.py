@@ -17,6 +17,7 @@ from manifests.deleting import DeletedData
 from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import now_utc
+from manifests.options import LEAST_GRACE
 from manifests.plan import find_plan
 from manifests.range_row import RangeRow
 from manifests.ranges import MOST_INDEX_BYTES, decode_ranges
@@ -26,10 +27,7 @@ from objectstore.errors import NoSuchObject
 from objectstore.metered import MeteredStore
 from streamstore.model import SegmentId
 
-__all__ = ["LEAST_GRACE", "Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
-
-LEAST_GRACE = 600.0
-"""Seconds for which replaced pieces stay at least, for those who are reading them."""
+__all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Where the ranges in force of a segment begin, and where they end."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from common.errors import Usage
-from common.times import moment_text, parse_moment
+from common.times import moment_text
 from layouts.keys import checked_key, manifest_key, ranges_key
 from layouts.layout import open_layout
 from manifests.archive import Archive
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
 
 __all__ = ["Expiry", "Policy", "StoppedAt", "expire", "plan_expiry"]
-
-LONGEST = 1000 * 365 * 86400
-"""Seconds; no generation is older."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +33,6 @@ class Policy:
     keep: int | None = None
     keep_for: float | None = None
     until: datetime | None = None
-
-    @classmethod
-    def of(cls, keep: int | None, keep_for: float | None, until: datetime | str | None) -> Policy:
-        """Read what the user asked for.
-
-        Raises:
-            Usage: it cannot be meant, or is more than one of the three.
-        """
-        if sum(given is not None for given in (keep, keep_for, until)) > 1:
-            raise Usage("--keep, --keep-for and --until are three ways to say what stays", todo="Give one of them.")
-        if keep is not None and keep < 1:
-            raise Usage("the newest generation never expires, so one is kept at least", where=f"--keep {keep}")
-        if keep_for is not None and not 0 <= keep_for <= LONGEST:
-            raise Usage("no such time to keep something for", where=f"--keep-for {keep_for:g} s")
-        return cls(keep, keep_for, None if until is None else parse_moment(until, "--until"))
 
     @property
     def is_none(self) -> bool:

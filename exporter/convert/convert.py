@@ -9,10 +9,10 @@ from common.progress import Progress
 from common.version import TOOL
 from exporter.convert.head import begin_where, check_beginning
 from exporter.convert.run import convert_generation
+from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
-from manifests.choice import check_layout
 from manifests.costs import cost_of_conversion
 from manifests.model import Compression, Layout
 from manifests.overtaken import unless_changed
@@ -56,14 +56,16 @@ def convert_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    check_layout(layout, compress)
+    options = ConvertOptions(layout=layout, compress=compress, window=window)
     Master.parse(master)
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
-    check_window(window, max(g.manifest.range_size for g in history.generations) if layout == "chunks" else 0)
+    check_window(
+        options.window, max(g.manifest.range_size for g in history.generations) if options.layout == "chunks" else 0
+    )
     listing = target.listing()
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
@@ -78,7 +80,7 @@ def convert_archive(
         bytes=history.bytes,
         ranges=len(rows),
         dry_run=dry_run,
-        cost=cost_of_conversion(rows, layout) if dry_run else None,
+        cost=cost_of_conversion(rows, options.layout) if dry_run else None,
     )
     check_beginning(target, history)
     if dry_run:
@@ -93,9 +95,9 @@ def convert_archive(
                     (target.root, target),
                     runner,
                     progress,
-                    layout=layout,
-                    compression=compress,
-                    window=window,
+                    layout=options.layout,
+                    compression=options.compress,
+                    window=options.window,
                     tool=TOOL,
                 ).moved_bytes
         start_seconds = runner.start_seconds

@@ -144,7 +144,7 @@ def test_followed_while_it_is_written_and_read(source: tuple[StreamStore, Stream
 def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
     store, name, uri = source
     archive = Archive(RootAddress.parse(root).resolve().open(), name)
-    command = ("export", uri, root, "--follow", "--every", "1s", "--master", "inline", "--json")
+    command = ("follow", uri, root, "--every", "1s", "--master", "inline", "--json")
     environment = minio.environment()
     with started(*command, environment=environment) as running:
         assert wait_until(lambda: archive.generations() == [1], running)
@@ -184,10 +184,9 @@ def test_a_server_is_stopped_and_started_again(tmp_path: Path) -> None:
             return seen[0] == number
 
         command = (
-            "rotate",
+            "follow",
             vault.uri(),
             root,
-            "--follow",
             "--keep",
             "5",
             "--every",
