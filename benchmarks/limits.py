@@ -17,7 +17,7 @@ from obstore.store import S3Store
 
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from layouts.keys import archive_prefix, events_folder
+from layouts.keys import EVENT_KEYS, archive_prefix
 from streamstore.model import SegmentId, StreamName
 from tests.servers.s3 import S3Server
 
@@ -110,7 +110,7 @@ def prepare_get(job: ObjectsJob) -> Callable[[], int]:
 
     def list_() -> None:
         for segment in job.segments:
-            folder = archive_prefix(job.stream.scope, job.stream.stream) + events_folder(SegmentId(0, segment))
+            folder = archive_prefix(job.stream.scope, job.stream.stream) + EVENT_KEYS.folder(SegmentId(0, segment))
             for page in obstore.list(store, folder, chunk_size=1000):
                 for entry in page:
                     keys.put(entry["path"])

@@ -29,7 +29,7 @@ from benchmarks.workload import Workload
 from exporter.reading import RangeReader
 from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
-from importer.fill import FillTask, Stretch, fill_segment
+from importer.fill import FillTask, Section, fill_segment
 from layouts.keys import archive_prefix
 from layouts.layout import open_layout
 from layouts.place import Place
@@ -212,7 +212,7 @@ class _EventsTask(_Task):
             prefix=self._prefix,
             window=WINDOW,
             head=0,
-            stretches=(Stretch(0, end, row, layout=LAYOUT),),
+            sections=(Section(0, end, row, layout=LAYOUT),),
         )
         yield "**the whole import task**", lambda: fill_segment(task)
         yield "the proof: read back, hash", partial(self._read_back, target)
@@ -306,7 +306,7 @@ class _ChunksTask(_Task):
             prefix=self._prefix,
             window=WINDOW,
             head=0,
-            stretches=tuple(Stretch(row.start, row.end, row, row.start, "chunks") for row in rows),
+            sections=tuple(Section(row.start, row.end, row, row.start, "chunks") for row in rows),
         )
         yield "**the whole import task**", lambda: fill_segment(task)
 

@@ -18,6 +18,7 @@ from exporter.options import ExportOptions
 from exporter.reports import ExportReport
 from exporter.run import ExportRun
 from exporter.settle_plan import Planned, settle_plan
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.costs import cost_of_export
@@ -126,7 +127,8 @@ class ExportOrder:
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
-        check_window(options.window, options.range_size if options.layout == "chunks" else 0)
+        layout = open_layout(options.layout, options.compress)
+        check_window(options.window, layout.min_window(options.range_size))
         check_storage_class(options.storage_class, address)
         return cls(source, name, address, _wanted(name, options), options)
 
@@ -164,8 +166,8 @@ def export_next(
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
-        if planned.plan is not None and planned.plan.layout == "chunks":
-            check_window(window, planned.plan.range_size)
+        if planned.plan is not None:
+            check_window(window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
@@ -267,6 +269,7 @@ def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: f
 
 
 def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
-    if plan.layout == "chunks":
-        return cost_of_export(ranges, ranges, estimated=False, first=plan.generation == 1)
-    return cost_of_export(events, ranges, estimated=not exact, first=plan.generation == 1)
+    layout = open_layout(plan.layout)
+    objects = layout.object_count(ranges, events)
+    estimated = layout.one_object_per_event and not exact
+    return cost_of_export(objects, ranges, estimated=estimated, first=plan.generation == 1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from common.options import CommandLine, Options
 from layouts.windows import WINDOW
-from manifests.choice import check_layout
 from manifests.entries import Layout
 from manifests.options import ArchivingOptions, CompressOption, Window
 from streamstore.cut_option import FromCut, ToCut
@@ -29,8 +28,3 @@ class ConvertOptions(Options):
     layout: Annotated[Layout, Field(description="The new layout."), CommandLine(environment=False)]
     compress: CompressOption = ""
     window: Window = WINDOW
-
-    @model_validator(mode="after")
-    def _check_layout(self) -> Self:
-        check_layout(self.layout, self.compress)
-        return self

@@ -15,6 +15,7 @@ from exporter.proof import SegmentChain, prove_all
 from exporter.ranges import NotEvents
 from exporter.spans import Span
 from exporter.task import ExportTask, export_range
+from layouts.layout import open_layout
 from manifests.archive import Archive, Generation
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan, PlannedSegment, end_plan
@@ -220,8 +221,8 @@ class ExportRun:
         """
         tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
         progress.begin("proving", sum(task.end - task.start for task in tasks))
-        pieces = (piece for chain in self._chains.values() for piece in chain.pieces())
-        objects = sum(piece.events if self._plan.layout == "events" else 1 for piece in pieces)
+        events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
+        objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
         strays = 0
         with open_runner("inline[4]") as here:
             for index, found in (here if objects <= FEW_OBJECTS else runner).run(count_strays, tasks):

@@ -1,4 +1,4 @@
-"""Filling one segment of the target from the archive: one task, one appender, blocks at known offsets."""
+"""Fill one segment of the target from the archive: one task, one appender, blocks at known offsets."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from streamstore.model import SegmentId, StreamName
 from streamstore.store import SegmentAppender, StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Stretch", "damaged_range", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Section", "damaged_range", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
-"""Filler below a start offset is dropped after this many bytes, so that it never piles up."""
+"""Filler bytes below a start offset after which they are truncated, so that they never pile up."""
 
 FOREIGN_APPENDS = 5
 """How often an append may find the segment longer than expected before the import gives up.
 
-A block of a killed run can still arrive while the next run starts; it holds the same bytes, so the task goes on behind
-it.
+A block of a killed run can still arrive while the next run starts; it holds the same bytes, so the task continues
+after it.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch of a target segment and where its bytes come from.
+class Section:
+    """A section of a target segment and the source of its bytes.
 
     Attributes:
-        start, end: offsets in the target (bytes), both event boundaries.
-        origin: (a part of) this archived range; None for filler: zeros framed as events, dropped or standing for a gap.
-        source: offset in the archived segment that `start` corresponds to (ranges only).
-        layout: of the archived range.
+        start: first offset in the target (bytes), an event boundary.
+        end: offset after the last byte, an event boundary.
+        origin: the archived range that contains the bytes; None for filler: zeros framed as events, either truncated
+            later or in place of a gap.
+        source: the offset in the archived segment that corresponds to `start`; ranges only.
+        layout: the layout of the archived range.
     """
 
     start: int
@@ -49,20 +51,23 @@ class Stretch:
 
     @property
     def is_whole_range(self) -> bool:
-        """Whether it is all of an archived range, so that its digest is known."""
+        """Whether this is all of an archived range, so that its digest is known."""
         return self.origin is not None and self.end - self.start == self.origin.end - self.origin.start
 
 
 @dataclass(frozen=True, slots=True)
 class FillTask:
-    """All that a task needs to fill one segment.
+    """Specification of a task that fills one segment.
 
     Attributes:
-        target, stream: where to. segment: which segment; the same id in archive and target.
-        root, prefix: the archive.
-        window: bytes to hold in memory at most, of what is on its way.
-        head: the segment's start offset in the target; what lies below is filler and is dropped at once.
-        stretches: from offset 0 to the segment's end, without holes.
+        target: address of the target's store.
+        stream: the target.
+        segment: the segment; it has the same id in archive and target.
+        root: root of the archive.
+        prefix: prefix of the archive's keys.
+        window: maximum data buffered in memory (bytes).
+        head: the segment's start offset in the target; everything below is filler and is truncated at once.
+        sections: from offset 0 to the segment's end, without holes.
     """
 
     target: StoreAddress
@@ -72,22 +77,24 @@ class FillTask:
     prefix: str
     window: int
     head: int
-    stretches: tuple[Stretch, ...]
+    sections: tuple[Section, ...]
 
     @property
     def end(self) -> int:
-        """The offset the segment has to reach (bytes)."""
-        return self.stretches[-1].end if self.stretches else 0
+        """The segment's final write offset (bytes)."""
+        return self.sections[-1].end if self.sections else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A segment that holds all its bytes.
+    """Result of filling a segment.
 
     Attributes:
-        segment: which. appended: how many archived bytes this run appended; filler is not counted.
-        proved_from: of the archived ranges that begin at or after this offset of the target, this run has appended
-            every byte, and the bytes that went in had the ranges' digests.
+        segment: the segment, now complete.
+        appended: bytes that this run appended, filler included.
+        archived: bytes that this run appended, filler not included.
+        proved_from: target offset. This run appended every byte of the archived ranges that begin there or later, and
+            the appended bytes matched the ranges' digests.
     """
 
     segment: SegmentId
@@ -97,11 +104,11 @@ class Filled:
 
 
 def fill_segment(task: FillTask) -> Filled:
-    """Append what the segment does not hold yet; what it holds is not looked at here (`importer.verify` does).
+    """Append the bytes that the segment does not have yet. Existing bytes are checked later, by `importer.verify`.
 
     Raises:
-        Conflict: the segment holds more than the archive, or somebody else appends to it.
-        Damaged: an object is missing or has the wrong size.
+        Conflict: the segment is longer than in the archive, or another process appends to it.
+        Damaged: an object is missing or has the wrong size or digest.
     """
     with task.target.lend() as store:
         for _ in range(FOREIGN_APPENDS):
@@ -109,7 +116,7 @@ def fill_segment(task: FillTask) -> Filled:
                 return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
-    raise Conflict("somebody else appends to the segment", where=task.segment.in_stream(task.stream))
+    raise Conflict("another process is appending to the segment", where=task.segment.in_stream(task.stream))
 
 
 def _append_rest(store: StreamStore, task: FillTask) -> Filled:
@@ -117,24 +124,24 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         begun = appender.offset
         if begun > task.end:
             raise Conflict(
-                f"the segment holds {begun} bytes, the archive only {task.end}",
+                f"the segment has {begun} bytes, but the archive only {task.end}",
                 where=task.segment.in_stream(task.stream),
             )
         dropped = begun
-        for stretch in task.stretches:
-            start = max(stretch.start, appender.offset)
-            digest = hashlib.sha256() if stretch.is_whole_range and start == stretch.start else None
-            for block in _blocks(task, stretch, start):
+        for section in task.sections:
+            start = max(section.start, appender.offset)
+            digest = hashlib.sha256() if section.is_whole_range and start == section.start else None
+            for block in _blocks(task, section, start):
                 appender.append(block)
                 if digest is not None:
                     digest.update(block)
                 if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
                     dropped = _drop(store, task, appender)
-            if digest is not None and stretch.origin is not None and digest.hexdigest() != stretch.origin.digest:
-                raise damaged_range(task.prefix, stretch.origin, task.stream)
-            if stretch.end == task.head > dropped:
+            if digest is not None and section.origin is not None and digest.hexdigest() != section.origin.digest:
+                raise damaged_range(task.prefix, section.origin, task.stream)
+            if section.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
-        archived = (s.end - max(s.start, begun) for s in task.stretches if s.origin is not None and s.end > begun)
+        archived = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
         return Filled(task.segment, appender.flush() - begun, sum(archived), begun)
 
 
@@ -144,16 +151,16 @@ def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
     return offset
 
 
-def _blocks(task: FillTask, stretch: Stretch, start: int) -> Iterator[bytes | memoryview]:
-    """The stretch's bytes from ``start`` on, as blocks that can be appended."""
-    if start >= stretch.end:
+def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | memoryview]:
+    """Yield the section's bytes from ``start`` on, in blocks small enough to append."""
+    if start >= section.end:
         return
-    if stretch.origin is None:
-        yield from filler(stretch.end - start)
+    if section.origin is None:
+        yield from filler(section.end - start)
         return
-    shift = stretch.source - stretch.start
-    blocks = open_reader(stretch.layout).read_range(
-        Place(task.root.open(), task.prefix), stretch.origin.extent, start + shift, stretch.end + shift, task.window
+    shift = section.source - section.start
+    blocks = open_reader(section.layout).read_range(
+        Place(task.root.open(), task.prefix), section.origin.extent, start + shift, section.end + shift, task.window
     )
     for block in blocks:
         view = memoryview(block)
@@ -162,9 +169,9 @@ def _blocks(task: FillTask, stretch: Stretch, start: int) -> Iterator[bytes | me
 
 
 def damaged_range(prefix: str, row: RangeRow, target: StreamName) -> Damaged:
-    """What to say of a range whose bytes are not what its manifest says."""
+    """Return the error for a range whose bytes do not match its manifest."""
     return Damaged(
-        "the archive's bytes are not what its manifest says",
+        "the archive's bytes do not match the manifest",
         where=f"{prefix}{row.segment} bytes {row.start} to {row.end}",
         todo=f"Restore the archive from a copy, delete {target} and import again.",
     )

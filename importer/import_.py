@@ -1,4 +1,4 @@
-"""The verb *import*."""
+"""The *import* command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from layouts.windows import WINDOW
 from manifests.archive import Archive, History, NoSuchArchive
-from manifests.cold import Stored, touch
+from manifests.cold import StoredRange, touch
 from manifests.costs import cost_of_import
 from manifests.listing import Listing
 from manifests.model import segment_key
@@ -61,10 +61,10 @@ def import_stream(
 ) -> ImportReport:
     """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
 
-    After a kill the same call goes on where it stopped, up to the generation with which it was begun: also if neither
-    `generation` nor `at` is given and the archive has a newer one by now, which a warning tells. Every range is
-    verified before this returns: the digest of what was appended is the archive's, and what an earlier run had appended
-    is read back and compared.
+    After a kill, repeat the call to resume. It restores up to the generation it was begun with, even if neither
+    ``generation`` nor ``at`` is given and the archive has a newer one by now (a warning says so). Every range is
+    verified before this returns: bytes appended by this run by their digest, bytes appended by an earlier run by
+    reading them back.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
@@ -92,8 +92,8 @@ def import_stream(
         progress: told how the run goes on.
 
     Raises:
-        Problem: with the exit code that the command line ends with; `TargetTaken` (4) if the stream exists and is not
-            this import's own unfinished one.
+        Problem: has the command's exit code.
+        TargetTaken: the stream exists and is not this import's own unfinished one (exit code 4).
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -115,27 +115,27 @@ def import_stream(
     )
     target, target_name = parse_stream(stream)
     moment = options.at
-    source = _source(Archive.open(archive), layout, table)
+    source = _open_source(Archive.open(archive), layout, table)
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
     make_plan = partial(_plan, source, options)
     with target.open() as store:
-        begun = None if generation is not None else _begun(store, target_name, make_plan)
+        begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
         history, plan = begun or make_plan(generation)
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.place, history.stream, (part for _, part in plan.parts))
         gaps = _gaps(history, plan)
-        beginning = _expired(history) if from_cut is None else []
-        warnings = [*_distance(history, moment), *beginning, *_warnings(history, plan, gaps)]
+        expired = _expired_warning(history) if from_cut is None else []
+        warnings = [*_tail_warning(history, moment), *expired, *_warnings(history, plan, gaps)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
             warnings.append(
-                f"generation {newest} is newer, but the unfinished import goes on up to generation {plan.generation}, "
-                "with which it was begun"
+                f"the archive has generation {newest}, but the unfinished import is resumed up to generation "
+                f"{plan.generation}, with which it was begun"
             )
         for warning in warnings:
             progress.warn(warning)
-        say = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
+        make_report = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
         run = ImportRun(
             store,
             target,
@@ -151,28 +151,28 @@ def import_stream(
             run.check_free()
         if dry_run:
             seconds = time.monotonic() - began
-            return say(done=None, seconds=seconds, total_seconds=seconds)
-        if source.root.scheme == "s3" and not (restored_before or source.table):
+            return make_report(done=None, seconds=seconds, total_seconds=seconds)
+        if source.root.scheme.has_storage_classes and not (restored_before or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
             try:
                 restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
             except Damaged:
-                todo = "Delete the target and import again; a hold ('streamvault hold') keeps generations for as long."
+                todo = "Delete the target and import again; 'streamvault hold' keeps generations from expiring."
                 check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
                 raise
             seconds = restored.finished - plan_began - runner.start_seconds
-    report = say(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
+    report = make_report(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
     return replace(report, unchanged=restored_before)
 
 
 def generation_at(archive: Archive, moment: datetime) -> int:
-    """The last generation in force whose tail was taken at a moment or before.
+    """Return the last generation in force whose tail was taken by then.
 
     Raises:
-        NoSuchArchive: there is no archive, or nothing of it that is as old as that.
+        NoSuchArchive: there is no archive, or no generation of it is as old.
     """
-    archive.manifest()  # says so if there is no archive
+    archive.manifest()  # raises if there is no archive
 
     def find(listing: Listing) -> int:
         created = None
@@ -182,17 +182,17 @@ def generation_at(archive: Archive, moment: datetime) -> int:
             for number, created in reversed(taken or [(manifest.generation, manifest.created)]):
                 if created <= moment:
                     return number
-        oldest = "" if created is None else f"; its oldest generation is of {moment_text(created)}"
+        oldest = "" if created is None else f"; the oldest is from {moment_text(created)}"
         todo = "'streamvault timeline' lists what can be restored."
         raise NoSuchArchive(
-            f"the archive has nothing of {moment_text(moment)} or before{oldest}", where=archive.uri, todo=todo
+            f"no generation is from {moment_text(moment)} or earlier{oldest}", where=archive.uri, todo=todo
         )
 
     return archive.stable(find)
 
 
 def _plan(source: Archive, options: ImportOptions, generation: int | None) -> tuple[History, RestorePlan]:
-    """What is restored if it is up to this generation; None for the newest."""
+    """Plan the restore up to a generation; None for the newest."""
     history = source.history(generation)
     plan = plan_restore(
         history,
@@ -205,10 +205,10 @@ def _plan(source: Archive, options: ImportOptions, generation: int | None) -> tu
     return history, plan
 
 
-def _begun(
+def _plan_unfinished(
     store: StreamStore, target: StreamName, make_plan: Callable[[int], tuple[History, RestorePlan]]
 ) -> tuple[History, RestorePlan] | None:
-    """What the target's unfinished import restores; None if there is none, or it is not of this archive and options."""
+    """Plan the target's unfinished import; None if there is none, or it has another archive or other options."""
     work = unfinished_work(store, target)
     generation = generation_of(work) if work else None
     if generation is None:
@@ -216,17 +216,17 @@ def _begun(
     try:
         history, plan = make_plan(generation)
     except (NoSuchArchive, Usage):
-        return None  # this archive never had it, or has it no more; or the cuts lie beyond it
+        return None  # this archive never had the generation, or it has expired, or the cuts lie beyond it
     return (history, plan) if plan.work == work else None
 
 
 def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
-    """See that what is needed can be read, by touching some of it; or wait for all of it.
+    """Check that the needed objects can be read, by reading from some of them; or wait for all of them.
 
     Raises:
-        InArchiveClass: an object cannot be read; or, waiting, one that S3 was never asked for.
+        InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
-    needed = [Stored(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    needed = [StoredRange(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
@@ -240,42 +240,42 @@ def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Pr
         raise name_cold(source, needed, found) from None
 
 
-def _distance(history: History, moment: datetime | None) -> list[str]:
+def _tail_warning(history: History, moment: datetime | None) -> list[str]:
     if moment is None:
         return []
     created = history.newest.created
     before = age_text((moment - created).total_seconds())
     taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
-    return [f"{taken}, at {moment_text(created)}; what was written in between is not restored"]
+    return [f"{taken}, at {moment_text(created)}; events written in between are not restored"]
 
 
-def _expired(history: History) -> list[str]:
+def _expired_warning(history: History) -> list[str]:
     if history.first == 1:
         return []
     gone = "generation 1 has" if history.first == 2 else f"generations 1 to {history.first - 1} have"
-    return [f"the beginning is missing: {gone} expired, and the archive begins with generation {history.first}"]
+    return [f"the expired is missing: {gone} expired, so the archive begins with generation {history.first}"]
 
 
-def _source(archive: Archive, layout: str | None, table: str | None) -> Archive:
-    """The archive, or the table that holds a copy of it."""
+def _open_source(archive: Archive, layout: str | None, table: str | None) -> Archive:
+    """Return the archive, or a table that holds a copy of it."""
     if layout is None:
         if table is not None:
-            raise Usage("a table is restored with --layout table", where=repr(table))
+            raise Usage("--table requires --layout table", where=repr(table))
         return archive
     if layout != "table":
-        raise Usage("an archive knows its own layout", where=repr(layout), todo="Use --layout table, or none.")
+        raise Usage("unknown value of --layout", where=repr(layout), todo="Use --layout table, or none.")
     if table is None:
         tables = archive.tables()
         if len(tables) != 1:
-            todo = f"Say which with --table: {', '.join(tables)}." if tables else "'streamvault handoff' makes one."
-            what = "several tables" if tables else "no table"
+            todo = f"Choose one with --table: {', '.join(tables)}." if tables else "Create one: 'streamvault handoff'."
+            what = "the archive has several tables" if tables else "the archive has no table"
             raise Usage(what, where=archive.uri, todo=todo)
         table = tables[0]
     return archive.table_archive(table.rpartition(".")[2])
 
 
 def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:
-    """The declared gaps of the segments that are restored."""
+    """Return the declared gaps of the restored segments."""
     return tuple(
         GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
         for generation in history.generations
@@ -288,31 +288,31 @@ def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) 
     warnings = [f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
     filled = sum(segment.gap_bytes for segment in plan.segments.values())
     if filled:
-        warnings.append(f"{filled} bytes of the gaps lie between archived events; --offsets keep fills them with zeros")
+        warnings.append(f"{filled} bytes of gaps lie between archived events; --offsets keep fills them with zeros")
     asked, fits = history.description.configuration.scaling, plan.configuration.scaling
     if asked != fits:
         warnings.append(
-            f"the source's policy says {asked.min_segments} segments while {fits.min_segments} are open; "
-            f"the restored one says {fits.min_segments}, or the store would scale the stream"
+            f"the source's policy says {asked.min_segments} segments, but {fits.min_segments} are open; "
+            f"the restored policy says {fits.min_segments}, so that the store does not scale the stream"
         )
-    warnings += _retention(plan)
+    warnings += _retention_warning(plan)
     if plan.replay.moved:
         most = max(moved.ulps for moved in plan.replay.moved)
         warnings.append(
-            f"{len(plan.replay.moved)} key-range boundaries have to move by up to {most} ulps "
+            f"{len(plan.replay.moved)} key-range boundaries move by up to {most} ulps, "
             "so that the segments keep their numbers"
         )
     return warnings
 
 
-def _retention(plan: RestorePlan) -> list[str]:
-    """What the store may delete of what was restored, by the policy that the stream gets at the end."""
+def _retention_warning(plan: RestorePlan) -> list[str]:
+    """Warn of events that the store may delete under the restored retention policy."""
     policy = plan.configuration.retention
     if policy.kind is RetentionKind.SIZE and plan.bytes > policy.minimum:
-        what = f"keeps {policy.minimum} bytes, and {plan.bytes} are restored: the store may delete the oldest at once"
+        what = f"keeps {policy.minimum} of {plan.bytes} restored bytes: the store may delete the oldest at once"
     elif policy.kind is RetentionKind.TIME:
         kept = age_text(policy.minimum / 1000)
-        what = f"keeps events for {kept}, counted by the store from the restore on: it deletes them after that"
+        what = f"keeps events for {kept}, counted from the restore: the store deletes them after that"
     else:
         return []
     return [f"the archived retention policy {what}; --retention off restores the stream without it"]

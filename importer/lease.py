@@ -1,7 +1,4 @@
-"""Whose unfinished import a target is, and who restores into it right now.
-
-A stream tag says whose it is, but not whether that import still runs; a lease beside it does.
-"""
+"""Ownership of a target: a stream tag names the unfinished import, a lease beside it shows whether it still runs."""
 
 from __future__ import annotations
 
@@ -13,23 +10,23 @@ from streamstore.store import StreamStore
 __all__ = ["MARK", "TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
 
 MARK = "streamvault-import:"
-"""What the tag on an unfinished target begins with; the import's name follows."""
+"""Prefix of the tag on an unfinished target; the import's name follows."""
 
 
 class TargetBusy(LeaseHeld):
-    """Another import restores into this target."""
+    """Another import is restoring into this target."""
 
 
 def lease_stream(target: StreamName) -> StreamName:
-    """The stream that holds the target's lease: in its scope, with a name of its own."""
+    """Return the name of the stream that holds the target's lease, in the same scope."""
     return stream_beside(target, "streamvault-import-")
 
 
 def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
-    """Take the lease on a target.
+    """Acquire the lease on a target.
 
     Raises:
-        TargetBusy: a living import holds it.
+        TargetBusy: a live import holds it.
     """
     held = TargetBusy(
         "another import is restoring into this stream", where=str(target), todo="Wait for it, or choose another name."
@@ -38,16 +35,16 @@ def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
 
 
 def marked_work(described: StreamDescription) -> str:
-    """The name of the import whose mark a stream carries; empty if it carries none."""
+    """Return the name of the import in a stream's mark; empty if the stream has no mark."""
     return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
 
 
 def unfinished_work(store: StreamStore, target: StreamName) -> str | None:
-    """The name of the import (`RestorePlan.work`) that a target was begun with and that has not ended.
+    """Return the name (`RestorePlan.work`) of the unfinished import that a target belongs to.
 
     Returns:
-        The name, whether or not that import still runs; empty if the target is nobody's unfinished one, None if there
-        is none.
+        The name, whether or not that import still runs; empty if the target belongs to no unfinished import; None if
+        the target does not exist.
     """
     if not store.exists(target):
         return None
@@ -57,6 +54,6 @@ def unfinished_work(store: StreamStore, target: StreamName) -> str | None:
         return None
     if work := marked_work(described):
         return work
-    # The last steps of an import take the tag away; until the lease is gone it is not through.
+    # The last steps of an import remove the tag; it is unfinished until the lease is gone.
     record = last_record(store, lease_stream(target))
     return record.work if record is not None and record.finishing else ""

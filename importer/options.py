@@ -56,7 +56,7 @@ class RestoreOptions(Options):
     @model_validator(mode="after")
     def _check_end(self) -> Self:
         if self.at is not None and self.generation is not None:
-            raise Usage("--at and --generation both say up to where", todo="Give one of them.")
+            raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
         return self
 
 

@@ -1,4 +1,4 @@
-"""What has to stand in the target at the end, worked out from the archive's manifests alone."""
+"""Plan of an import: the target's final content, computed from the archive's manifests alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from common.errors import Damaged, Usage
-from importer.fill import Stretch
+from importer.fill import Section
 from importer.options import KeptRetention, Offsets
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
@@ -23,7 +23,11 @@ __all__ = ["Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"
 
 @dataclass(frozen=True, slots=True)
 class Part(ArchivedPart):
-    """An archived range, what of it is restored, and how much lower its offsets in the target are (`shift`, bytes)."""
+    """An archived range, or the part of it that is restored.
+
+    Attributes:
+        shift: how much lower its offsets are in the target (bytes).
+    """
 
     shift: int = 0
 
@@ -35,42 +39,43 @@ class Part(ArchivedPart):
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """One segment of the target.
+    """Plan of one segment of the target.
 
     Attributes:
-        head: its start offset; filler lies below and is dropped.
-        stretches: what it holds, from offset 0 on, without holes.
-        parts: the archived ranges among them, in order.
-        gap_bytes: how many bytes of filler stand for what the archive does not have.
-        shift: how much lower its first offset is than in the archive (0 if offsets are kept).
+        head: its start offset; the filler below is truncated.
+        sections: its content, from offset 0 on, without holes.
+        parts: the archived ranges among the sections, in order.
+        gap_bytes: bytes of filler in place of gaps.
+        shift: how much lower its first offset is than in the archive; 0 if offsets are kept.
     """
 
     head: int
-    stretches: tuple[Stretch, ...]
+    sections: tuple[Section, ...]
     parts: tuple[Part, ...]
     gap_bytes: int
     shift: int
 
     @property
     def end(self) -> int:
-        """The write offset it has to reach (bytes)."""
-        return self.stretches[-1].end if self.stretches else 0
+        """The segment's final write offset (bytes)."""
+        return self.sections[-1].end if self.sections else 0
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """The whole import.
+    """Plan of an import.
 
     Attributes:
-        source: name of the archived stream. generation: the newest that is restored.
-        replay: the epochs and how to make them.
+        source: the archived stream.
+        generation: the newest generation to restore.
+        replay: the epochs, and the scales that create them.
         segments: every segment of those epochs.
         head: the target's head cut, in the source's segments; its `stream` is the source.
-        configuration: policies and tags to set at the end; a fixed number of segments is that of the open ones.
-        sealed: whether to seal at the end.
+        configuration: policies and tags to set at the end; a fixed number of segments equals the open segments.
+        sealed: whether to seal the target at the end.
         offsets: whether offsets are kept or segments start at 0.
-        work: names this import: the same for the same archive, cuts and options, whatever the target is called. It
-            tells the generation, see `generation_of`.
+        work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
+            contains the generation, see `generation_of`.
     """
 
     source: StreamName
@@ -85,12 +90,12 @@ class RestorePlan:
 
     @property
     def parts(self) -> Iterator[tuple[SegmentId, Part]]:
-        """Every archived range that is restored, in the stream's order."""
+        """Every archived range to restore, in the stream's order."""
         return ((segment, part) for segment, plan in self.segments.items() for part in plan.parts)
 
     @property
     def bytes(self) -> int:
-        """Segment bytes that come from the archive (filler not counted)."""
+        """Segment bytes that come from the archive; filler is not included."""
         return sum(part.end - part.start for _, part in self.parts)
 
 
@@ -105,14 +110,14 @@ def plan_restore(
 ) -> RestorePlan:
     """Plan an import of an archive's generations, or of the part between two cuts.
 
-    What the target has to hold while it is filled, and so the import's name, does not depend on ``retention``: an
-    unfinished import can be resumed either way.
+    The target's content, and so the import's name, does not depend on ``retention``: an unfinished import can be
+    resumed with either value.
 
     Raises:
-        InvalidCut: a cut is not one of the archive's stream, lies outside of it, or ``from_cut`` lies after ``to_cut``.
-        Usage: keeping offsets would need more filler than ``filler_limit`` bytes for a segment.
-        CannotReplay: no new stream can have the source's segments.
-        Damaged: the manifests leave a hole that they do not declare.
+        InvalidCut: a cut is not one of the archive's stream, lies outside it, or ``from_cut`` lies after ``to_cut``.
+        Usage: keeping offsets needs more than ``filler_limit`` bytes of filler in a segment.
+        CannotReplay: no new stream can get the source's segments.
+        Damaged: the manifests have an undeclared gap.
     """
     described = history.description
     head, tail = from_cut or history.head, to_cut or history.tail
@@ -157,17 +162,18 @@ def plan_restore(
 
 
 def generation_of(work: str) -> int | None:
-    """The generation that an import restores up to, by its name (`RestorePlan.work`); None if it is no such name."""
+    """Return the generation in an import's name (`RestorePlan.work`); None if it is not such a name."""
     number = work.partition(".")[0]
     return int(number) if number.isdecimal() else None
 
 
 def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
-    """The source's configuration, its fixed number of segments set to how many are open.
+    """Return the source's configuration, with a fixed number of segments set to the number of open ones.
 
-    A stream can have another number than its fixed policy says, but not be given such a policy: Pravega would scale it.
+    The number of a stream's segments can differ from its fixed policy. If a stream is given such a policy, however,
+    Pravega scales it.
     """
-    # no archive can make a user's stream one of ours
+    # an archive must not mark a user's stream as Streamvault's own
     configuration = replace(configuration, tags=tuple(tag for tag in configuration.tags if tag != OWN))
     scaling = configuration.scaling
     if scaling.kind is not ScaleKind.FIXED or scaling.min_segments == open_segments:
@@ -184,49 +190,49 @@ def _plan_segment(
     offsets: Offsets,
     check_gap: Callable[[int, int], None],
 ) -> SegmentPlan:
-    """Lay out a segment: filler below its head, ranges, filler for gaps (none of both if offsets are shifted)."""
-    stretches: list[Stretch] = []
+    """Plan a segment: filler below its head, ranges, filler for gaps; no filler if offsets are shifted."""
+    sections: list[Section] = []
     laid: list[Part] = []
     keep = offsets == "keep"
     if at_head and parts and parts[0].start > start and keep:
         check_gap(start, parts[0].start)
-        start = parts[0].start  # a gap at the very head: the stream starts behind it
+        start = parts[0].start  # a gap at the head: the stream starts after it
     head, shift, at, gap_bytes = (start, 0, start, 0) if keep else (0, start, start, 0)
     if head:
-        stretches.append(Stretch(0, head))
+        sections.append(Section(0, head))
     for part in [*parts, None]:
         until = part.start if part is not None else max(end or 0, at)
         if until > at:
             check_gap(at, until)
             gap_bytes += until - at
             if keep:
-                stretches.append(Stretch(at, until))
+                sections.append(Section(at, until))
             else:
                 shift += until - at
         if part is not None:
-            stretches.append(Stretch(part.start - shift, part.end - shift, part.row, part.start, part.layout))
+            sections.append(Section(part.start - shift, part.end - shift, part.row, part.start, part.layout))
             laid.append(replace(part, shift=shift))
             at = part.end
-    return SegmentPlan(head, tuple(stretches), tuple(laid), gap_bytes, 0 if keep else start)
+    return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, 0 if keep else start)
 
 
 def _check_gap(history: History, segment: SegmentId, start: int, end: int) -> None:
     declared = sum(max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in history.gaps(segment))
     if declared < end - start:
         raise Damaged(
-            "the manifests leave a hole that they do not declare",
+            "the manifests have an undeclared gap",
             where=f"{segment.in_stream(history.stream)} bytes {start} to {end}",
         )
 
 
 def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:
     for segment, plan in segments.items():
-        size = sum(stretch.end - stretch.start for stretch in plan.stretches if stretch.origin is None)
+        size = sum(section.end - section.start for section in plan.sections if section.origin is None)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",
                 where=segment.in_stream(stream),
-                todo="Use --offsets shift, which lets segments start at 0, or raise the limit.",
+                todo="Use --offsets shift, so that segments start at 0, or raise the limit.",
             )
 
 

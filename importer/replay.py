@@ -1,9 +1,9 @@
-"""The scales that turn a fresh stream into one with the source's segments: same numbers, epochs and key ranges.
+"""Plan the scales that give a new stream the source's segments: same numbers, epochs and key ranges.
 
-The store numbers the segments of a scale in an order of its own (`streamstore.numbering`). Where the source's numbers
-would come out otherwise (most scales of the auto-scaler), inner boundaries are moved by a few ulps, the fewest that
-give the source's numbers; a moved boundary stays where it is for as long as it exists. The hash of a routing key has
-52 bits, so such a move changes the home of next to no key.
+The store numbers the segments of a scale in its own order (`streamstore.numbering`). Where that order would give other
+numbers than the source's (most scales of the auto-scaler), inner boundaries move by the fewest ulps that give the
+source's numbers; a moved boundary stays in place as long as it exists. The hash of a routing key has 52 bits, so a move
+by a few ulps changes the segment of almost no key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CannotReplay", "MovedBoundary", "Replay", "ScaleStep", "plan_replay"
 
 
 class CannotReplay(Failed):
-    """No sequence of scales gives a new stream the source's segments."""
+    """No sequence of scales can give a new stream the source's segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,9 @@ class MovedBoundary:
 
     Attributes:
         epoch: the first epoch that has it.
-        source: where it lies in the source. target: where it will lie.
-        ulps: how many doubles lie between the two.
+        source: its position in the source.
+        target: its position in the target.
+        ulps: the distance in units in the last place.
     """
 
     epoch: int
@@ -46,10 +47,10 @@ class ScaleStep:
     """One scale to replay.
 
     Attributes:
-        epoch: the epoch it has to open.
-        seal: the segments it seals; each has to hold all its bytes before.
-        ranges: the new key ranges in the order to request them.
-        opens: the segments that the store has to open.
+        epoch: the epoch it begins.
+        seal: the segments it seals; each must be full first.
+        ranges: the new key ranges, in the order of the request.
+        opens: the segments that the store must create.
     """
 
     epoch: int
@@ -60,13 +61,13 @@ class ScaleStep:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How to make the epochs.
+    """The scales that create the target's epochs.
 
     Attributes:
-        first: the epoch a new stream has to start with.
+        first: the epoch that the new stream must start with.
         steps: the scales, in order.
-        epochs: the target's epochs, with boundaries where they will lie.
-        moved: the boundaries that lie elsewhere than the source's.
+        epochs: the target's epochs, with their final boundaries.
+        moved: the boundaries that differ from the source's.
     """
 
     first: Epoch
@@ -76,11 +77,11 @@ class Replay:
 
 
 def plan_replay(epochs: Sequence[Epoch]) -> Replay:
-    """Plan the scales of a source's epochs (from 0 on, in order).
+    """Plan the scales for a source's epochs (from 0 on, in order).
 
     Raises:
-        CannotReplay: the history has an epoch that no scale makes (of a transaction committed over a scale), or there
-            are no boundaries near the source's that give its numbers.
+        CannotReplay: a scale cannot create one of the epochs (a transaction was committed over a scale), or no
+            boundaries near the source's give its segment numbers.
     """
     _check_start(epochs)
     here: dict[SegmentId, KeyRange] = dict(epochs[0].segments)
@@ -96,7 +97,7 @@ def plan_replay(epochs: Sequence[Epoch]) -> Replay:
             raise CannotReplay(
                 f"epoch {after.number} of the source was not made by a scale (a transaction was committed over one)",
                 where=", ".join(map(str, opens[:3])),
-                todo="Such a history cannot be given to a new stream.",
+                todo="A new stream cannot get such a history.",
             )
         highest += len(opens)
         fixed = _outer_boundaries([before.segments[s] for s in seal], [here[s] for s in seal])
@@ -115,11 +116,11 @@ def _check_start(epochs: Sequence[Epoch]) -> None:
     first = sorted(epochs[0].segments) if epochs else []
     whole = bool(first) and first == [SegmentId(0, first[0].number + i) for i in range(len(first))]
     if numbers != list(range(len(epochs))) or not whole:
-        raise CannotReplay("the source's epochs do not start at 0 with segments of epoch 0 numbered one after another")
+        raise CannotReplay("the source's epochs do not start at 0 with consecutively numbered segments of epoch 0")
 
 
 def _outer_boundaries(source: Sequence[KeyRange], target: Sequence[KeyRange]) -> dict[float, float]:
-    """Where the ends of what a scale seals lie in the source → in the target: these cannot move."""
+    """Map the outer boundaries of the sealed key ranges, which cannot move, from source to target."""
     ends = {r.low: t.low for r, t in zip(source, target, strict=True)}
     ends.update({r.high: t.high for r, t in zip(source, target, strict=True)})
     inner = {r.low for r in source} & {r.high for r in source}
@@ -130,7 +131,7 @@ def _place(source: Sequence[KeyRange], fixed: Mapping[float, float], epoch: int)
     placed = nudge(source, fixed)
     if placed is None:
         raise CannotReplay(
-            f"no boundaries near the source's give epoch {epoch}'s {len(source)} new segments the source's numbers",
+            f"no boundaries near the source's give epoch {epoch}'s {len(source)} segments the source's numbers",
             todo="The events can be restored only into a stream with other segment numbers.",
         )
     return placed

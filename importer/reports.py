@@ -1,4 +1,4 @@
-"""What *import* returns."""
+"""Report of *import*."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ __all__ = ["ImportReport", "MovedBoundary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedBoundary:
-    """A key-range boundary that had to move so that the store numbers the segments as the source did.
+    """A key-range boundary that had to move so that the store numbers the segments as in the source.
 
     Attributes:
-        epoch: in which the boundary appears.
-        source: where the source has it. target: where the target has it. ulps: by how many steps of a double it moved.
+        epoch: the first epoch that has the boundary.
+        source: its position in the source.
+        target: its position in the target.
+        ulps: the distance in units in the last place of a double.
     """
 
     epoch: int
@@ -28,23 +30,31 @@ class MovedBoundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport(Report):
-    """What an import did.
+    """Result of an import.
 
     Attributes:
         stream: URI of the restored stream.
         archive: URI of the archive.
-        generation: the newest generation that was restored.
+        generation: the newest restored generation.
         created: when the tail of that generation was taken, RFC 3339.
-        at: the moment that was asked for, if one was; seconds_before: how long before it the tail was taken.
-        resumed: True if an unfinished import was gone on with.
+        at: the requested time, RFC 3339; empty if none was given.
+        seconds_before: how long before `at` the tail was taken.
+        resumed: True if an unfinished import was resumed.
         unchanged: True if the stream had been restored before and was only verified (see `import_stream`, ``again``).
-        events, bytes: in the restored stream (bytes with event headers, filler not counted).
-        moved_bytes: of those, appended by this run.
-        segments, epochs: how many the restored stream has.
-        offsets: "keep" or "shift". shifts: segment name → bytes that every offset moved down by.
+        events: events in the restored stream.
+        bytes: bytes in the restored stream, with event headers, without filler.
+        moved_bytes: bytes that this run appended, without filler.
+        segments: number of segments of the restored stream.
+        epochs: number of epochs of the restored stream.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the archive.
         moved_boundaries: see `MovedBoundary`.
-        gaps: bytes the archive does not have; filler of the same length stands there.
-        seconds, total_seconds, dry_run, cost: as for an export.
+        gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was restored.
+        cost: estimated S3 requests and prices, of a dry run.
     """
 
     stream: str

@@ -1,7 +1,7 @@
-"""The run of one import: own the target, fill and scale in step, verify, finish.
+"""Run of one import: own the target, fill its segments and replay its scales, verify, finish.
 
-A segment is filled as soon as it exists, and a scale is replayed as soon as what it seals is full: there is no barrier
-between epochs. What the target holds already is not appended again.
+A segment is filled as soon as it exists, and a scale is replayed as soon as the segments it seals are full: there is no
+barrier between epochs. Bytes that the target has already are not appended again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importer.fill import Filled, FillTask, fill_segment
 from importer.lease import lease_stream, take_lease, unfinished_work
 from importer.plan import Part, RestorePlan
 from importer.replay import ScaleStep
-from importer.target import Target, taken
+from importer.target import Target, taken_error
 from importer.verify import VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
@@ -33,20 +33,22 @@ __all__ = ["ImportRun", "Restored"]
 
 POLL_SECONDS = 1.0
 STOP_SECONDS = 5.0
-"""How long what still appends may take to end once the import has failed."""
+"""How long a failed import waits for running appends to end."""
 
 JOBS_AT_ONCE = 4
-"""Batches of segments that are filled at the same time; each is one job of the runner."""
+"""Maximum batches of segments that are filled at the same time; each is one job of the runner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        resumed: whether it went on with an unfinished one.
-        events, bytes: restored (filler not counted). moved_bytes: what of them this run appended.
-        finished: when the stream was as it should be, on the monotonic clock (seconds); what follows is tidying up.
+        resumed: whether it resumed an unfinished import.
+        events: restored events.
+        bytes: restored bytes, without filler.
+        moved_bytes: the bytes that this run appended, without filler.
+        finished: when the stream was complete, on the monotonic clock (seconds); only cleanup follows.
     """
 
     resumed: bool
@@ -60,10 +62,14 @@ class ImportRun:
     """Restores one plan into one target.
 
     Args:
-        store, address: the target's store, and the same for tasks. target: the stream to make.
-        root, prefix: the archive. plan: what has to stand there at the end.
-        window: bytes that a task may hold of what is on its way.
-        read_back: compare also what this run itself has appended with what the target holds then.
+        store: the target's store.
+        address: the same store, for tasks.
+        target: the stream to create.
+        root: root of the archive.
+        prefix: prefix of the archive's keys.
+        plan: the target's final content.
+        window: maximum data a task buffers in memory (bytes).
+        read_back: also read back and compare the bytes that this run itself appended.
     """
 
     def __init__(
@@ -87,22 +93,26 @@ class ImportRun:
         self._window = window
         self._read_back = read_back
         self._moved = 0
-        # segment → from where on this run has appended, so that what went in is known
+        # segment → `Filled.proved_from`
         self._proved: dict[SegmentId, int] = {}
 
     def check_free(self) -> None:
-        """Raise `TargetTaken` if the target is somebody else's. Changes nothing."""
+        """Check that the target is free or this import's own; changes nothing.
+
+        Raises:
+            TargetTaken: it is neither.
+        """
         begun = unfinished_work(self._store, self._name)
         if begun is not None and begun != self._plan.work:
-            raise taken(self._store, self._store.describe(self._name), self._plan, begun)
+            raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
     def is_finished(self) -> bool:
-        """Whether the target looks restored already; `verify` proves it."""
+        """Return whether the target looks restored already; `verify` proves it."""
         held = last_record(self._store, lease_stream(self._name)) is not None
         return not held and Target.is_finished(self._store, self._name, self._plan)
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
-        """Read a finished target back and compare it with the archive; changes nothing.
+        """Read back a finished target and compare it with the archive; changes nothing.
 
         Raises:
             Damaged, Failed: as `run`.
@@ -115,12 +125,14 @@ class ImportRun:
         """Restore, verify, finish.
 
         Raises:
-            TargetTaken, TargetBusy: the target is somebody else's; nothing was written to it.
-            Damaged: the archive is not whole. Failed: as named.
+            TargetTaken: the target is not this import's; nothing was written to it.
+            TargetBusy: another import is restoring into the target; nothing was written to it.
+            Damaged: the archive is damaged.
+            Failed: the restored stream differs from the archive, or was scaled by another process.
         """
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            with _blaming(lease):
+            with _reporting_lost_lease(lease):
                 target = Target.take(self._store, self._name, self._plan, lease)
                 if target.marked:
                     self._fill(target, runner, progress, lease)
@@ -129,7 +141,7 @@ class ImportRun:
                 target.finish()
             finished = time.monotonic()
         except BaseException:
-            # Once policies are set the mark is gone, and only the lease still says whose target it is.
+            # Once policies are set, the mark is gone and only the lease shows which import the target belongs to.
             lease.release(remove=not lease.is_finishing)
             raise
         lease.release(remove=True)
@@ -137,15 +149,17 @@ class ImportRun:
         return Restored(target.resumed, events, size, self._moved, finished)
 
     def _fill(self, target: Target, runner: Runner, progress: Progress, lease: Lease) -> None:
-        """Fill every segment, replaying the scales on the way."""
+        """Fill every segment and replay the scales."""
         epochs, steps = self._plan.replay.epochs, list(self._plan.replay.steps[target.epoch :])
-        unborn = {segment for step in steps for segment in step.opens}
-        full = {s for s in self._plan.segments if s not in unborn and s not in epochs[target.epoch].segments}
-        born = list(epochs[target.epoch].segments)
-        progress.begin("importing", sum(plan.end for plan in self._plan.segments.values()), self._held(full, born))
+        unopened = {segment for step in steps for segment in step.opens}
+        full = {s for s in self._plan.segments if s not in unopened and s not in epochs[target.epoch].segments}
+        opened = list(epochs[target.epoch].segments)
+        progress.begin(
+            "importing", sum(plan.end for plan in self._plan.segments.values()), self._held_bytes(full, opened)
+        )
         jobs = _Jobs(runner)
         try:
-            self._fill_all(jobs, target, lease, progress, steps=steps, full=full, born=born)
+            self._fill_all(jobs, target, lease, progress, steps=steps, full=full, opened=opened)
         finally:
             jobs.stop()
 
@@ -158,16 +172,16 @@ class ImportRun:
         *,
         steps: list[ScaleStep],
         full: set[SegmentId],
-        born: list[SegmentId],
+        opened: list[SegmentId],
     ) -> None:
         while True:
-            full |= {segment for segment in born if not self._plan.segments[segment].end}
-            jobs.add(self._fill_task(segment) for segment in born if self._plan.segments[segment].end)
-            born = []
+            full |= {segment for segment in opened if not self._plan.segments[segment].end}
+            jobs.add(self._fill_task(segment) for segment in opened if self._plan.segments[segment].end)
+            opened = []
             if steps and full.issuperset(steps[0].seal):
                 step = steps.pop(0)
                 target.scale(step)
-                born = list(step.opens)
+                opened = list(step.opens)
                 continue
             if not steps and jobs.idle:
                 return
@@ -179,9 +193,9 @@ class ImportRun:
                 self._proved[filled.segment] = filled.proved_from
                 progress.advance(0, filled.appended)
 
-    def _held(self, full: Iterable[SegmentId], born: Iterable[SegmentId]) -> int:
-        """How many bytes the target holds already."""
-        infos = self._store.segment_info(self._name, list(born))
+    def _held_bytes(self, full: Iterable[SegmentId], opened: Iterable[SegmentId]) -> int:
+        """Return how many bytes the target has already."""
+        infos = self._store.segment_info(self._name, list(opened))
         return sum(self._plan.segments[s].end for s in full) + sum(info.write_offset for info in infos)
 
     def _fill_task(self, segment: SegmentId) -> FillTask:
@@ -194,14 +208,14 @@ class ImportRun:
             prefix=self._prefix,
             window=self._window,
             head=plan.head,
-            stretches=plan.stretches,
+            sections=plan.sections,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:
-        """Compare restored ranges with their digests; returns events and bytes.
+        """Compare restored ranges with their digests; return events and bytes.
 
-        A range whose every byte this run has appended is known already: its digest was taken of what was appended, each
-        block at its offset and acknowledged.
+        A range of which this run appended every byte needs no reading: its digest was computed from the appended
+        blocks, each of which was acknowledged at its offset.
         """
         known = [part.row for segment, part in self._plan.parts if self._is_proved(segment, part)]
         events, size = sum(row.events for row in known), sum(row.end - row.start for row in known)
@@ -236,11 +250,11 @@ class ImportRun:
 
 
 @contextmanager
-def _blaming(lease: Lease) -> Iterator[None]:
-    """Say that the lease was lost if that is why something was refused: a run that comes late is refused in many ways.
+def _reporting_lost_lease(lease: Lease) -> Iterator[None]:
+    """Report a lost lease instead of its consequences: the store rejects a late run's requests in many ways.
 
     Raises:
-        LeaseHeld: it was.
+        LeaseHeld: the lease was lost.
     """
     try:
         yield
@@ -250,7 +264,7 @@ def _blaming(lease: Lease) -> Iterator[None]:
 
 
 class _Jobs:
-    """Fill jobs that run while more segments come into being: a few at once, the rest waits for the next job."""
+    """Fill jobs, which run while scales create more segments: a few at a time; further tasks wait for the next job."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -258,15 +272,15 @@ class _Jobs:
         self._running = 0
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._said: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, runs or is still to be told."""
-        return not self._waiting and not self._running and self._said.empty()
+        """Whether no task waits or runs, and no result is left to take."""
+        return not self._waiting and not self._running and self._results.empty()
 
     def add(self, tasks: Iterable[FillTask]) -> None:
-        """Have segments filled."""
+        """Start or enqueue tasks."""
         self._waiting += tasks
         if self._waiting and self._running < JOBS_AT_ONCE:
             batch, self._waiting = self._waiting, []
@@ -276,7 +290,7 @@ class _Jobs:
             thread.start()
 
     def stop(self) -> None:
-        """Start nothing more, and give what runs some seconds to end: it would be in the way of a run right after."""
+        """Start nothing more, and wait some seconds for running jobs, which would disturb a run right after."""
         self._stopped.set()
         self._waiting = []
         deadline = time.monotonic() + STOP_SECONDS
@@ -284,24 +298,24 @@ class _Jobs:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def next_result(self, seconds: float) -> Filled | None:
-        """The next segment that is full; None if none is within the time. Raises what a task raised."""
+        """Return the next full segment, or None after ``seconds``; raise the error of a failed task."""
         try:
-            said = self._said.get(timeout=seconds)
+            result = self._results.get(timeout=seconds)
         except queue.Empty:
             return None
-        if isinstance(said, BaseException):
-            raise said
-        if said is None:
+        if isinstance(result, BaseException):
+            raise result
+        if result is None:
             self._running -= 1
             self.add(())
-        return said
+        return result
 
     def _run(self, batch: list[FillTask]) -> None:
         try:
             for _, filled in self._runner.run(fill_segment, batch):
-                self._said.put(filled)
+                self._results.put(filled)
                 if self._stopped.is_set():
                     break
         except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
-            self._said.put(error)
-        self._said.put(None)
+            self._results.put(error)
+        self._results.put(None)

@@ -1,9 +1,10 @@
-"""The stream that an import restores into: made by it, or its own unfinished one, or nothing at all.
+"""The stream that an import restores into: created by it, or its own unfinished one.
 
 An import may be paused before any of these calls while another run of it ends, and while a user configures, writes to
-or deletes what was restored. So each call names what it saw: scales and truncations name segments, whose numbers are
-never used again; a deletion and the seal name the stream's first epoch; a new configuration names the one it replaces,
-which has the mark. The lease is looked at before each of them too, but that only gives the better message.
+or deletes the restored stream. So each call is conditional on what the import saw: scales and truncations name
+segments, whose numbers are never reused; a deletion and the seal name the stream's first epoch; a new configuration
+names the one it replaces, which has the mark. The lease is confirmed before each of them too, but only for a better
+message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfig
 from streamstore.own import OWN, is_own, own_stream
 from streamstore.store import StreamStore
 
-__all__ = ["Target", "TargetTaken", "taken"]
+__all__ = ["Target", "TargetTaken", "taken_error"]
 
 
 class TargetTaken(Conflict):
@@ -31,13 +32,13 @@ class TargetTaken(Conflict):
 class Target:
     """A target stream that this import owns.
 
-    Use `Target.take`, holding the lease. Its epochs are always a beginning of the plan's.
+    Acquire it with `Target.take`, holding the lease. Its epochs are always the first ones of the plan's.
 
     Attributes:
-        resumed: whether an unfinished import is gone on with.
-        marked: whether it has the mark of an unfinished import. Without, an earlier run has verified it and set its
+        resumed: whether an unfinished import is resumed.
+        marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
-        epoch: the newest epoch it has.
+        epoch: its newest epoch.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class Target:
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
         if self.marked:
-            self._fix(len(described.epochs[-1].segments))
+            self._fix_segments(len(described.epochs[-1].segments))
 
     @classmethod
     def is_finished(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> bool:
-        """Whether the target looks like a finished restore of this plan: all but the bytes is as planned.
+        """Return whether all but the target's bytes is as planned.
 
-        One that somebody wrote to since does not.
+        This does not hold for a restored stream that was written to since.
         """
         if not store.exists(name):
             return False
@@ -73,52 +74,53 @@ class Target:
 
     @classmethod
     def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:
-        """Make the target, or go on with this import's unfinished one.
+        """Create the target, or resume this import's unfinished one.
 
         Args:
-            store: where it is.
-            name: of the target.
-            plan: what is to stand there.
-            lease: on the target; confirmed before each change, by `scale` and `finish` too. If an earlier run was
-                finishing, the target may have lost its mark already.
+            store: the target's store.
+            name: the target.
+            plan: the target's final content.
+            lease: the lease on the target; confirmed before each change, also by `scale` and `finish`. If an earlier
+                run was finishing, the target may have lost its mark already.
 
         Raises:
-            TargetTaken: something else is there. LeaseHeld: the lease is lost.
+            TargetTaken: another stream has the name.
+            LeaseHeld: the lease was lost.
         """
         if not store.exists(name):
             return cls(store, _create(store, name, plan, lease), plan, lease, resumed=False)
         described = store.describe(name)
-        marked, begun_right = _is_marked(described, plan), _begun_right(described, plan)
-        if not (begun_right and (marked or lease.finished_before)):
+        marked, epochs_match = _is_marked(described, plan), _epochs_match(described, plan)
+        if not (epochs_match and (marked or lease.finished_before)):
             if not marked or _has_data(described):
-                raise taken(store, described, plan)
+                raise taken_error(store, described, plan)
             described = _create(store, name, plan, lease, described)
         return cls(store, described, plan, lease, resumed=True)
 
     def scale(self, step: ScaleStep) -> None:
-        """Replay one scale; what it seals is full.
+        """Replay one scale; the segments it seals must be full.
 
         Raises:
-            Failed: the store numbered the new segments in another way than expected.
+            Failed: the store created other segments than expected.
         """
         expected = self._plan.replay.epochs[step.epoch]
         self._lease.confirm()
         if len(expected.segments) < self._configuration.scaling.min_segments:
-            # A store refuses to go below the policy's minimum, and given a fixed number other than that of the open
-            # segments it scales by itself. So until the scale is done, the policy is a rate that is never reached.
+            # A store rejects a scale below the policy's minimum, and scales by itself if given a fixed number other
+            # than that of the open segments. So until the scale is done, the policy is a rate that is never reached.
             self._configure(Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, len(expected.segments)))
         made = self._store.scale(self._name, step.seal, step.ranges)
         self.epoch = made.number
         if made != expected:
             raise Failed(
-                f"the store made other segments in epoch {step.epoch} than the source has",
+                f"the store created other segments in epoch {step.epoch} than the source has",
                 where=f"{self._name}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
-        self._fix(len(made.segments))
+        self._fix_segments(len(made.segments))
 
-    def _fix(self, segments: int) -> None:
-        """See that no auto-scaler merges segments that are not written to for a while."""
+    def _fix_segments(self, segments: int) -> None:
+        """Set a fixed policy, so that no auto-scaler merges segments that are idle for a while."""
         if self._configuration.scaling.kind is not ScaleKind.FIXED:
             self._lease.confirm()
             self._configure(Scaling(min_segments=segments))
@@ -129,19 +131,19 @@ class Target:
         self._configuration = wanted
 
     def finish(self) -> None:
-        """Set the head, then the source's policies and tags (which takes the mark away), then seal.
+        """Set the head, then the source's policies and tags (which removes the mark), then seal.
 
-        What has no mark any more was finished by another run, and its policies are its user's.
+        A target without the mark was finished by another run; its policies are left to its user.
 
         Raises:
-            Failed: the stream has other epochs than it was given: somebody else scaled it.
-            Conflict: it should be sealed, and somebody has written to it since it was finished.
-            StreamChanged: it was deleted or configured by somebody else meanwhile.
+            Failed: another process scaled the stream.
+            Conflict: the stream was written to before it was sealed.
+            StreamChanged: another process deleted or configured the stream.
         """
         described = self._store.describe(self._name)
         if tuple(described.epochs) != self._plan.replay.epochs:
             raise Failed(
-                "the restored stream was scaled by somebody else meanwhile",
+                "another process scaled the stream during the import",
                 where=str(self._name),
                 todo="Delete it and import again.",
             )
@@ -156,7 +158,7 @@ class Target:
         if self._plan.sealed:
             if described.tail.offsets != _ends(self._plan):
                 raise Conflict(
-                    "somebody wrote to the restored stream before it was sealed",
+                    "another process wrote to the restored stream before it was sealed",
                     where=str(self._name),
                     todo="Seal it yourself, or delete it and import again.",
                 )
@@ -165,32 +167,33 @@ class Target:
 
 
 def mark(plan: RestorePlan) -> str:
-    """The tag on an unfinished target: whose it is."""
+    """Return the tag that marks an unfinished target as this plan's."""
     return MARK + plan.work
 
 
 def _create(
     store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, described: StreamDescription | None = None
 ) -> StreamDescription:
-    """Make the target with the source's first segments, under a fixed policy and marked.
+    """Create the target with the source's first segments, a fixed policy and the mark.
 
-    If the source was deleted and made again, its numbers start above 0. A stream that is made again goes on numbering,
-    so one of the name is made and deleted first, which uses up the numbers before.
+    If the source was deleted and created again, its segment numbers start above 0. Numbering continues when a stream is
+    created again under the same name, so a stream is created and deleted first to use up the lower numbers.
 
     Args:
-        store: where.
-        name: of the target.
-        plan: what is to stand there.
-        lease: on the target.
-        described: what an earlier run has made; it begins with other segments, and nobody can have filled it.
+        store: the target's store.
+        name: the target.
+        plan: the target's final content.
+        lease: the lease on the target.
+        described: the empty stream that an earlier run created, which starts with other segments; None if there is
+            none.
 
     Raises:
-        Conflict: the name was used before, so that higher numbers would come out.
+        Conflict: the name was used before, so the segments would get higher numbers.
     """
     first = plan.replay.first
     wanted, segments = min(segment.number for segment in first.segments), len(first.segments)
     if described is None:
-        # one that was killed may have used them up already
+        # a killed run may have used them up already
         described = _make(store, name, plan, lease, segments if lease.died_before else wanted or segments)
     while described.epochs[0] != first:
         number = min(segment.number for segment in described.epochs[0].segments)
@@ -199,7 +202,7 @@ def _create(
         store.delete(name, first=described.epochs[0])
         if following > wanted:
             raise Conflict(
-                f"a stream of this name was there before, so segments would be numbered from {number}, not {wanted}",
+                f"the name was used before, so segments would be numbered from {number}, not {wanted}",
                 where=str(name),
                 todo="Choose a name that was never used.",
             )
@@ -208,13 +211,13 @@ def _create(
 
 
 def _make(store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, segments: int) -> StreamDescription:
-    """Create a marked stream. One that is there and has the mark was made by a request whose answer was lost."""
+    """Create a marked stream. An existing one with the mark was created by a request whose answer was lost."""
     lease.confirm()
     with suppress(StreamExists):
         store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan))))
     described = store.describe(name)
     if not _is_marked(described, plan):
-        raise taken(store, described, plan)
+        raise taken_error(store, described, plan)
     return described
 
 
@@ -223,11 +226,11 @@ def _is_marked(described: StreamDescription, plan: RestorePlan) -> bool:
 
 
 def _ends(plan: RestorePlan) -> dict[SegmentId, int]:
-    """Where the restored stream ends: its last segments' write offsets (bytes)."""
+    """Return the final write offsets of the last segments (bytes)."""
     return {segment: plan.segments[segment].end for segment in plan.replay.epochs[-1].segments}
 
 
-def _begun_right(described: StreamDescription, plan: RestorePlan) -> bool:
+def _epochs_match(described: StreamDescription, plan: RestorePlan) -> bool:
     return tuple(described.epochs) == plan.replay.epochs[: len(described.epochs)]
 
 
@@ -235,13 +238,13 @@ def _has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
-def taken(store: StreamStore, described: StreamDescription, plan: RestorePlan, begun: str = "") -> Conflict:
-    """What to say of a target that is not this import's.
+def taken_error(store: StreamStore, described: StreamDescription, plan: RestorePlan, begun: str = "") -> Conflict:
+    """Return the error for a target that is not this import's.
 
     Args:
-        store: where it is.
-        described: the stream.
-        plan: what was to be restored.
+        store: the target's store.
+        described: the existing stream.
+        plan: the plan to restore.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
     what, todo = "the stream exists", "Choose another name, or delete it first."

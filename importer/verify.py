@@ -1,4 +1,4 @@
-"""Comparing a restored range with its digest, and with the archive where only a part of a range was restored."""
+"""Compare a restored range with its digest, or with the archive where only a part of the range was restored."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ __all__ = ["Verified", "VerifyTask", "verify_range"]
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """One archived range and what of it was restored.
+    """Specification of a task that verifies one archived range, or the restored part of it.
 
     Attributes:
-        target, stream, segment: where it was restored to.
-        root, prefix, layout: where it comes from.
+        target: address of the target's store.
+        stream: the target.
+        segment: the segment; it has the same id in archive and target.
+        root: root of the archive.
+        prefix: prefix of the archive's keys.
+        layout: the range's layout.
         row: the whole archived range, in the archive's offsets (bytes).
-        part_start, part_end: what of it was restored, in the archive's offsets.
-        shift: how much lower the offsets in the target are.
+        part_start: where the restored part begins, in the archive's offsets.
+        part_end: where the restored part ends, in the archive's offsets.
+        shift: how much lower the offsets are in the target (bytes).
     """
 
     target: StoreAddress
@@ -55,18 +60,18 @@ class VerifyTask:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What of a range was restored and is equal in archive and target: events, and segment bytes."""
+    """Events and segment bytes of a restored part that is equal in archive and target."""
 
     events: int
     size: int
 
 
 def verify_range(task: VerifyTask) -> Verified:
-    """Read the restored range back and compare.
+    """Read back the restored range and compare it.
 
     Raises:
-        Damaged: the archive's own bytes are not what its manifest says.
-        Failed: the archive is good, the target's bytes differ.
+        Damaged: the archive's bytes do not match the manifest.
+        Failed: the archive is intact, but the target's bytes differ.
     """
     restored = _digest_of_target(task)
     if task.whole and restored == task.row.digest:
@@ -92,10 +97,10 @@ def _digest_of_target(task: VerifyTask) -> str:
 
 
 def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
-    """Digest of the whole range, digest of the part that was restored, and how many events the part has."""
+    """Return the digest of the whole range, the digest of the restored part, and the part's number of events."""
     whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
     row = task.row
-    # A large event is a range of its own, and never restored in part.
+    # A large event is a range by itself and never restored in part.
     splitter = None if task.whole else EventSplitter(row.start, task.segment.in_stream(task.stream))
     blocks = open_reader(task.layout).read_range(Place(task.root.open(), task.prefix), row.extent, row.start, row.end)
     at = row.start

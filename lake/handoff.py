@@ -21,6 +21,7 @@ from lake.reports import HandoffReport
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
 from lake.settings import TableSetting, settle_table
 from layouts.keys import segment_name
+from layouts.layout import open_layout
 from layouts.windows import WINDOW
 from manifests.costs import cost_of_handoff
 from manifests.model import Manifest
@@ -285,7 +286,10 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
     origin, place = setting.origin, setting.place
     generations = origin.history.generations if isinstance(origin, ArchiveOrigin) else ()
     found = {
-        segment for generation in generations if generation.manifest.layout == "events" for segment in generation.rows
+        segment
+        for generation in generations
+        if open_layout(generation.manifest.layout).one_object_per_event
+        for segment in generation.rows
     }
     if not found:
         todo = "Export or convert with --layout events."

@@ -1,1 +1,1 @@
-"""How the events of a segment become objects of a store: keys, one module for each layout, and the window of a task."""
+"""Mapping of a segment's events to objects of a store: keys, one module per layout, and the size of a task's window."""

@@ -1,7 +1,4 @@
-"""Walking a listing along its chain: each object has to begin where the one before ended.
-
-The walk does not know what the objects hold: one layout walks from event to event, another from chunk to chunk.
-"""
+"""Walk the chain of objects in a listing: each object must begin where the previous one ended."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from objectstore.store import ObjectInfo
 __all__ = ["Finding", "RangeCheck", "Stored", "check", "strict", "walk"]
 
 MAX_FINDINGS = 100
-"""Findings of one range that are kept; the rest are counted."""
+"""Findings kept for one range; further ones are only counted."""
 
 
 class Stored(NamedTuple):
-    """An object on the chain: ``length`` bytes of the segment at ``offset``, as ``size`` bytes under ``key``."""
+    """An object on the chain: ``length`` bytes of the segment at ``offset``, stored as ``size`` bytes under ``key``."""
 
     key: str
     offset: int
@@ -30,15 +27,16 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something beside the chain, or a fault in it.
+    """An object that is not on the chain, or damage to the chain.
 
     Attributes:
-        kind: ``missing`` (no object for these bytes) and ``changed`` (another size) are damage. ``stray`` (proved to be
+        kind: ``missing`` (no object holds these bytes) and ``changed`` (wrong size) are damage. ``stray`` (proved to be
             off the chain), ``foreign`` (not a key of the layout) and ``rival`` (a second object at the offset of one on
-            the chain; the listing alone does not tell which is right) harm nobody.
-        key: the object's key in the store; for missing ones, where keys would start.
-        start, end: the bytes of the segment it is about.
-        what: a sentence.
+            the chain; the listing alone does not show which is right) are harmless.
+        key: the object's key in the store; for missing objects, the beginning of the expected key.
+        start: offset of the first affected byte of the segment.
+        end: offset after the last affected byte.
+        what: a description for messages.
     """
 
     kind: Literal["missing", "changed", "stray", "foreign", "rival"]
@@ -49,23 +47,30 @@ class Finding:
 
     @property
     def is_damage(self) -> bool:
-        """Whether an event cannot be read for it."""
+        """Whether it makes an event unreadable."""
         return self.kind in {"missing", "changed"}
 
     def problem(self, root: str) -> Damaged:
-        """The same, to be raised. ``root`` is the store's URI."""
+        """Return the finding as an error to raise.
+
+        Args:
+            root: the store's URI.
+        """
         return Damaged(self.what, where=f"{root}/{self.key}", todo="Run 'streamvault check' on the archive.")
 
 
 @dataclass(frozen=True, slots=True)
 class RangeCheck:
-    """What a range's listing shows.
+    """Result of checking a range's listing.
 
     Attributes:
-        objects: on the chain, with the right size. bytes: of the segment that they hold, headers included.
-        events: how many events, if the layout's listing tells; else None.
-        damage: the first hundred faults. damaged: how many there are.
-        strays: keys of the first hundred objects beside the chain. stray: how many there are.
+        objects: number of objects on the chain that have the right size.
+        bytes: bytes of the segment in these objects, headers included.
+        events: number of events; None if the layout's listing does not show it.
+        damage: the first `MAX_FINDINGS` findings that are damage.
+        damaged: number of findings that are damage.
+        strays: keys of the first `MAX_FINDINGS` objects that are not on the chain.
+        stray: number of objects that are not on the chain.
     """
 
     objects: int
@@ -86,22 +91,22 @@ def walk(
     overhead: int,
     bound: Callable[[int], str],
 ) -> Iterator[Stored | Finding]:
-    """Go along a listing of the range ``[start, end)`` and say of each object what it is.
+    """Classify each object in a listing of the range ``[start, end)``.
 
     Args:
         entries: the objects whose keys lie in the range, in order.
-        start: where the chain has to begin.
-        end: where it has to end.
-        parse: the numbers in an object's full key; None for a foreign one.
+        start: offset at which the chain must begin.
+        end: offset at which the chain must end.
+        parse: parses an object's full key; returns None for a foreign one.
         overhead: bytes of the segment that are not in the object (the header).
-        bound: where the keys of an offset begin, for naming what is missing.
+        bound: returns the beginning of the keys at an offset, to name missing objects.
     """
     chain = _Chain(start, end, overhead, bound)
     rivals: list[tuple[RangeKey, ObjectInfo]] = []
     for entry in entries:
         key = parse(entry.key)
         if key is None:
-            yield Finding("foreign", entry.key, start, end, "a foreign object lies among the archive's")
+            yield Finding("foreign", entry.key, start, end, "a foreign object is among the archive's objects")
             continue
         if rivals and key.offset != rivals[0][0].offset:
             yield from chain.add(rivals, key.offset)
@@ -114,7 +119,7 @@ def walk(
 
 
 def strict(steps: Iterable[Stored | Finding], root: str) -> Iterator[Stored]:
-    """The objects on the chain. What lies beside it is skipped; the first damage is raised."""
+    """Yield the objects on the chain; skip the others and raise the first damage."""
     for step in steps:
         if not isinstance(step, Finding):
             yield step
@@ -123,7 +128,12 @@ def strict(steps: Iterable[Stored | Finding], root: str) -> Iterator[Stored]:
 
 
 def check(steps: Iterable[Stored | Finding], *, event_each: bool) -> RangeCheck:
-    """Count objects, collect damage and strays."""
+    """Count the objects; collect damage and strays.
+
+    Args:
+        steps: what `walk` yields.
+        event_each: whether each object is one event.
+    """
     objects = held = damaged = stray = 0
     damage: list[Finding] = []
     strays: list[str] = []
@@ -141,7 +151,7 @@ def check(steps: Iterable[Stored | Finding], *, event_each: bool) -> RangeCheck:
 
 
 class _Chain:
-    """Where the chain is, and what an object is to it."""
+    """Position on the chain, by which each object is classified."""
 
     def __init__(self, start: int, end: int, overhead: int, bound: Callable[[int], str]) -> None:
         self.at = start
@@ -150,13 +160,13 @@ class _Chain:
         self._bound = bound
 
     def add(self, rivals: list[tuple[RangeKey, ObjectInfo]], following: int) -> Iterator[Stored | Finding]:
-        """Take up the objects of one offset. Of several, the chain goes on with the one that leads to the next."""
+        """Add the objects at one offset. Of several, the chain continues with the one that ends at the next offset."""
         chosen = next((rival for rival in rivals if rival[0].end == following), rivals[0])
         for rival in rivals:
             if rival is chosen:
                 yield from self._step(*rival)
             else:
-                what = "a second object at the offset of an event"
+                what = "a second object exists at the offset of an event"
                 yield Finding("rival", rival[1].key, rival[0].offset, rival[0].end, what)
 
     def missing(self, until: int) -> Finding:
@@ -165,7 +175,7 @@ class _Chain:
 
     def _step(self, key: RangeKey, entry: ObjectInfo) -> Iterator[Stored | Finding]:
         if key.offset < self.at or key.end > self._end:
-            what = "an object that belongs to no event of the archive"
+            what = "the object belongs to no event of the archive"
             yield Finding("stray", entry.key, key.offset, key.end, what)
             return
         if key.offset > self.at:

@@ -1,8 +1,7 @@
 """The layout ``chunks``: one object per range, the segment's raw bytes.
 
-Compressed, an object is a row of zstd frames of 1 MiB of the segment each, so that one event is got out of it by one
-read of a frame or two, and ``zstd -d`` makes the raw bytes of the whole. The frames' sizes are kept in the index of
-ranges.
+A compressed object is a sequence of zstd frames of 1 MiB of the segment each: an event is read with one request for a
+frame or two, and ``zstd -d`` restores the raw bytes. The frames' sizes are in the index of ranges.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from common.errors import Damaged, Problem
 from layouts.chain import Finding, RangeCheck, Stored, check
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
 from layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
-from layouts.keys import CHUNKS, chunk_key, chunks_after, chunks_folder, parse_chunk
+from layouts.keys import CHUNK_KEYS
 from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
@@ -26,46 +25,58 @@ from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+    from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 
 __all__ = ["ChunksLayout", "part_bytes"]
 
 PART_BYTES = 16 * 1024 * 1024
-"""Bytes that are got by one request at most, and handed on as one block: an S3 server has less to do than for four of a
-quarter the size, and several are under way at once all the same. A small window makes them smaller."""
+"""Maximum bytes per request, yielded as one block. An S3 server needs less work than for four requests of a quarter the
+size, and several requests still run concurrently. A small window reduces it."""
 
 FRAMED_PART_BYTES = 4 * 1024 * 1024
-"""Raw bytes of the frames that are got by one request, and decompressed in one go."""
+"""Raw bytes of the frames fetched by one request and decompressed together."""
 
 FIND_WINDOW = 8 * 1024 * 1024
-"""Who looks for an event may find it at once, and has read the rest in vain."""
+"""Window (bytes) of a search for an event: small, since what was read ahead is wasted once the event is found."""
 
 _HEADER = Struct(">q")
 
 
 class ChunksLayout(SegmentFolders):
-    """See `layouts.layout.Layout`. Memory: one range when writing, the window for a large event and when reading.
+    """See `layouts.layout.Layout`. Memory: one range to write it; the window to read, or to write a large event.
 
     Args:
         compress: whether to compress what is written.
     """
 
     name = "chunks"
-    root = CHUNKS
-    folder = staticmethod(chunks_folder)
-    after = staticmethod(chunks_after)
-    parse = staticmethod(parse_chunk)
+    keys = CHUNK_KEYS
+    one_object_per_event = False
+    joinable = True
+    compressions = ("", "zstd")
 
     def __init__(self, *, compress: bool = False) -> None:
         self._compress = compress
+
+    def compressing(self, compression: Compression) -> Self:
+        """See `Layout.compressing`."""
+        return type(self)(compress=bool(compression))
+
+    def min_window(self, range_size: int) -> int:
+        """See `Layout.min_window`. A range is buffered whole."""
+        return range_size
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return ranges
 
     def write_run(
         self,
         place: Place,
         segment: SegmentId,
         blocks: Iterable[EventBlock],
-        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, so it is held whole)
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
     ) -> Written:
         """See `Layout.write_run`."""
         start, length = -1, 0
@@ -78,7 +89,7 @@ class ChunksLayout(SegmentFolders):
         if not length:
             return Written(0)
         store = place.store
-        key = place.prefix + chunk_key(segment, start, length)
+        key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
             return Written(1, _put_frames(store, key, held))
         put_same(store, key, memoryview(held))
@@ -93,7 +104,7 @@ class ChunksLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key = _key(place, event)
+        key = self._key(place, event)
         if not self._compress:
             put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
             return Written(1)
@@ -116,7 +127,7 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.read_range`."""
         if start >= end:
             return
-        store, key = place.store, _key(place, extent)
+        store, key = place.store, self._key(place, extent)
         size = part_bytes(extent, window_bytes)
         parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
         at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
@@ -135,7 +146,7 @@ class ChunksLayout(SegmentFolders):
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
-        store, key, low = place.store, _key(place, extent), offset - extent.start
+        store, key, low = place.store, self._key(place, extent), offset - extent.start
         begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
         try:
             data = store.get_range(key, begin, end)
@@ -166,7 +177,9 @@ class ChunksLayout(SegmentFolders):
                 position += length
             at += position
             tail = bytes(data[position:])
-        raise Damaged("no chain of events leads there", where=f"{place.at(_key(place, extent))}, offset {offset}")
+        raise Damaged(
+            "no chain of events leads to the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}"
+        )
 
     def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
@@ -183,13 +196,13 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.off_chain`.
 
         Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
-        chunk that begins at a range's start, and ends at a range's end or behind all of them, is never named here.
+        chunk that begins at a range's start and ends at a range's end, or after all of them, is never yielded.
         """
         store, prefix = place
-        wanted = {prefix + chunk_key(segment, low, high - low) for low, high in ranges}
+        wanted = {prefix + self.keys.key(segment, low, high - low) for low, high in ranges}
         starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
         for entry in self.between(place, segment, start, end):
-            key = parse_chunk(entry.key.removeprefix(prefix))
+            key = self.keys.parse(entry.key.removeprefix(prefix))
             if entry.key in wanted:
                 wanted.discard(entry.key)
             elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):
@@ -197,14 +210,17 @@ class ChunksLayout(SegmentFolders):
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
+    def _key(self, place: Place, extent: Extent) -> str:
+        return place.prefix + self.keys.key(extent.segment, extent.start, extent.end - extent.start)
+
     def _steps(self, place: Place, extent: Extent, known: Container[str]) -> Iterator[Stored | Finding]:
-        key, length, found = _key(place, extent), extent.end - extent.start, False
+        key, length, found = self._key(place, extent), extent.end - extent.start, False
         size = sum(extent.frames) or length
         for entry in self.between(place, extent.segment, extent.start, extent.end):
             if entry.key != key and entry.key.removeprefix(place.prefix) in known:
                 continue
             if entry.key != key:
-                what = "an object that is no range of the archive"
+                what = "the object is not a range of the archive"
                 yield Finding("foreign", entry.key, extent.start, extent.end, what)
                 continue
             found = True
@@ -219,22 +235,18 @@ class ChunksLayout(SegmentFolders):
 
 
 def part_bytes(extent: Extent, window_bytes: int) -> int:
-    """How many raw bytes of a chunk are got by one request."""
+    """Return how many raw bytes of a chunk one request reads."""
     return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
-def _key(place: Place, extent: Extent) -> str:
-    return place.prefix + chunk_key(extent.segment, extent.start, extent.end - extent.start)
-
-
 def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where in the object the bytes lie, a request each."""
+    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment."""
     for low in range(start - extent.start, end - extent.start, size):
         yield low, min(low + size, end - extent.start)
 
 
 def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where in the object the frames lie that hold the bytes, a request for every few of them."""
+    """Yield the byte ranges of the object to request for the frames that hold ``[start, end)`` of the segment."""
     low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
     while low < end - extent.start:
         high = min(low + size, end - extent.start)
@@ -246,7 +258,7 @@ def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[t
 def _framed(
     blocks: Iterable[bytes | bytearray | memoryview], held: FrameWriter, proof: Any
 ) -> Iterator[bytes | bytearray | memoryview]:
-    """The compressed bytes of blocks, as they are made; ``proof`` is a digest of the raw ones."""
+    """Yield the blocks' bytes compressed; ``proof`` is updated with the raw bytes."""
     for block in blocks:
         proof.update(block)
         held.extend(memoryview(block))
@@ -255,10 +267,10 @@ def _framed(
 
 
 def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
-    """Put a compressed object as `put_same` does; returns the sizes of the frames that are there then.
+    """Put a compressed object like `put_same`; return the frame sizes of the object now in the store.
 
     Raises:
-        Conflict: an object with other content is there.
+        Conflict: an object with different content exists.
     """
     data, sizes = held.finish()
     try:
@@ -272,5 +284,8 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
 
 
 def _damaged(error: Problem) -> Damaged:
-    """That an object which the index names is not there, or not as large."""
+    """Return the error for an object of the index that is missing or too short."""
     return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")
+
+
+LAYOUT = ChunksLayout()

@@ -1,17 +1,17 @@
-"""The layout ``events``: one object per event, its payload and nothing else."""
+"""The layout ``events``: one object per event, which holds only the payload."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from common.errors import Damaged
 from layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
-from layouts.keys import EVENTS, RangeKey, event_key, events_after, events_folder, parse_event
+from layouts.keys import EVENT_KEYS, RangeKey
 from layouts.place import Place
 from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
 from objectstore.errors import NoSuchObject, WrongSize
@@ -20,16 +20,16 @@ from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+    from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 
 __all__ = ["EventsLayout"]
 
 BLOCK_BYTES = 1024 * 1024
-"""A block is handed on when it has this many bytes."""
+"""Minimum size (bytes) of a yielded block, except the last."""
 
 LARGE_BYTES = 8 * 1024 * 1024
-"""An object with more bytes is read in parts."""
+"""Larger objects (bytes) are read in parts."""
 
 _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
@@ -39,10 +39,22 @@ class EventsLayout(SegmentFolders):
     """See `layouts.layout.Layout`. Memory: the window, and two blocks."""
 
     name = "events"
-    root = EVENTS
-    folder = staticmethod(events_folder)
-    after = staticmethod(events_after)
-    parse = staticmethod(parse_event)
+    keys = EVENT_KEYS
+    one_object_per_event = True
+    joinable = False
+    compressions = ("",)
+
+    def compressing(self, compression: Compression) -> Self:  # noqa: ARG002
+        """See `Layout.compressing`."""
+        return self
+
+    def min_window(self, range_size: int) -> int:  # noqa: ARG002
+        """See `Layout.min_window`."""
+        return 0
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return events
 
     def write_run(
         self,
@@ -53,7 +65,7 @@ class EventsLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_run`."""
         objects = (
-            (place.prefix + event_key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            (place.prefix + self.keys.key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
             for block in blocks
             for offset, payload in block.events()
         )
@@ -68,8 +80,8 @@ class EventsLayout(SegmentFolders):
     ) -> Written:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key = prefix + event_key(event.segment, event.start, length)
-        payload = _behind(blocks, HEADER_BYTES)
+        key = prefix + self.keys.key(event.segment, event.start, length)
+        payload = _skip_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
         return Written(1)
 
@@ -81,14 +93,14 @@ class EventsLayout(SegmentFolders):
         if start > extent.start:
             first = self.find_event(place, extent, start)[0] if start < end else start
         entries = self.list_range(place, extent._replace(start=first, end=end))
-        yield from _behind(_framed(place.store, entries, window_bytes), start - first)
+        yield from _skip_bytes(_with_headers(place.store, entries, window_bytes), start - first)
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
         stored = next(found for found in self.list_range(place, extent) if found.offset + found.length > offset)
         if (stored.offset, stored.length) != (offset, length):
             raise NoSuchObject(f"no event of {length} bytes begins at {offset}", where=place.uri)
-        key = place.prefix + event_key(extent.segment, offset, length)
+        key = place.prefix + self.keys.key(extent.segment, offset, length)
         payload = place.store.get(key, length)
         if len(payload) != length - HEADER_BYTES:
             what = f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}"
@@ -96,17 +108,17 @@ class EventsLayout(SegmentFolders):
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
     def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
-        """See `Layout.find_event`. Lists the range up to the event: an object at an offset does not prove an event."""
+        """See `Layout.find_event`. Lists the range up to the event: an object at an offset alone proves no event."""
         for stored in self.list_range(place, extent):
             if stored.offset <= offset < stored.offset + stored.length:
                 return stored.offset, stored.length
-        raise ValueError(f"{offset} does not lie in {extent}")
+        raise ValueError(f"{offset} is not in {extent}")
 
     def list_range(self, place: Place, extent: Extent) -> Iterator[Stored]:
-        """The range's objects in order; nothing is read.
+        """Yield the range's objects in order, from the listing alone.
 
         Raises:
-            Damaged: an object is missing or has another size.
+            Damaged: an object is missing or has the wrong size.
         """
         return strict(self._walk(place, extent), place.store.uri)
 
@@ -114,7 +126,7 @@ class EventsLayout(SegmentFolders):
         self,
         place: Place,
         extent: Extent,
-        known: Container[str] = (),  # noqa: ARG002  (an event is never joined with another)
+        known: Container[str] = (),  # noqa: ARG002  (events are never joined)
     ) -> RangeCheck:
         """See `Layout.check_range`."""
         return check(self._walk(place, extent), event_each=True)
@@ -148,7 +160,7 @@ class EventsLayout(SegmentFolders):
         skip = len(prefix)
 
         def parse(key: str) -> RangeKey | None:
-            return parse_event(key[skip:])
+            return self.keys.parse(key[skip:])
 
         return walk(
             self.between(place, extent.segment, extent.start, extent.end),
@@ -156,12 +168,12 @@ class EventsLayout(SegmentFolders):
             end=extent.end,
             parse=parse,
             overhead=HEADER_BYTES,
-            bound=lambda offset: prefix + events_after(extent.segment, offset),
+            bound=lambda offset: prefix + self.keys.after(extent.segment, offset),
         )
 
 
-def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
-    """The events with their headers. An object that vanished or changed since it was listed is damage too."""
+def _with_headers(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+    """Yield the events with their headers. An object that vanished or changed after the listing is damage too."""
     window = window_bytes // HELD_TWICE
     try:
         for is_large, some in groupby(entries, key=lambda entry: entry.size > LARGE_BYTES):
@@ -176,7 +188,7 @@ def _framed(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) ->
 
 
 def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
-    """Events put together to blocks."""
+    """Join events into blocks, with their headers."""
     parts: list[bytes] = []
     held = 0
     for _, payload in payloads:
@@ -189,8 +201,8 @@ def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
         yield memoryview(b"".join(parts))
 
 
-def _behind(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
-    """Blocks without their first bytes."""
+def _skip_bytes(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
+    """Yield the blocks without the first ``skip`` bytes."""
     for block in blocks:
         if skip < len(block):
             yield memoryview(block)[skip:]
@@ -206,3 +218,6 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             stretches.append((start, end))
     return stretches
+
+
+LAYOUT = EventsLayout()

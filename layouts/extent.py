@@ -1,21 +1,24 @@
-"""What layouts speak of: archived ranges, and what was written of them."""
+"""Arguments and results of layouts: archived ranges, and what was written for them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from streamstore.model import SegmentId
 
-__all__ = ["Extent", "Written"]
+__all__ = ["Compression", "Extent", "Written"]
+
+Compression = Literal["", "zstd"]
 
 
 class Extent(NamedTuple):
     """One archived range: the bytes ``[start, end)`` of a segment.
 
     Attributes:
-        segment: which.
-        start, end: offsets (bytes), event boundaries.
-        frames: how many bytes each compressed frame has, in order; none if the range is not compressed.
+        segment: the segment's id.
+        start: offset (bytes) of its first event.
+        end: offset after its last event.
+        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
     """
 
     segment: SegmentId
@@ -25,7 +28,7 @@ class Extent(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a run of events became: how many objects, and the frames of a compressed one (see `Extent`)."""
+    """Result of writing a run of events: the number of objects, and the frames of a compressed one (see `Extent`)."""
 
     objects: int
     frames: tuple[int, ...] = ()

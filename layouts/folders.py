@@ -1,12 +1,12 @@
-"""What all layouts have in common: one folder a segment, whose keys sort as offsets do."""
+"""What all layouts share: one folder per segment, in which keys sort in the order of offsets."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
+from typing import ClassVar
 
-from layouts.keys import MAX_INT63, RangeKey, parse_segment
+from layouts.keys import MAX_INT63, RangeKeys, parse_segment
 from layouts.place import Place
 from objectstore.store import ObjectInfo, ObjectStore
 from streamstore.model import SegmentId
@@ -14,26 +14,11 @@ from streamstore.model import SegmentId
 __all__ = ["SegmentFolders"]
 
 
-class SegmentFolders(ABC):
-    """Listing by offsets; a layout says how its keys are made."""
+class SegmentFolders:
+    """Listing by offset; a layout defines its keys."""
 
-    root: str
-    """The layout's folder below the archive, with its slash."""
-
-    @staticmethod
-    @abstractmethod
-    def folder(segment: SegmentId) -> str:
-        """A segment's folder, with its slash."""
-
-    @staticmethod
-    @abstractmethod
-    def after(segment: SegmentId, offset: int) -> str:
-        """What sorts behind every key of a lower offset and before each of this one."""
-
-    @staticmethod
-    @abstractmethod
-    def parse(key: str) -> RangeKey | None:
-        """The numbers in a key below the archive; None for a foreign one."""
+    name: ClassVar[str]
+    keys: ClassVar[RangeKeys]
 
     def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
         """See `Layout.between`."""
@@ -44,29 +29,29 @@ class SegmentFolders(ABC):
 
     def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
         """See `Layout.span`."""
-        after, stop = self.after(segment, start), self.after(segment, end)
-        return prefix + self.folder(segment), prefix + after, prefix + stop
+        after, stop = self.keys.after(segment, start), self.keys.after(segment, end)
+        return prefix + self.keys.folder(segment), prefix + after, prefix + stop
 
     def _in_gap(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[str]:
-        """Keys of the layout that begin in a stretch of which nothing is archived."""
+        """Yield the layout's keys that begin in ``[start, end)``, of which nothing is archived."""
         for entry in self.between(place, segment, start, end):
-            if self.parse(entry.key.removeprefix(place.prefix)) is not None:
+            if self.keys.parse(entry.key.removeprefix(place.prefix)) is not None:
                 yield entry.key
 
     def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
         """See `Layout.strays`."""
         store, prefix = place
-        folder = prefix + self.folder(segment)
+        folder = prefix + self.keys.folder(segment)
         after, upto = "", -1
         for start, end in ranges:
             if start != upto:
-                yield from _keys(store, folder, after, prefix + self.after(segment, start))
-            after, upto = prefix + self.after(segment, end), end
+                yield from _keys(store, folder, after, prefix + self.keys.after(segment, start))
+            after, upto = prefix + self.keys.after(segment, end), end
         yield from _keys(store, folder, after)
 
     def segments(self, place: Place) -> list[SegmentId]:
         """See `Layout.segments`."""
-        names = place.store.folders(place.prefix + self.root)
+        names = place.store.folders(place.prefix + self.keys.root)
         return [found for name in names if (found := parse_segment(name)) is not None]
 
     def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
@@ -74,14 +59,14 @@ class SegmentFolders(ABC):
         store, prefix = place
         after, last = "", None
         for segment in segments:
-            folder = prefix + self.folder(segment)
-            yield from (key for key in _keys(store, prefix + self.root, after, folder) if not _is_in(key, last))
-            after, last = prefix + self.after(segment, MAX_INT63), folder
-        yield from (key for key in _keys(store, prefix + self.root, after) if not _is_in(key, last))
+            folder = prefix + self.keys.folder(segment)
+            yield from (key for key in _keys(store, prefix + self.keys.root, after, folder) if not _is_in(key, last))
+            after, last = prefix + self.keys.after(segment, MAX_INT63), folder
+        yield from (key for key in _keys(store, prefix + self.keys.root, after) if not _is_in(key, last))
 
 
 def _keys(store: ObjectStore, folder: str, after: str, stop: str = "") -> Iterator[str]:
-    """A folder's keys after one and, if that is given, before another."""
+    """Yield a folder's keys after one and, if given, before another."""
     for entry in store.list(folder, after):
         if stop and entry.key >= stop:
             return

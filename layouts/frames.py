@@ -1,4 +1,4 @@
-"""A chunk's bytes as a row of zstd frames of a mebibyte each, so that a part of it can be read alone."""
+"""Compression of chunks as sequences of zstd frames of 1 MiB each, so that parts can be read alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layouts.extent import Extent
 
 __all__ = [
     "FRAME_BYTES",
-    "MOST_STORED_BYTES",
+    "MAX_FRAME_BYTES",
     "FrameWriter",
     "decompressed",
     "frame_span",
@@ -24,39 +24,39 @@ __all__ = [
 FRAME_BYTES = 1024 * 1024
 """Raw bytes of a compressed frame."""
 
-MOST_STORED_BYTES = FRAME_BYTES + FRAME_BYTES // 128
-"""No frame has more compressed bytes: zstd stores what it cannot compress, with a few bytes more."""
+MAX_FRAME_BYTES = FRAME_BYTES + FRAME_BYTES // 128
+"""Maximum size (bytes) of a frame: zstd stores incompressible data as is, with a few bytes of overhead."""
 
 LEVEL = 3
 _REPEATED_BYTE = 1  # the type of a block that is one byte, repeated
 
 FED_BYTES = 1024
-"""So many compressed bytes of another run's object are decompressed at once: to 32 MiB at most, whatever they are."""
+"""Compressed bytes of another run's object that are decompressed at once: to at most 32 MiB, whatever they are."""
 
 
 class FrameWriter:
-    """Compresses bytes as they come; holds what is compressed, and less than a frame that is not."""
+    """Compressor that buffers its output, and less than a frame of its input."""
 
     def __init__(self) -> None:
-        # with checksums: who reads a single event cannot compare a range's digest
+        # with checksums: a reader of a single event cannot check the range's digest
         self._squeeze = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
         self._left = bytearray()
         self._done = bytearray()
         self._sizes: list[int] = []
 
     def extend(self, data: memoryview) -> None:
-        """Take more bytes."""
+        """Append raw bytes."""
         self._left += data
         while len(self._left) >= FRAME_BYTES:
             self._add(FRAME_BYTES)
 
     def drain(self) -> bytearray:
-        """The frames that are whole and were not drained yet; `finish` then has only those that follow."""
+        """Remove and return the complete frames; `finish` returns only those that follow."""
         done, self._done = self._done, bytearray()
         return done
 
     def finish(self) -> tuple[memoryview, tuple[int, ...]]:
-        """The whole object (but for what was drained), and how many bytes each of its frames has."""
+        """Return the object, except for what was drained, and the size of each of its frames (bytes)."""
         if self._left:
             self._add(len(self._left))
         return memoryview(self._done), tuple(self._sizes)
@@ -70,7 +70,14 @@ class FrameWriter:
 
 
 def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
-    """Where in the object the frames of the raw bytes ``[low, high)`` begin and end, and the first raw byte of them."""
+    """Return where the frames of the raw bytes ``[low, high)`` are.
+
+    Returns:
+        Their start and end in the object, and the raw offset of the first one.
+
+    Raises:
+        Damaged: the index has too few frames.
+    """
     first, last = low // FRAME_BYTES, (high - 1) // FRAME_BYTES
     edges = [0, *accumulate(extent.frames)]
     if last + 1 >= len(edges):
@@ -79,12 +86,16 @@ def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
 
 
 def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where: str) -> bytes:
-    """The raw bytes of the whole frames that hold the raw bytes ``span`` of the range."""
+    """Decompress the frames that hold the raw bytes ``span`` of the range, and return all of their raw bytes.
+
+    Raises:
+        Damaged: they are not valid frames, or not those of the index.
+    """
     low, high = span
     edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
     left = edge - low // FRAME_BYTES * FRAME_BYTES
     raw: list[bytes] = []
-    at, wrong = 0, "its frames are not those of the index"
+    at, wrong = 0, "its frames differ from the index"
     try:
         for size in extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]:
             raw.append(_decompressed(data[at : at + size]))
@@ -93,20 +104,20 @@ def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where:
     except (zstandard.ZstdError, ValueError) as error:
         left, wrong = -1, str(error)
     if left or at != len(data):
-        where = f"{where}, of the bytes {extent.start} to {extent.end}"
+        where = f"{where}, bytes {extent.start} to {extent.end} of the segment"
         raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
     return b"".join(raw)
 
 
 def _decompressed(frame: memoryview) -> bytes:
-    """The raw bytes of one frame; its output buffer is what its header says, and no larger."""
+    """Return the raw bytes of one frame; the buffer is as large as its header says, at most `FRAME_BYTES`."""
     if not 0 < zstandard.get_frame_parameters(frame).content_size <= FRAME_BYTES:
-        raise ValueError(f"a frame does not say that it holds {FRAME_BYTES} bytes at most")
+        raise ValueError(f"a frame does not declare 1 to {FRAME_BYTES} raw bytes")
     return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
 
 
 def _frames(data: memoryview) -> Iterator[tuple[bytes, int]]:
-    """Each frame's raw bytes, and how many compressed bytes it has."""
+    """Yield each frame's raw bytes and its compressed size (bytes)."""
     while data:
         size = _frame_bytes(data)
         yield _decompressed(data[:size]), size
@@ -114,21 +125,21 @@ def _frames(data: memoryview) -> Iterator[tuple[bytes, int]]:
 
 
 def _frame_bytes(data: memoryview) -> int:
-    """How many compressed bytes a frame has: its header, blocks and checksum (RFC 8878, 3.1.1)."""
+    """Return the compressed size of the first frame: header, blocks and checksum (RFC 8878, 3.1.1)."""
     at, is_last = zstandard.frame_header_size(data), False
     while not is_last:
         head = int.from_bytes(data[at : at + 3], "little")
         is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == _REPEATED_BYTE else size)
         if at > len(data):
-            raise ValueError("a frame is cut short")
+            raise ValueError("a frame is truncated")
     return at + (4 if zstandard.get_frame_parameters(data).has_checksum else 0)
 
 
 def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | None:
-    """The sizes of an object's frames if it holds the same as another; None if it does not.
+    """Return the sizes of an object's frames if it has the same raw bytes as another; None otherwise.
 
-    Another release of zstd may have made other frames of the same bytes.
+    Another release of zstd may compress the same bytes differently.
     """
     sizes: list[int] = []
     try:
@@ -142,9 +153,9 @@ def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | No
 
 
 def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, ...] | None:
-    """The sizes of an object's frames if its raw bytes have a digest (SHA-256); None if they have not.
+    """Return the sizes of an object's frames if its raw bytes have the digest (SHA-256); None otherwise.
 
-    As `sizes_of_same`, for an object that is got in parts and not held.
+    Like `sizes_of_same`, for an object that is read in parts and not buffered.
     """
     found, sizes, size, raw = hashlib.sha256(), list[int](), 0, 0
     frame = zstandard.ZstdDecompressor().decompressobj()
@@ -170,7 +181,7 @@ def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, .
 
 
 def _fed(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Parts a little at a time: what a few compressed bytes can become is bounded."""
+    """Split the parts into small pieces, which bounds the size of what they decompress to."""
     for part in parts:
         for low in range(0, len(part), FED_BYTES):
             yield bytes(part[low : low + FED_BYTES])

@@ -1,17 +1,18 @@
-"""The names of an archive's objects: numbers to keys and back.
+"""Keys of an archive's objects: building and parsing.
 
-The format is fixed, see `docs/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and are made of
-plain numbers: the epoch and number of a segment's id, ``offset`` of an event's header in the segment, ``length`` in
-bytes *including* the 8-byte header, ``generation`` of an export. Every field has a fixed width, so that the byte order
-of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
+The format is fixed, see `docs/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and consist of
+plain numbers: the epoch and number of a segment's id, the ``offset`` of an event's header in the segment, the
+``length`` in bytes *including* the 8-byte header, the ``generation`` of an export. Every field has a fixed width, so
+the byte order of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
 
-Parsers take what a listing yields. They answer None for anything that is not exactly a key of their kind: a bucket may
+Parsers accept any key of a listing. They return None for anything that is not exactly a key of their kind: a bucket may
 hold foreign objects.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -19,8 +20,8 @@ from objectstore.errors import InvalidKey
 from streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = [
-    "CHUNKS",
-    "EVENTS",
+    "CHUNK_KEYS",
+    "EVENT_KEYS",
     "MANIFESTS",
     "MAX_INT31",
     "MAX_INT63",
@@ -28,23 +29,18 @@ __all__ = [
     "WORK",
     "GenerationSpan",
     "RangeKey",
+    "RangeKeys",
     "RecordKey",
     "RowKey",
     "TableFileKey",
     "archive_prefix",
     "checked_key",
     "chunk_key",
-    "chunks_after",
-    "chunks_folder",
     "decision_key",
     "ended_key",
     "event_key",
-    "events_after",
-    "events_folder",
     "manifest_key",
-    "parse_chunk",
     "parse_decision",
-    "parse_event",
     "parse_manifest",
     "parse_record",
     "parse_row",
@@ -65,12 +61,10 @@ __all__ = [
     "work_folder",
 ]
 
-EVENTS = "events/"
-CHUNKS = "chunks/"
 MANIFESTS = "_manifest/"
 WORK = "_work/"
 TABLES = "_table/"
-"""The records of tables; their files lie in a folder of their own beside it, see `table_data`."""
+"""The records of tables. Their files are in a separate folder, see `table_data`."""
 
 MAX_ATTEMPTS = 9999
 MAX_INT31 = 0x7FFFFFFF
@@ -78,8 +72,7 @@ MAX_INT63 = 0x7FFFFFFFFFFFFFFF
 
 _SEGMENT = r"([0-9]{10}\.[0-9]{10})"
 _SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
-_EVENT = re.compile(rf"events/{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}})")
-_CHUNK = re.compile(rf"chunks/{_SEGMENT}/([0-9]{{19}})-([0-9]{{19}})")
+_RANGE = re.compile(rf"{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}}|[0-9]{{19}})")
 _MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
@@ -90,24 +83,24 @@ _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_
 
 
 class GenerationSpan(NamedTuple):
-    """The original generations ``first`` to ``last``, kept as one. Most stand for themselves alone."""
+    """The original generations ``first`` to ``last``, merged into one; most generations are their only original."""
 
     first: int
     last: int
 
     @classmethod
     def of(cls, generation: int) -> Self:
-        """A generation that was never merged."""
+        """Return the span of a generation that was never merged."""
         return cls(generation, generation)
 
     @property
     def is_merged(self) -> bool:
-        """Whether it stands for more than itself."""
+        """Whether it consists of several original generations."""
         return self.first != self.last
 
     @property
     def generations(self) -> range:
-        """The original ones."""
+        """The numbers of the original generations."""
         return range(self.first, self.last + 1)
 
     def __str__(self) -> str:
@@ -115,7 +108,7 @@ class GenerationSpan(NamedTuple):
 
 
 class RangeKey(NamedTuple):
-    """What the key of an event or of a chunk says: ``length`` bytes at ``offset`` of a segment."""
+    """The parsed key of an event or a chunk: ``length`` bytes at ``offset`` of a segment."""
 
     segment: SegmentId
     offset: int
@@ -127,10 +120,61 @@ class RangeKey(NamedTuple):
         return self.offset + self.length
 
 
-class RowKey(NamedTuple):
-    """What the key of a finished range's row says: the range of this generation that starts at ``offset``.
+@dataclass(frozen=True, slots=True)
+class RangeKeys:
+    """The keys of a layout's objects, ``ROOT/EEEEEEEEEE.NNNNNNNNNN/OFFSET-LENGTH``; they sort as the stream does.
 
-    ``attempt`` says by which plan, see `work_folder`.
+    Attributes:
+        root: the layout's folder below the archive, with a trailing slash.
+        digits: of the length.
+        shortest: minimum length (bytes).
+        longest: maximum length (bytes).
+    """
+
+    root: str
+    digits: int
+    shortest: int
+    longest: int
+
+    def folder(self, segment: SegmentId) -> str:
+        """Return the folder of a segment's objects, with a trailing slash."""
+        return f"{self.root}{segment_name(segment)}/"
+
+    def key(self, segment: SegmentId, offset: int, length: int) -> str:
+        """Return the key of the object that holds ``length`` bytes of the segment from ``offset`` on.
+
+        Raises:
+            InvalidKey: the numbers are not valid for an object of this layout.
+        """
+        if not (0 <= offset <= MAX_INT63 - length and self.shortest <= length <= self.longest):
+            raise InvalidKey("offset and length are not valid in a segment", where=f"{offset}-{length}")
+        return f"{self.folder(segment)}{offset:019d}-{length:0{self.digits}d}"
+
+    def after(self, segment: SegmentId, offset: int) -> str:
+        """Return the key after which a listing begins with the segment's object at ``offset``, or the next one.
+
+        It sorts after every key of a lower offset and before each key of this one.
+        """
+        return self.folder(segment) + _bound(offset)
+
+    def parse(self, key: str) -> RangeKey | None:
+        """Parse a key relative to the archive; return None for any other key."""
+        if not key.startswith(self.root):
+            return None
+        match = _RANGE.fullmatch(key, len(self.root))
+        if match is None or len(match[3]) != self.digits:
+            return None
+        segment = parse_segment(match[1])
+        if segment is None:
+            return None
+        found = RangeKey(segment, int(match[2]), int(match[3]))
+        return found if self.shortest <= found.length <= self.longest and found.end <= MAX_INT63 else None
+
+
+class RowKey(NamedTuple):
+    """The parsed key of a finished range's row: the range of the generation that starts at ``offset``.
+
+    ``attempt`` is the number of the plan, see `work_folder`.
     """
 
     span: GenerationSpan
@@ -140,14 +184,14 @@ class RowKey(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """What the key of a manifest, an index or a mark says: ``kind`` is ``manifest``, ``ranges`` or ``checked``."""
+    """The parsed key of a manifest, an index or a mark: ``kind`` is ``manifest``, ``ranges`` or ``checked``."""
 
     span: GenerationSpan
     kind: str
 
 
 class TableFileKey(NamedTuple):
-    """What the name of a table's file says: its generation, and where its first range begins."""
+    """The parsed name of a table's file: its generation, and the segment and offset of its first range."""
 
     generation: int
     segment: SegmentId
@@ -155,160 +199,117 @@ class TableFileKey(NamedTuple):
 
 
 def archive_prefix(scope: str, stream: str) -> str:
-    """Where the archive of a stream lies below its root: ``SCOPE/STREAM/``."""
+    """Return the prefix of a stream's archive below its root: ``SCOPE/STREAM/``."""
     return f"{scope}/{stream}/"
 
 
 def segment_name(segment: SegmentId) -> str:
-    """A segment's folder name ``EEEEEEEEEE.NNNNNNNNNN``."""
+    """Return the name of a segment's folder, ``EEEEEEEEEE.NNNNNNNNNN``."""
     return f"{segment.epoch:010d}.{segment.number:010d}"
 
 
-def events_folder(segment: SegmentId) -> str:
-    """The folder of a segment's events, with its trailing slash."""
-    return f"{EVENTS}{segment_name(segment)}/"
-
-
-def chunks_folder(segment: SegmentId) -> str:
-    """The folder of a segment's chunks, with its trailing slash."""
-    return f"{CHUNKS}{segment_name(segment)}/"
-
-
 def work_folder(span: GenerationSpan, attempt: int = 1) -> str:
-    """The folder of a generation's unfinished work, with its trailing slash.
+    """Return the folder of a generation's unfinished work, with a trailing slash.
 
-    A plan that can never be finished is ended, and the next one is another ``attempt``, from 2 on. Its folder lies in
-    that of the first.
+    A plan that can never be finished is ended, and the next plan has the next ``attempt``, from 2 on. Its folder is
+    inside that of the first.
 
     Raises:
-        InvalidKey: as for `manifest_key`; or an attempt outside of 1 to 9999.
+        InvalidKey: as for `manifest_key`; or the attempt is not from 1 to 9999.
     """
     if not 1 <= attempt <= MAX_ATTEMPTS:
-        raise InvalidKey(f"an attempt is from 1 to {MAX_ATTEMPTS}", where=str(attempt))
+        raise InvalidKey(f"an attempt must be from 1 to {MAX_ATTEMPTS}", where=str(attempt))
     folder = f"{WORK}{_stem(span)}/"
     return folder if attempt == 1 else f"{folder}{attempt:04d}/"
 
 
 def table_folder(name: str) -> str:
-    """The folder, below an archive, of a table's records: options, plans and manifests. With its trailing slash.
+    """Return the folder, below an archive, of a table's records (options, plans and manifests), with a trailing slash.
 
-    Nothing of it lies in the folder of the table's files, which query engines clean up as they see fit.
+    It is separate from the folder of the table's files, which query engines may clean up.
 
     Raises:
-        InvalidKey: not a name that every catalog takes.
+        InvalidKey: the name is not valid in every catalog.
     """
     if not _TABLE.fullmatch(name):
-        raise InvalidKey("a table's name has only a-z, 0-9 and _, and at most 128 of them", where=repr(name))
+        raise InvalidKey("a table's name must be 1 to 128 characters of a-z, 0-9 and _", where=repr(name))
     return f"{TABLES}{name}/"
 
 
 def table_data(records: str) -> str:
-    """The folder of a table's files, by that of its records: ``…/_table/NAME/`` → ``…/table/NAME/``."""
+    """Return the folder of a table's files, given that of its records: ``…/_table/NAME/`` → ``…/table/NAME/``."""
     above, _, name, _ = records.rsplit("/", 3)
     return f"{above}/table/{name}/"
 
 
 def table_options_key() -> str:
-    """The key, in the folder of a table's records, of what the table was begun with."""
+    """Return the key, in the folder of a table's records, of the options the table was created with."""
     return "table.json"
 
 
 def table_plan_key(after: int) -> str:
-    """The key, among a table's records, of the plan of what follows this generation; 0: of what it begins with."""
+    """Return the key, in the folder of a table's records, of the plan after a generation; 0: of the first plan."""
     return f"plan/{_generation(after)}.json"
 
 
 def table_end_key(after: int) -> str:
-    """The key, among a table's records, of the decision how the plan of what follows this generation ended."""
+    """Return the key, in the folder of a table's records, of the file that records how that plan ended."""
     return f"plan/{_generation(after)}.end.json"
 
 
 def table_files(generation: int) -> str:
-    """The folder, in a table's folder, of a generation's files, with its trailing slash: a partition in Hive's way."""
+    """Return the folder, in a table's folder, of a generation's files, with a trailing slash: a Hive partition."""
     _generation(generation)
     return f"generation={generation}/"
 
 
 def table_file_key(generation: int, segment: SegmentId, offset: int) -> str:
-    """The key, in a table's folder, of the file whose first range begins at ``offset`` of a segment."""
+    """Return the key, in a table's folder, of the file whose first range begins at ``offset`` of a segment."""
     return f"{table_files(generation)}{segment_name(segment)}-{_bound(offset)}.parquet"
 
 
-def event_key(segment: SegmentId, offset: int, length: int) -> str:
-    """The key of the event whose header is at ``offset``; ``length`` (bytes) includes the 8-byte header.
-
-    Raises:
-        InvalidKey: no event can have these numbers.
-    """
-    _check_range(offset, length, HEADER_BYTES, MAX_INT31)
-    return f"{EVENTS}{segment_name(segment)}/{offset:019d}-{length:010d}"
-
-
-def chunk_key(segment: SegmentId, offset: int, length: int) -> str:
-    """The key of the chunk that holds ``length`` raw bytes of the segment from ``offset`` on.
-
-    Raises:
-        InvalidKey: no chunk can have these numbers.
-    """
-    _check_range(offset, length, 1, MAX_INT63)
-    return f"{CHUNKS}{segment_name(segment)}/{offset:019d}-{length:019d}"
-
-
-def events_after(segment: SegmentId, offset: int) -> str:
-    """Where a listing has to start ``after`` to begin with the segment's event at ``offset``, or the next one.
-
-    It sorts after every key of a lower offset and before each key of this one.
-    """
-    return events_folder(segment) + _bound(offset)
-
-
-def chunks_after(segment: SegmentId, offset: int) -> str:
-    """As `events_after`, for chunks."""
-    return chunks_folder(segment) + _bound(offset)
-
-
 def manifest_key(span: GenerationSpan) -> str:
-    """The key of a generation's manifest.
+    """Return the key of a generation's manifest.
 
     Raises:
-        InvalidKey: no generation can have these numbers.
+        InvalidKey: the numbers are not valid for a generation.
     """
     return f"{MANIFESTS}{_stem(span)}.json"
 
 
 def ranges_key(span: GenerationSpan) -> str:
-    """The key of a generation's index of ranges; else as `manifest_key`."""
+    """Return the key of a generation's index of ranges; raises as `manifest_key`."""
     return f"{MANIFESTS}{_stem(span)}.ranges.parquet"
 
 
 def checked_key(span: GenerationSpan) -> str:
-    """The key of the mark that a generation's data were read back and found good; else as `manifest_key`."""
+    """Return the key of a generation's mark: all of its data were read back and verified. Raises as `manifest_key`."""
     return f"{MANIFESTS}{_stem(span)}.checked.json"
 
 
 def decision_key(number: int) -> str:
-    """The key of a decision: what has expired, is merged, or is held from then on."""
+    """Return the key of a decision, which says what has expired, is merged and is held."""
     return f"{MANIFESTS}decisions/{_generation(number)}.json"
 
 
 def plan_key(span: GenerationSpan, attempt: int = 1) -> str:
-    """The key of the plan that all runs of a generation work on; arguments as for `work_folder`."""
+    """Return the key of the plan that all runs of a generation share; arguments as for `work_folder`."""
     return f"{work_folder(span, attempt)}plan.json"
 
 
 def ended_key(span: GenerationSpan, attempt: int) -> str:
-    """The key that says how the plan of an attempt ended."""
+    """Return the key of the file that records how the plan of an attempt ended."""
     return f"{work_folder(span, attempt)}ended.json"
 
 
 def row_key(span: GenerationSpan, segment: SegmentId, offset: int, attempt: int = 1) -> str:
-    """The key of the row that a finished range leaves; ``offset`` is where the range really starts."""
+    """Return the key of a finished range's row; ``offset`` is where the range starts."""
     return f"{work_folder(span, attempt)}{segment_name(segment)}/{_bound(offset)}.json"
 
 
 @lru_cache(maxsize=1024)
 def parse_segment(name: str) -> SegmentId | None:
-    """The segment of a folder's name, or None."""
+    """Parse the name of a segment's folder; return None for any other name."""
     match = _SEGMENT_NAME.fullmatch(name)
     if match is None:
         return None
@@ -316,23 +317,13 @@ def parse_segment(name: str) -> SegmentId | None:
     return SegmentId(epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
 
 
-def parse_event(key: str) -> RangeKey | None:
-    """The numbers in an event's key, or None."""
-    return _parse_range(_EVENT.fullmatch(key), HEADER_BYTES, MAX_INT31)
-
-
-def parse_chunk(key: str) -> RangeKey | None:
-    """The numbers in a chunk's key, or None."""
-    return _parse_range(_CHUNK.fullmatch(key), 1, MAX_INT63)
-
-
 def parse_manifest(key: str) -> int | None:
-    """The generation in a manifest's key, or None."""
+    """Parse a manifest's key; return the generation, or None for any other key."""
     return _parse_generation(_MANIFEST.fullmatch(key))
 
 
 def parse_record(key: str) -> RecordKey | None:
-    """What the key of a manifest, an index or the mark of a check says, or None."""
+    """Parse the key of a manifest, an index or a mark; return None for any other key."""
     match = _RECORD.fullmatch(key)
     span = _parse_span(match)
     if match is None or span is None:
@@ -341,17 +332,17 @@ def parse_record(key: str) -> RecordKey | None:
 
 
 def parse_decision(key: str) -> int | None:
-    """The number in a decision's key, or None."""
+    """Parse a decision's key; return its number, or None for any other key."""
     return _parse_generation(_DECISION.fullmatch(key))
 
 
 def parse_work(folder: str) -> GenerationSpan | None:
-    """The generation of a folder below ``_work/``, or None."""
+    """Parse the name of a folder below ``_work/``; return its generation, or None for any other name."""
     return _parse_span(_WORK.fullmatch(folder))
 
 
 def parse_row(key: str) -> RowKey | None:
-    """The numbers in the key of a finished range's row, or None."""
+    """Parse the key of a finished range's row; return None for any other key."""
     match = _ROW.fullmatch(key)
     if match is None:
         return None
@@ -364,7 +355,7 @@ def parse_row(key: str) -> RowKey | None:
 
 
 def parse_table_file(key: str) -> TableFileKey | None:
-    """The numbers in the name of a table's file, or None."""
+    """Parse the name of a table's file; return None for any other name."""
     match = _TABLE_FILE.fullmatch(key)
     if match is None:
         return None
@@ -372,16 +363,6 @@ def parse_table_file(key: str) -> TableFileKey | None:
     if segment is None or generation > MAX_INT31 or offset > MAX_INT63:
         return None
     return TableFileKey(generation, segment, offset)
-
-
-def _parse_range(match: re.Match[str] | None, shortest: int, longest: int) -> RangeKey | None:
-    if match is None:
-        return None
-    segment = parse_segment(match[1])
-    if segment is None:
-        return None
-    key = RangeKey(segment, int(match[2]), int(match[3]))
-    return key if shortest <= key.length <= longest and key.end <= MAX_INT63 else None
 
 
 def _parse_generation(match: re.Match[str] | None) -> int | None:
@@ -400,27 +381,32 @@ def _parse_span(match: re.Match[str] | None) -> GenerationSpan | None:
     return GenerationSpan(int(match[2]), generation) if 1 <= int(match[2]) < generation else None
 
 
-def _check_range(offset: int, length: int, shortest: int, longest: int) -> None:
-    if not (0 <= offset <= MAX_INT63 - length and shortest <= length <= longest):
-        raise InvalidKey("no offset and length in a segment", where=f"{offset}-{length}")
-
-
 def _bound(offset: int) -> str:
     if not 0 <= offset <= MAX_INT63:
-        raise InvalidKey("an offset is from 0 to 2^63 - 1", where=str(offset))
+        raise InvalidKey("an offset must be from 0 to 2^63 - 1", where=str(offset))
     return f"{offset:019d}"
 
 
 def _generation(generation: int) -> str:
     if not 0 <= generation <= MAX_INT31:
-        raise InvalidKey("a generation is from 0 to 2^31 - 1", where=str(generation))
+        raise InvalidKey("a generation must be from 0 to 2^31 - 1", where=str(generation))
     return f"{generation:010d}"
 
 
 def _stem(span: GenerationSpan) -> str:
-    """The name of a generation, plain or merged."""
+    """Return the file name of a generation, merged or not, without its suffix."""
     if not span.is_merged:
         return _generation(span.last)
     if not 1 <= span.first < span.last:
-        raise InvalidKey("a merged generation begins with an earlier one", where=str(span))
+        raise InvalidKey("a merged generation must begin with an earlier one", where=str(span))
     return f"{_generation(span.last)}-{_generation(span.first)}"
+
+
+EVENT_KEYS = RangeKeys("events/", digits=10, shortest=HEADER_BYTES, longest=MAX_INT31)
+"""Lengths include the 8-byte header."""
+
+CHUNK_KEYS = RangeKeys("chunks/", digits=19, shortest=1, longest=MAX_INT63)
+"""Lengths are of the segment's raw bytes, also if the object is compressed."""
+
+event_key = EVENT_KEYS.key
+chunk_key = CHUNK_KEYS.key

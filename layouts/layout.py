@@ -1,32 +1,34 @@
-"""How a segment's events become objects: one module per layout, one protocol for all.
+"""The protocol of all layouts, which map a segment's events to objects; each layout has its own module.
 
-Exporter, importer and check speak of ranges only: the bytes ``[start, end)`` of a segment, both ends at event
-boundaries. Which objects that makes is the layout's business.
+Exporter, importer and check deal only with ranges: the bytes ``[start, end)`` of a segment, both ends at event
+boundaries. The layout decides which objects hold them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
 
+from common.errors import Usage
 from layouts.chain import Finding, RangeCheck, Stored
-from layouts.chunks import ChunksLayout
-from layouts.events import EventsLayout
-from layouts.extent import Extent, Written
+from layouts.extent import Compression, Extent, Written
+from layouts.keys import RangeKeys
 from layouts.place import Place
 from objectstore.bulk import WINDOW_BYTES
-from objectstore.errors import ObjectStoreError
 from objectstore.store import ObjectInfo
 from streamstore.model import SegmentId
 
 if TYPE_CHECKING:
-    from streamstore.splitting import EventBlock  # it imports numpy, which looking at an archive does without
+    from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
 
 __all__ = [
+    "LAYOUTS",
     "Compression",
     "Extent",
     "Finding",
     "Layout",
+    "LayoutName",
     "RangeCheck",
     "RangeReader",
     "Stored",
@@ -37,51 +39,74 @@ __all__ = [
     "table_layout",
 ]
 
-Compression = Literal["", "zstd"]
+LayoutName = Literal["events", "chunks"]
+LAYOUTS: dict[str, str] = {name: f"layouts.{name}" for name in get_args(LayoutName)}
+"""Name → the module whose ``LAYOUT`` implements it."""
 
 Buffer = bytes | bytearray | memoryview
 
 
-class UnknownLayout(ObjectStoreError):
+class UnknownLayout(Usage):
     """A layout that this release does not know."""
 
 
 class RangeReader(Protocol):
-    """Reading archived ranges, whatever they are kept as."""
+    """Reader of archived ranges, independent of how they are stored."""
 
     @property
     def name(self) -> str:
-        """As `open_reader` takes it; of a layout also as in a manifest and on the command line."""
+        """The name that `open_reader` accepts; a layout's is also used in manifests and on the command line."""
 
     def read_range(
         self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
-        """The segment's bytes ``[start, end)`` of an archived range, as blocks cut anywhere.
+        """Yield the segment's bytes ``[start, end)`` of an archived range, as blocks that may split events.
 
-        Objects that lie beside the range's chain of events are skipped.
+        Objects that are not on the range's chain of events are skipped.
 
         Raises:
-            Damaged: an object is missing or has another size; names it.
+            Damaged: an object is missing or has the wrong size; names it.
         """
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
-        """The ``length`` bytes of one event with its header, by one request.
+        """Return the ``length`` bytes of one event with its header, by one request.
 
         Raises:
             NoSuchObject, WrongSize: there is no such event.
-            Damaged: the object that should hold it is missing, cut or changed.
+            Damaged: the object that should hold it is missing, truncated or changed.
         """
 
     def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
-        """Offset and length of the event that holds the segment's byte ``offset``, which lies in the extent.
+        """Return offset and length of the event that holds the segment's byte ``offset``, which is in the extent.
 
         Raises:
-            Damaged: as `read_range`.
+            Damaged: as for `read_range`.
         """
 
 
 class Layout(RangeReader, Protocol):
-    """The objects of one way to lay out segments."""
+    """One way to map a segment's events to objects.
+
+    Attributes:
+        keys: the keys of its objects.
+        one_object_per_event: whether each event is an object of its own.
+        joinable: whether compaction can replace the objects of neighbouring ranges by one.
+        compressions: supported when writing; the empty one is none.
+    """
+
+    keys: ClassVar[RangeKeys]
+    one_object_per_event: ClassVar[bool]
+    joinable: ClassVar[bool]
+    compressions: ClassVar[tuple[Compression, ...]]
+
+    def compressing(self, compression: Compression) -> Layout:
+        """Return the layout that writes with one of its compressions."""
+
+    def min_window(self, range_size: int) -> int:
+        """Return the smallest window (bytes) that suffices to write ranges of a size."""
+
+    def object_count(self, ranges: int, events: int) -> int:
+        """Return the number of objects of so many ranges with so many events."""
 
     def write_run(
         self,
@@ -90,13 +115,13 @@ class Layout(RangeReader, Protocol):
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
-        """Write events that follow each other without a hole, so far as they are not there.
+        """Write contiguous events; objects that already exist with the same content are accepted.
 
-        The blocks are taken one at a time, by one thread at a time but not always the same; a block needs to be valid
-        only until the next one is asked for. ``window_bytes`` bounds what is held in memory, but for one larger object.
+        The blocks are consumed one at a time, by one thread at a time but not always the same; a block needs to be
+        valid only until the next one is requested. ``window_bytes`` bounds the memory used, except for a larger object.
 
         Raises:
-            Conflict: an object with other bytes is there.
+            Conflict: an object with different bytes exists.
         """
 
     def write_large(
@@ -106,23 +131,23 @@ class Layout(RangeReader, Protocol):
         blocks: Iterable[Buffer],
         window_bytes: int = WINDOW_BYTES,
     ) -> Written:
-        """Write one event, which is a range of its own; what is there already, with the same content, is fine.
+        """Write one event that is a range of its own; an existing object with the same content is accepted.
 
         Args:
-            place: where to.
+            place: the archive.
             event: the range, header included.
-            blocks: its bytes, header included, used up whatever happens; each is valid until the next is asked for.
-            window_bytes: what is held in memory at most.
+            blocks: its bytes, header included; always consumed, and each valid until the next is requested.
+            window_bytes: maximum data buffered in memory.
 
         Raises:
-            Conflict: an object with other bytes is there.
-            Failed: it is larger than the window, and the store takes no such object in parts.
+            Conflict: an object with different bytes exists.
+            Failed: the event is larger than the window, and the store does not accept such an object in parts.
         """
 
     def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
-        """Compare the listing of a range with what must be there; nothing is read and nothing is raised for it.
+        """Check the listing of a range for missing and unexpected objects; damage is returned, not raised.
 
-        ``known`` are keys (below the archive) of chunks that may lie there beside it.
+        ``known`` are the keys, relative to the archive, of other chunks that are expected in the listing.
         """
 
     def off_chain(
@@ -133,69 +158,64 @@ class Layout(RangeReader, Protocol):
         end: int,
         ranges: Sequence[tuple[int, int]],
     ) -> Iterator[str]:
-        """Keys of objects that begin in ``[start, end)`` and that no generation can ever need, in order.
+        """Yield the keys of objects that begin in ``[start, end)`` and that no generation can ever need, in order.
 
-        ``ranges`` is all that is archived of the stretch, in order, as a published index has it. What is named here may
-        be deleted at any later time: published ranges keep their boundaries for good.
+        ``ranges`` are all archived ranges of that part, in order, from a published index. The yielded objects may be
+        deleted at any later time, because published ranges never change their boundaries.
 
         Raises:
-            Damaged: an object of a range is missing or has another size; what was named before holds all the same.
+            Damaged: an object of a range is missing or has the wrong size; the keys yielded before remain valid.
         """
 
     def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
-        """Every object that begins in ``[start, end)``, in order."""
+        """Yield every object that begins in ``[start, end)``, in order."""
 
     def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
-        """Where in a listing the objects are that begin in ``[start, end)``: folder, and the keys around them."""
+        """Return the folder and the keys, exclusive, between which the objects that begin in ``[start, end)`` are."""
 
     def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
-        """Every key in the segment's folder that lies in none of its ranges (given in order, not overlapping)."""
+        """Yield every key in the segment's folder that is in none of its ranges (given in order, not overlapping)."""
 
     def segments(self, place: Place) -> list[SegmentId]:
-        """Each segment that has objects, in the stream's order."""
+        """Return the segments that have objects, in the stream's order."""
 
     def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
-        """Every key of the layout that lies in none of these segments' folders (given in the stream's order)."""
-
-
-_LAYOUTS: dict[tuple[str, Compression], Layout] = {
-    ("events", ""): EventsLayout(),
-    ("chunks", ""): ChunksLayout(),
-    ("chunks", "zstd"): ChunksLayout(compress=True),
-}
+        """Yield every key of the layout that is in none of these segments' folders (given in the stream's order)."""
 
 
 def open_layout(name: str, compression: Compression = "") -> Layout:
-    """The layout of this name; how it compresses matters to who writes only.
+    """Return the layout of a name; the compression matters only for writing.
 
     Raises:
-        UnknownLayout: there is none, or it cannot be compressed.
+        UnknownLayout: there is no such layout, or it does not support the compression.
     """
-    if (name, compression) not in _LAYOUTS:
-        known = ", ".join(dict.fromkeys(name for name, _ in _LAYOUTS))
-        if any(name == one for one, _ in _LAYOUTS):
-            todo = "Only layout chunks is compressed."
-            raise UnknownLayout("no such compression for this layout", where=f"{name}, {compression}", todo=todo)
-        raise UnknownLayout("unknown layout", where=repr(name), todo=f"This release knows: {known}.")
-    return _LAYOUTS[name, compression]
+    if name not in LAYOUTS:
+        raise UnknownLayout("unknown layout", where=repr(name), todo=f"Use {' or '.join(LAYOUTS)}.")
+    layout: Layout = import_module(LAYOUTS[name]).LAYOUT
+    if compression not in layout.compressions:
+        known = " or ".join(filter(None, layout.compressions)) or "none"
+        raise UnknownLayout(
+            f"layout {name} does not support the compression", where=repr(compression), todo=f"Supported: {known}."
+        )
+    return layout.compressing(compression)
 
 
 _TABLE = "table:"
 
 
 def table_layout(generation: int) -> str:
-    """Names, for `open_reader`, the files of a table that hold a generation."""
+    """Return the name, for `open_reader`, of the table files that hold a generation."""
     return f"{_TABLE}{generation}"
 
 
 def open_reader(name: str) -> RangeReader:
-    """What reads the ranges of a layout (`Layout.name`), or of a table (`table_layout`).
+    """Return the reader of a layout (`Layout.name`) or of a table's generation (`table_layout`).
 
     Raises:
-        UnknownLayout: there is none of this name.
+        UnknownLayout: there is no such layout.
     """
     if not name.startswith(_TABLE):
         return open_layout(name)
-    from layouts.table import TableReader  # noqa: PLC0415  (it imports pyarrow; other layouts do without)
+    from layouts.table import TableReader  # noqa: PLC0415  (imports pyarrow, which other layouts do not need)
 
     return TableReader(int(name.removeprefix(_TABLE)))

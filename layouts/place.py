@@ -1,4 +1,4 @@
-"""Where an archive lies in a store that is open."""
+"""Location of an archive in an open store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Place(NamedTuple):
     """An archive's folder in a store.
 
     Attributes:
-        store: the root's.
-        prefix: ``SCOPE/STREAM/``, or empty if the store's root is the archive.
+        store: the store of the archive's root.
+        prefix: ``SCOPE/STREAM/``; empty if the store's root is the archive.
     """
 
     store: ObjectStore
@@ -22,9 +22,9 @@ class Place(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """For messages, without a slash at its end."""
+        """The archive's URI for messages, without a trailing slash."""
         return f"{self.store.uri}/{self.prefix}".rstrip("/")
 
     def at(self, key: str) -> str:
-        """For messages: the URI of a full key of the store."""
+        """Return the URI of a full key of the store, for messages."""
         return f"{self.store.uri}/{key}"

@@ -1,9 +1,8 @@
-"""The segments' bytes out of a table's Parquet files: headers put back before the payloads.
+"""Read segments' bytes from a table's Parquet files by putting the headers back before the payloads.
 
-A table is read, not written, as a layout: `lake` writes it. A generation's files are named after the first range that
-each holds, and say in their own metadata which ranges these are: a listing leads to the file of a range, and whatever
-else lies there is passed over. All that is taken from a file is checked: rows have to follow each other as their
-offsets and lengths say.
+This layout is read-only: `lake` writes tables. Each file of a generation is named after its first range and lists its
+ranges in its metadata, so a listing leads to the file of a range, and foreign files are ignored. Files are not trusted:
+the rows must be contiguous by their offsets and lengths.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from streamstore.model import HEADER_BYTES, SegmentId
 __all__ = ["COLUMNS", "RANGES", "ObjectFile", "TableReader"]
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
-"""The columns of a table's file that the segment's bytes are made of."""
+"""The columns of a table's file from which the segment's bytes are restored."""
 
 RANGES = b"streamvault.ranges"
-"""In a file's own metadata: which ranges it holds, with their digests (JSON)."""
+"""Key in a file's metadata of the ranges it holds, with their digests (JSON)."""
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Segment bytes that make a row group, but for one larger event; it is held in memory before it is written."""
+"""Segment bytes of a row group, which is buffered in memory before it is written; a larger event is one by itself."""
 
-MOST_METADATA = 64 * 1024 * 1024
-"""A file's own metadata are some hundred bytes for each column of a row group, and for each range."""
+MAX_METADATA_BYTES = 64 * 1024 * 1024
+"""Maximum metadata of a file: they take about a hundred bytes for each column of a row group, and for each range."""
 
 BATCH_ROWS = 16 * 1024
 READ_BYTES = 1024 * 1024
-"""How much of a column is read by one request."""
+"""Bytes of a column read by one request."""
 
 _TODO = (
-    "Restore from the archive, or hand it off again to a table of another name. An Iceberg table's files go when it is "
-    "compacted and its snapshots expire."
+    "Restore from the archive, or hand it off again to a table with another name. An Iceberg table's files are deleted "
+    "when it is compacted and its snapshots expire."
 )
 
 
@@ -56,7 +55,7 @@ class TableReader:
     """See `layouts.layout.RangeReader`. Memory: one row group's pages, and one batch of rows.
 
     Args:
-        generation: whose files are read.
+        generation: the generation whose files are read.
     """
 
     def __init__(self, generation: int) -> None:
@@ -73,7 +72,7 @@ class TableReader:
         extent: Extent,
         start: int,
         end: int,
-        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (what is read at once is bounded by the file's row groups)
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (the file's row groups bound the memory)
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         at, skip = start, 0
@@ -84,18 +83,18 @@ class TableReader:
                 at, skip = int(offsets[0]), start - int(offsets[0])
             sizes = _numbers(pc.binary_length(rows["payload"])) + HEADER_BYTES
             if offsets[0] != at or (lengths != sizes).any() or (offsets[1:] != (offsets + lengths)[:-1]).any():
-                raise Damaged(f"the table's rows have a hole at or after offset {at}", where=where, todo=_TODO)
+                raise Damaged(f"the table's rows are not contiguous at or after offset {at}", where=where, todo=_TODO)
             at = int(offsets[-1] + lengths[-1])
-            yield _framed(rows["payload"], sizes)[skip:]
+            yield _with_headers(rows["payload"], sizes)[skip:]
             skip = 0
         if at != end and start < end:
             raise Damaged(f"the table's rows end at offset {at}, not at {end}", where=where, todo=_TODO)
 
     def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
-        """See `Layout.read_event`. Reads the row group that holds it."""
+        """See `Layout.read_event`. Reads the row group of the event."""
         for rows in self._rows(place, extent, offset, offset + 1):
             if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
-                return bytes(_framed(rows["payload"][:1], np.array([length])))
+                return bytes(_with_headers(rows["payload"][:1], np.array([length])))
         raise WrongSize(f"no event of {length} bytes begins at {offset}", where=place.at(table_data(place.prefix)))
 
     def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
@@ -105,7 +104,7 @@ class TableReader:
         raise Damaged(f"the table has no event at {offset}", where=place.at(table_data(place.prefix)), todo=_TODO)
 
     def _rows(self, place: Place, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The events that have a byte in ``[start, end)``, as batches that are not empty."""
+        """Yield the events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
         store, folder, segment = place.store, table_data(place.prefix), extent.segment
@@ -125,7 +124,7 @@ class TableReader:
                     for group in groups:
                         _check_size(metadata.row_group(group), extent)
                     for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(COLUMNS)):
-                        yield from _wanted(batch, segment, start, end)
+                        yield from _matching(batch, segment, start, end)
                     return
             except (NoSuchObject, WrongSize) as error:
                 raise Damaged(error.what, where=error.where, todo=_TODO) from None
@@ -136,9 +135,9 @@ class TableReader:
 
 
 def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent) -> Iterator[TableFileKey]:
-    """The files that may hold a range, the likeliest first: those whose names are not behind it, from the last on.
+    """Yield the files that may hold a range, the most likely first: from the last whose first range is not after it.
 
-    Whatever else lies there is passed over, as a file says itself which ranges it holds.
+    Other files are ignored later, since a file's metadata list its ranges.
     """
     files = _listed(store, folder, generation)
     wanted = TableFileKey(generation, extent.segment, extent.start)
@@ -146,27 +145,27 @@ def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent
 
 
 def _open(store: ObjectStore, key: str) -> pq.ParquetFile:
-    """A table's file, of which nothing but its bounded end is read yet.
+    """Open a table's file, of which only the metadata are read, if they are not too large.
 
     Raises:
-        NoSuchObject, WrongSize, ArrowException, OSError: it cannot be.
+        NoSuchObject, WrongSize, ArrowException, OSError: it cannot be opened.
     """
     file = ObjectFile(store, key)
     file.seek(-8, io.SEEK_END)
-    if int.from_bytes(file.read(4), "little") > MOST_METADATA:
+    if int.from_bytes(file.read(4), "little") > MAX_METADATA_BYTES:
         raise OSError("its metadata are too large")
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
 
 
 def _holds(metadata: pq.FileMetaData, extent: Extent) -> bool:
-    """Whether a file says that it holds a range."""
+    """Check whether a file's metadata list a range."""
     wanted = str(extent.segment), extent.start, extent.end
     return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
 
 
 @lru_cache(maxsize=4)
 def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
-    """The ranges that a file names: segment, start and end. None if it is not a table's."""
+    """Return the ranges that a file lists as (segment, start, end); empty if it is not a table's."""
     try:
         return frozenset((segment, start, end) for segment, start, end, *_ in json.loads(text)["ranges"])
     except (ValueError, KeyError, TypeError):
@@ -174,10 +173,10 @@ def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
 
 
 def _check_size(group: pq.RowGroupMetaData, extent: Extent) -> None:
-    """Refuse a row group that claims to unpack to more than a table's can: it has few bytes, or one larger event.
+    """Reject a row group that claims to decompress to more than a table's may: `ROW_GROUP_BYTES` or one larger event.
 
     Raises:
-        OSError: it does.
+        OSError: it is too large.
     """
     most = max(ROW_GROUP_BYTES, extent.end - extent.start) + READ_BYTES
     for index in range(group.num_columns):
@@ -186,20 +185,20 @@ def _check_size(group: pq.RowGroupMetaData, extent: Extent) -> None:
             continue
         repeats = column.path_in_schema == "payload" and column.has_dictionary_page
         if repeats or column.total_uncompressed_size > most or column.num_values * HEADER_BYTES > most:
-            raise OSError("a row group is larger than any of a table")
+            raise OSError("a row group is larger than in any table")
 
 
 @lru_cache(maxsize=64)
 def _listed(store: ObjectStore, folder: str, generation: int) -> tuple[TableFileKey, ...]:
-    """A generation's files in order. They never change, and a file stands for some hundred MB: a terabyte has 4,000."""
+    """Return a generation's files in order. They never change, and there are few: about 4,000 for a terabyte."""
     keys = (parse_table_file(found.key.removeprefix(folder)) for found in store.list(folder + table_files(generation)))
     return tuple(sorted(key for key in keys if key is not None))
 
 
 def _may_hold(group: pq.RowGroupMetaData, segment: SegmentId, start: int, end: int) -> bool:
-    """Whether rows of a segment's stretch can be in a row group, by its statistics.
+    """Check, by its statistics, whether a row group may hold rows of a segment's bytes ``[start, end)``.
 
-    Rows are sorted by (epoch, segment, offset); the statistics of offsets say something only where all rows are of one
+    Rows are sorted by (epoch, segment, offset); the statistics of offsets are meaningful only if all rows are of one
     segment.
     """
     held = {}
@@ -218,13 +217,13 @@ def _may_hold(group: pq.RowGroupMetaData, segment: SegmentId, start: int, end: i
     return bool(lowest < end and start < highest + longest)
 
 
-def _wanted(batch: pa.RecordBatch, segment: SegmentId, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _matching(batch: pa.RecordBatch, segment: SegmentId, start: int, end: int) -> Iterator[pa.RecordBatch]:
     offset, length = _numbers(batch["offset"]), _numbers(batch["length"])
     mask = (_numbers(batch["epoch"]) == segment.epoch) & (_numbers(batch["segment"]) == segment.number)
     mask &= (offset < end) & (offset + length > start)
     found = np.flatnonzero(mask)
     if len(found):
-        # rows of a stretch follow each other
+        # matching rows are contiguous
         yield batch.slice(int(found[0]), int(found[-1] - found[0]) + 1)
 
 
@@ -233,8 +232,8 @@ def _numbers(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return numbers
 
 
-def _framed(payloads: pa.Array, sizes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> memoryview:
-    """The events' bytes: an array of headers and payloads in turn, whose values lie one behind the other."""
+def _with_headers(payloads: pa.Array, sizes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> memoryview:
+    """Return the events' bytes: the values of an array of alternating headers and payloads, which are contiguous."""
     count = len(payloads)
     headers = pa.py_buffer((sizes - HEADER_BYTES).astype(">i8").tobytes())
     ends = pa.py_buffer(np.arange(0, HEADER_BYTES * (count + 1), HEADER_BYTES, dtype=np.int32))
@@ -246,7 +245,7 @@ def _framed(payloads: pa.Array, sizes: np.ndarray[tuple[int], np.dtype[np.int64]
 
 
 class ObjectFile(io.RawIOBase):
-    """An object of a store as a file that can be read anywhere, a request for each read."""
+    """A seekable file over an object of a store; each read is a request."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         super().__init__()
@@ -256,24 +255,24 @@ class ObjectFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """See the base class."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """See the base class."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """See the base class."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another place."""
+        """See the base class."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Read up to ``size`` bytes at the current position; all that follow if it is negative."""
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         data = bytes(self._store.get_range(self._key, self._at, end)) if self._at < end else b""
         self._at += len(data)

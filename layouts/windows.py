@@ -1,34 +1,34 @@
-"""How much a task may hold in memory of what is on its way."""
+"""Sizes of a task's window: the maximum data it buffers in memory."""
 
 from __future__ import annotations
 
 from common.errors import Usage
 from common.sizes import bytes_text
 
-__all__ = ["LEAST_WINDOW", "WINDOW", "check_window"]
+__all__ = ["MIN_WINDOW", "WINDOW", "check_window"]
 
 WINDOW = 64 * 1024 * 1024
-"""The default (bytes): a range of the default size."""
+"""Default window (bytes): a range of the default size."""
 
-LEAST_WINDOW = 16 * 1024 * 1024
-"""Room for an event of 8 MiB and a copy of it (bytes); larger ones are moved in parts."""
+MIN_WINDOW = 16 * 1024 * 1024
+"""Minimum window (bytes): an event of 8 MiB and a copy of it. Larger events are moved in parts."""
 
 
 def check_window(window: int, whole: int = 0) -> None:
-    """Refuse a window that is too small.
+    """Reject a window that is too small.
 
     Args:
-        window: bytes.
-        whole: what has to be held at once (bytes): a range that becomes one object.
+        window: the window (bytes).
+        whole: size of a range that is written as one object (bytes), which must fit in the window.
 
     Raises:
-        Usage: it is.
+        Usage: the window is too small.
     """
-    if window < LEAST_WINDOW:
-        raise Usage(f"a window has {bytes_text(LEAST_WINDOW)} at least", where=f"--window {bytes_text(window)}")
+    if window < MIN_WINDOW:
+        raise Usage(f"the window must be at least {bytes_text(MIN_WINDOW)}", where=f"--window {bytes_text(window)}")
     if window < whole:
         raise Usage(
-            "a chunk is put whole, so the window must be at least the range size",
+            "the window must be at least the range size, because a chunk is written whole",
             where=f"--window {bytes_text(window)}, --range-size {bytes_text(whole)}",
-            todo="Raise the one or, for a new archive, lower the other.",
+            todo="Increase --window or, for a new archive, decrease --range-size.",
         )

@@ -1,1 +1,1 @@
-"""What an archive says of itself: manifests, ranges, plans, rows of finished ranges, and the check against them."""
+"""An archive's metadata: manifests, ranges, plans, rows of finished ranges; and checks of an archive against them."""

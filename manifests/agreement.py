@@ -1,4 +1,4 @@
-"""What has to agree in an archive: manifest with ranges, a generation with the one before."""
+"""Consistency checks: a manifest against its ranges, a generation against the previous one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["by_segment", "check_follows", "cross_check"]
 
 
 def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
-    """Ranges by their segment, in their order."""
+    """Group ranges by segment; their order is kept."""
     found: dict[SegmentId, list[RangeRow]] = {}
     for row in rows:
         found.setdefault(row.segment, []).append(row)
@@ -21,39 +21,40 @@ def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
 
 
 def check_follows(before: Manifest, after: Manifest, where: str) -> None:
-    """Raise `Damaged` unless a generation starts where the one before ended and knows its epochs."""
+    """Raise `Damaged` unless a generation starts where the previous one ended and has all of its epochs."""
     if after.from_ != before.to:
-        raise Damaged(f"generation {after.generation} does not start where {before.generation} ended", where=where)
+        what = f"generation {after.generation} does not start where generation {before.generation} ended"
+        raise Damaged(what, where=where)
     if after.epochs[: len(before.epochs)] != before.epochs:
-        raise Damaged(f"generation {after.generation} has other epochs than {before.generation}", where=where)
+        what = f"generation {after.generation} has different epochs than generation {before.generation}"
+        raise Damaged(what, where=where)
 
 
 def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]], where: str) -> None:
-    """Raise `Damaged` unless each segment is its ranges and gaps, joined, with the right counts and digest.
+    """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest.
 
     Args:
-        manifest: of a generation.
-        rows: its ranges, those of a segment in order.
-        where: the file to name.
+        manifest: a generation's manifest.
+        rows: its ranges by segment, in order.
+        where: the file to name in messages.
     """
     entries = {segment_key(entry.name): entry for entry in manifest.segments}
     foreign = next((segment for segment in rows if segment not in entries), None)
     if foreign is not None:
-        raise Damaged(f"the index has ranges of segment {foreign}, the manifest does not", where=where)
+        raise Damaged(f"the index has ranges of segment {foreign}, which is not in the manifest", where=where)
     gaps: dict[SegmentId, list[tuple[int, int]]] = {}
     for gap in manifest.gaps:
         if gap.start < gap.end:
             gaps.setdefault(segment_key(gap.segment), []).append((gap.start, gap.end))
     for segment, entry in entries.items():
         held = rows.get(segment, ())
-        stretches = sorted([*((row.start, row.end) for row in held), *gaps.get(segment, ())])
         at = entry.start
-        for start, end in stretches:
+        for start, end in sorted([*((row.start, row.end) for row in held), *gaps.get(segment, ())]):
             if start != at:
-                raise Damaged(f"ranges and gaps of segment {segment} do not join at {at}", where=where)
+                raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
             at = end
         if at != entry.end or not _adds_up(entry, held):
-            raise Damaged(f"ranges and manifest disagree on segment {segment}", where=where)
+            raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
 
 
 def _adds_up(entry: SegmentEntry, rows: Sequence[RangeRow]) -> bool:

@@ -1,4 +1,4 @@
-"""The generations of one archive: reading them with every cross-check, and committing the next one."""
+"""An archive's generations: reading them with all cross-checks, and publishing the next one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
 T = TypeVar("T")
 
 DECIDE_TRIES = 100
-"""So many others may decide first, one after the other, before a run says that something is wrong."""
+"""How often other runs may decide first before this one fails."""
 
 
 class NoSuchArchive(Failed):
-    """There is no generation at this place."""
+    """There is no archive at the address, or it does not have the generation."""
 
     retriable = False
 
@@ -43,13 +43,13 @@ class Archive:
     """One stream's archive at one root.
 
     Args:
-        store: the root, opened.
+        store: the store of the archive's root.
         stream: the archived stream.
-        root: the same root, for tasks that open it themselves; None if there are none.
+        root: the root's address, for tasks that open it themselves; None if no tasks are run.
     """
 
     table = ""
-    """The name of the table whose records this is; empty for an archive."""
+    """The name of the table whose records these are; empty for an archive."""
 
     def __init__(self, store: ObjectStore, stream: StreamName, root: RootAddress | None = None) -> None:
         self.store = store
@@ -58,17 +58,17 @@ class Archive:
 
     @classmethod
     def open(cls, uri: str) -> Archive:
-        """The archive at ``ROOT/SCOPE/STREAM``. Nothing is asked of the store yet.
+        """Return the archive at ``ROOT/SCOPE/STREAM``, without a request for any of its objects.
 
         Raises:
-            Problem: not such a URI, or its bucket cannot be reached.
+            Problem: the URI is not valid, or its bucket cannot be reached.
         """
         root, scope, stream = RootAddress.parse(uri).resolve().split()
         return Archive.at(root, StreamName(scope, stream))
 
     @staticmethod
     def at(root: RootAddress, stream: StreamName) -> Archive:
-        """A stream's archive below a root."""
+        """Return the archive of a stream below a root."""
         return Archive(root.open(), stream, root)
 
     @property
@@ -84,46 +84,46 @@ class Archive:
 
     @property
     def prefix(self) -> str:
-        """Its folder below the root, with a slash: ``SCOPE/STREAM/``."""
+        """The archive's folder below the root, with a trailing slash: ``SCOPE/STREAM/``."""
         return archive_prefix(self.stream.scope, self.stream.stream)
 
     @property
     def place(self) -> Place:
-        """Its folder in the store."""
+        """The archive's folder in the store."""
         return Place(self.store, self.prefix)
 
     @property
     def uri(self) -> str:
-        """``ROOT/SCOPE/STREAM``."""
+        """The archive's URI, ``ROOT/SCOPE/STREAM``."""
         return self.place.uri
 
     def tables(self) -> Sequence[str]:
-        """The names of the tables that have been made beside it."""
+        """Return the names of the archive's tables."""
         return self.store.folders(self.prefix + TABLES)
 
     def table_archive(self, name: str) -> TableArchive:
-        """The copy of the archive that a table is."""
+        """Return the records of one of the archive's tables."""
         return TableArchive(self.store, self.stream, name, self._root)
 
     def listing(self) -> Listing:
-        """What is in force, and the marks beside it."""
+        """Return the generations in force and their marks."""
         return read_listing(self.store, self.prefix)
 
     def generations(self) -> list[int]:
-        """The numbers of the generations in force, ascending; empty if there is no archive."""
+        """Return the numbers of the generations in force, ascending; empty if there is no archive."""
         return list(self.listing().generations)
 
     def manifest(self, generation: int | None = None) -> Manifest:
-        """The manifest of a generation in force, or of the merged one that holds it; the newest by default.
+        """Return the manifest of a generation in force, or of the merged one that contains it; by default the newest.
 
         Raises:
-            NoSuchArchive: it is not there, or has expired.
-            Damaged: it cannot be what an export wrote, or manifests are missing.
+            NoSuchArchive: there is no such generation, or it has expired.
+            Damaged: the manifest is not valid, or manifests are missing.
         """
         return self.stable(lambda listing: self.read_manifest(self._span(listing, generation)))
 
     def newest(self) -> Manifest | None:
-        """The newest generation's manifest; None if there is no archive.
+        """Return the newest generation's manifest; None if there is no archive.
 
         Raises:
             Damaged: as for `manifest`.
@@ -133,7 +133,7 @@ class Archive:
         )
 
     def load(self, generation: int) -> Generation:
-        """A generation in force, or the merged one that holds it, with its ranges, cross-checked.
+        """Return a generation in force, or the merged one that contains it, with its ranges, cross-checked.
 
         Raises:
             NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
@@ -141,13 +141,13 @@ class Archive:
         return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
 
     def history(self, generation: int | None = None) -> History:
-        """All generations in force up to one (the newest by default), as one stream.
+        """Return all generations in force up to one (by default the newest), as one stream.
 
-        It ends with that one also if others after it were merged with it since.
+        The stream ends with that generation even if later ones have been merged with it.
 
         Raises:
-            NoSuchArchive: there is none, or not that one.
-            Damaged: one is not valid, or they do not follow each other.
+            NoSuchArchive: there is no archive, or no such generation.
+            Damaged: a generation is not valid, or they are not contiguous.
         """
 
         def read(listing: Listing) -> History:
@@ -160,12 +160,12 @@ class Archive:
         return self.stable(read)
 
     def stable(self, read: Callable[[Listing], T]) -> T:
-        """What is read by a listing. If it fails, and others are in force since, it is read again.
+        """Return what ``read`` returns for the current listing; if it fails and the listing has changed, try again.
 
-        So it is if generations have expired or were merged meanwhile.
+        A listing changes when generations expire or are merged.
 
         Args:
-            read: reads what the listing has in force.
+            read: reads generations that are in force in a listing.
         """
         listing = self.listing()
         while True:
@@ -177,19 +177,19 @@ class Archive:
                     raise
 
     def decide(self, change: Callable[[Listing], Decision | None]) -> tuple[Listing, bool]:
-        """Take the next decision about the archive: by what is in force now, or not at all.
+        """Write the archive's next decision, based on what is in force now.
 
-        If another run decides first, everything is looked at again.
+        If another run decides first, the change is evaluated again.
 
         Args:
-            change: makes the next decision from what is in force (`Listing.decision` and its methods); None if there is
-                nothing to decide, so also if just that holds already. It may be called several times.
+            change: returns the next decision for a listing (`Listing.decision` and its methods); None if nothing is to
+                be decided, for example because it already holds. May be called several times.
 
         Returns:
-            What is in force, with that decision or without one; and whether this run took it.
+            The resulting listing, and whether this run wrote the decision.
 
         Raises:
-            Conflict: others were first again and again.
+            Conflict: other runs were first too often.
         """
         taken = False
         for _ in range(DECIDE_TRIES):
@@ -202,29 +202,29 @@ class Archive:
             except AlreadyExists:
                 continue
             listing = self.listing()
-            # A put that took long may have found its number free only since that decision is long superseded and gone.
-            # Then it counts for nothing, and `change` is asked again.
+            # A slow put may find its number free because the decision of that number has been superseded and deleted
+            # meanwhile. Then it has no effect, and `change` is evaluated again.
             taken = True
             if listing.decision == wanted:
                 self._remove_older(listing)
                 return listing, taken
-        what = "a decision about the archive could not be taken: others are first, time after time"
-        raise Overtaken(what, where=self.uri)
+        raise Overtaken("no decision about the archive could be written: other runs are always first", where=self.uri)
 
     def _remove_older(self, listing: Listing) -> None:
-        with suppress(AccessDenied):  # they harm nobody
+        with suppress(AccessDenied):  # they are harmless
             self.store.delete([self.prefix + decision_key(number) for number in listing.older])
 
     def read_manifest(self, span: GenerationSpan) -> Manifest:
-        """The manifest that a listing has in force (see `Listing.spans`).
+        """Return the manifest of a generation in force (see `Listing.spans`).
 
         Raises:
-            NoSuchArchive: it is gone. Damaged: it cannot be what an export wrote.
+            NoSuchArchive: it no longer exists.
+            Damaged: it is not valid.
         """
         return self._read_manifest(span)[0]
 
     def fingerprint(self, generation: int | None = None) -> str:
-        """The SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
+        """Return the SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
 
         Raises:
             NoSuchArchive, Damaged: as for `manifest`.
@@ -233,7 +233,7 @@ class Archive:
         return hashlib.sha256(data).hexdigest()
 
     def _read_manifest(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
-        """A manifest, and its file."""
+        """Return a manifest, and the content of its file."""
         key = self.prefix + manifest_key(span)
         where = f"{self.store.uri}/{key}"
         try:
@@ -242,12 +242,12 @@ class Archive:
             raise NoSuchArchive(f"no generation {span.last}", where=self.uri) from None
         manifest = decode(Manifest, data, where)
         if (manifest.name, manifest.span) != (self.stream, span):
-            what = f"the manifest is of another archive ({manifest.name}, generation {manifest.generation})"
+            what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
         return manifest, data
 
     def load_span(self, span: GenerationSpan) -> Generation:
-        """As `read_manifest`, with its ranges, cross-checked.
+        """Return a generation in force with its manifest and ranges, cross-checked.
 
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
@@ -262,7 +262,7 @@ class Archive:
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
         if _index_entry(data) != manifest.index:
-            raise Damaged("not the index of ranges that the manifest names (size or SHA-256 differ)", where=where)
+            raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
         rows = by_segment(decode_ranges(self.stream, data, where, most_rows=manifest.events))
         cross_check(manifest, rows, where)
         return self._generation(manifest, rows, written)
@@ -271,11 +271,11 @@ class Archive:
         return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
 
     def _reader_of(self, manifest: Manifest) -> str:
-        """What `layouts.layout.open_reader` takes for a generation's data."""
+        """Return the name, for `layouts.layout.open_reader`, of the reader of a generation's data."""
         return manifest.layout
 
     def published(self, wanted: GenerationModel) -> Manifest | None:
-        """The manifest in force of a plan's generation, or of what it was merged into; None if there is none yet.
+        """Return the manifest in force of a plan's generation, or of the one it was merged into; None if unpublished.
 
         Raises:
             Conflict: the generation has expired, or was published by another plan.
@@ -291,18 +291,18 @@ class Archive:
             return None
         found = self.read_manifest(holder)
         if not found.is_same(wanted):
-            raise Overtaken("another run has published this generation with other content", where=where)
+            raise Overtaken("another run has published this generation with different content", where=where)
         return found
 
     def _is_empty(self, listing: Listing) -> bool:
-        """Whether nothing was published yet."""
+        """Check whether nothing has been published yet."""
         return not listing.spans and not listing.dropped
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
-        """The manifest of the generation that is meant; the newest by default.
+        """Return the span in force that contains a generation; by default the newest.
 
         Raises:
-            NoSuchArchive: there is none, or not that one.
+            NoSuchArchive: there is no archive, or no such generation.
             Damaged: no manifest is left, though the newest never expires.
         """
         if not listing.spans:
@@ -317,18 +317,18 @@ class Archive:
                 if generation <= listing.dropped
                 else f"no generation {generation}"
             )
-            todo = f"It has {listing.spans[0].first} to {listing.newest}."
+            todo = f"Available: {listing.spans[0].first} to {listing.newest}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
 
-    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table tells more)
-        return NoSuchArchive("no archive", where=self.uri, todo="`streamvault ls ROOT` lists what is there.")
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table adds a hint)
+        return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
 
     def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
-        """The generations in force up to the one that is meant, as by `_span`.
+        """Return the generations in force up to the one chosen as by `_span`.
 
         Raises:
-            Damaged: the manifest of one is missing.
+            Damaged: a manifest is missing.
         """
         upto = self._span(listing, generation).last
         if listing.missing is not None and listing.missing <= upto:
@@ -338,23 +338,24 @@ class Archive:
     def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
 
-        However late that is, nothing comes back into force: a manifest counts only where no decision has put its
+        However late that is, nothing comes back into force: a manifest counts only if no decision has put its
         generation out of force.
 
         Args:
-            manifest: of the generation after the newest, of one that another run may have published meanwhile, or of
-                one that is merged of some in force.
+            manifest: the manifest of the generation after the newest, of one that another run may have published
+                meanwhile, or of one merged from generations in force.
             rows: its ranges, in order of (segment, start).
-            grace: seconds for which what a merged one replaces stays.
+            grace: seconds for which the generations that a merged one replaces are kept.
 
         Returns:
-            The generation, as it was published now; None if another run of the same plan has published it already, or
-            what it was merged into.
+            The published generation; None if another run of the same plan has already published it or the generation
+            it was merged into.
 
         Raises:
-            Conflict: another generation of this number, with other content, was published, or it has expired already;
-                or what was to be merged is not in force any more.
-            Damaged: it does not follow the generation before, or manifest and ranges do not agree. Nothing was written.
+            Conflict: a generation of this number with different content has been published, or it has expired; or a
+                generation to merge is no longer in force.
+            Damaged: it does not follow the previous generation, or manifest and ranges do not agree. Nothing was
+                written.
         """
         where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.span)}"
         cross_check(manifest, by_segment(rows), where)
@@ -376,7 +377,7 @@ class Archive:
                 ranges_key(manifest.span), encode_ranges(self.stream, rows), is_same_index
             )
         except Conflict:
-            # A run of the same plan that was late may have seen less of the stream; what was published first holds.
+            # A late run of the same plan may have found more of the stream truncated; the first to publish wins.
             if manifest.replaces or self.published(manifest) is None:
                 raise
             return None
@@ -387,7 +388,7 @@ class Archive:
         if not created:
             return None
         if manifest.generation <= self.listing().dropped:
-            raise _expired(where)  # this run was so late that what it published is out of force
+            raise _expired(where)  # this run was so late that its generation is out of force
         return self._generation(manifest, by_segment(rows), data)
 
     def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
@@ -399,10 +400,10 @@ class Archive:
         return self.decide(change)[1]
 
     def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
-        """Whether a generation is in force already within a merged one; if not, whether it may be published.
+        """Check whether a generation is already in force within a merged one; if not, that it may be published.
 
         Raises:
-            Conflict, Damaged: it may not, see `commit`.
+            Conflict, Damaged: it must not be published, see `commit`.
         """
         if manifest.generation <= listing.dropped:
             raise _expired(where)
@@ -410,10 +411,10 @@ class Archive:
         if holder is not None and holder.first <= manifest.first and holder != manifest.span:
             return True
         before = manifest.first - 1
-        if manifest.replaces and listing.newest != before:  # else it is the next one, of a conversion
+        if manifest.replaces and listing.newest != before:  # otherwise it is the next one, of a conversion
             if not listing.within(manifest.span):
                 raise Overtaken(
-                    "generations that were to be merged have expired or were merged with others meanwhile",
+                    "generations to be merged have expired or were merged with others meanwhile",
                     where=where,
                 )
             return False
@@ -423,7 +424,7 @@ class Archive:
         return False
 
     def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> tuple[bytes, bool]:
-        """The object's bytes, and whether it was created now; if one with the same content was there, its bytes."""
+        """Create an object or accept one with the same content; return its bytes and whether it was created."""
         where = f"{self.store.uri}/{self.prefix}{key}"
         try:
             self.store.put(self.prefix + key, data)
@@ -431,24 +432,24 @@ class Archive:
             found = self.store.get(self.prefix + key, MOST_INDEX_BYTES)
             if found != data and not is_same(found, where):
                 raise Overtaken(
-                    "another run has written this generation with other content",
+                    "another run has written this generation with different content",
                     where=where,
-                    todo="Run the same command again. If this stays, and no export is running, delete the object.",
+                    todo="Run the same command again. If it fails again, and no export is running, delete the object.",
                 ) from None
             return found, False
         return data, True
 
 
 class TableArchive(Archive):
-    """The copy of an archive that a table is: records of the generations whose data are in the table's files.
+    """A table's records, with the interface of an archive: the generations whose data are in the table's files.
 
-    Its prefix is ``SCOPE/STREAM/_table/NAME/``, where the records are.
+    Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/``.
 
     Args:
-        store: as of `Archive`.
-        stream: likewise.
-        name: of the table.
-        root: as of `Archive`.
+        store: as for `Archive`.
+        stream: as for `Archive`.
+        name: the table's name.
+        root: as for `Archive`.
     """
 
     def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
@@ -457,25 +458,25 @@ class TableArchive(Archive):
 
     @property
     def prefix(self) -> str:
-        """The folder of its records below the root, with a slash."""
+        """The folder of the records below the root, with a trailing slash."""
         return super().prefix + table_folder(self.table)
 
     def _reader_of(self, manifest: Manifest) -> str:
         return table_layout(manifest.generation)
 
     def _is_empty(self, listing: Listing) -> bool:
-        # its first decision says where it is to begin, and comes before all else
+        # a table's first decision says where it begins, and precedes its first generation
         return not listing.spans
 
     def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
         if not listing.dropped:
             return super()._nothing_yet(listing)
-        todo = "'streamvault handoff' goes on with it."
+        todo = "Run 'streamvault handoff' to continue it."
         return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
 
 
 def _expired(where: str) -> Conflict:
-    return Conflict("another run has published this generation, and it has expired meanwhile", where=where)
+    return Conflict("another run has published this generation, and it has since expired", where=where)
 
 
 def _index_entry(data: bytes) -> IndexEntry:

@@ -1,4 +1,4 @@
-"""The verb *check*."""
+"""The *check* command."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from common.progress import Progress
 from layouts.keys import GenerationSpan
+from manifests.agreement import by_segment
 from manifests.archive import Archive, History
 from manifests.check_ranges import (
     CheckResult,
@@ -34,7 +35,6 @@ from manifests.sweeping import remove_strays, tasks_of
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 from sparkrun.runner import Runner
-from streamstore.model import SegmentId
 
 __all__ = ["check_archive", "run_checks"]
 
@@ -56,26 +56,26 @@ def check_archive(
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Prove that everything the manifests promise is there.
+    """Check that an archive is complete and matches its manifests.
 
-    Objects that belong to nothing are counted; no reader takes them for events. Without reading, the keys and sizes of
-    every object are compared with the manifests; that runs in this process. An archive that is not whole is a report
-    that is not `ok`, not an error.
+    By default, the key and size of every object are compared with the manifests, in this process. Strays are counted;
+    readers never mistake them for events. A damaged archive yields a report that is not `ok`, not an error.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        read_data: read every range and compare its digest.
+        read_data: also read every range and compare its digest.
         subset: read only this share of the ranges, above 0 and up to 1; overrides `read_data`.
-        seed: chooses the sample; None takes one by chance, which the report names.
-        generation: check the ranges of this one only, and look for no objects outside of them; None for all.
-        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, the newest generation's (or the one that is
-            checked) has to be among them, and each has to be that of a generation.
-        repair: delete the objects that the published indexes prove to belong to nothing, if nothing is damaged.
-        master: a Spark master, or ``"inline"``; used if data is read.
-        progress: told how the check goes on.
+        seed: chooses the sample; None for a random one, which the report contains.
+        generation: check only the ranges of this generation, and do not look for strays; None for all.
+        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation (or of the one
+            checked) must be among them, and each must be that of a generation.
+        repair: delete the strays that the published indexes prove to belong to no range, if nothing is damaged.
+        master: a Spark master, or ``"inline"``; used only to read data.
+        progress: receives the progress.
 
     Raises:
-        NoSuchArchive: there is nothing to check. Damaged: a manifest itself is not valid, or has another fingerprint.
+        NoSuchArchive: there is no archive, or no such generation.
+        Damaged: a manifest is not valid, or has a different fingerprint.
         Problem: the archive cannot be read.
     """
     began = time.monotonic()
@@ -92,34 +92,34 @@ def check_archive(
     if seed is None:
         seed = secrets.randbelow(1_000_000)
     source = Archive.open(archive)
-    look = _look_at(source, generation, share=share, seed=seed)
-    look.history.check_fingerprints(fingerprints, source.uri)
+    scope = _plan_scope(source, generation, share=share, seed=seed)
+    scope.history.check_fingerprints(fingerprints, source.uri)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
-        found = _compare(runner, look, source, progress, reads=bool(share))
-        while found.found and state_of(source) != look.state:
-            # generations have expired or were merged beside the check, so that objects are missing, or too much, with
-            # good reason: look again
-            look = _look_at(source, generation, share=share, seed=seed)
-            found = _compare(runner, look, source, progress, reads=bool(share))
-        removed = _repair(runner, look.history, source) if repair and not found.found and found.stray else 0
+        found = _compare(runner, scope, source, progress, reads=bool(share))
+        while found.found and state_of(source) != scope.state:
+            # generations have expired or were merged during the check, which explains missing and additional objects:
+            # check again
+            scope = _plan_scope(source, generation, share=share, seed=seed)
+            found = _compare(runner, scope, source, progress, reads=bool(share))
+        removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
-    told = found.findings[:MAX_FINDINGS]
+    findings = found.findings[:MAX_FINDINGS]
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
-        generations=tuple(each.manifest.generation for each in look.history.generations),
+        generations=tuple(each.manifest.generation for each in scope.history.generations),
         ok=not found.found,
-        ranges=sum(len(task.rows) for task in look.ranges),
+        ranges=sum(len(task.rows) for task in scope.ranges),
         ranges_read=found.read,
-        events=look.events,
-        bytes=look.bytes,
-        findings=told,
-        more_findings=found.found - len(told),
+        events=scope.events,
+        bytes=scope.bytes,
+        findings=findings,
+        more_findings=found.found - len(findings),
         strays=found.stray,
         stray_keys=found.strays,
         removed=removed,
-        fingerprints={each.manifest.generation: each.fingerprint for each in look.history.generations},
+        fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         notes=found.notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
@@ -128,13 +128,19 @@ def check_archive(
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What is to be checked.
+class _Scope:
+    """What a check covers.
 
     Attributes:
-        history: the generations. events, bytes: what they promise. ranges, strays: the tasks.
-        layouts: in which foreign keys are looked for. notes: what was left out.
-        state: what was in force, and being merged, when this was planned. newest: likewise; 0 if nobody need know.
+        history: the generations.
+        events: number of events by the manifests.
+        bytes: number of bytes by the manifests.
+        ranges: the tasks that check ranges.
+        strays: the tasks that look for strays.
+        layouts: the layouts whose folders are searched for foreign keys.
+        notes: what the check leaves out.
+        state: the generations in force and being merged when this was planned.
+        newest: the newest generation when this was planned; 0 if an export during the check does not matter.
     """
 
     history: History
@@ -158,14 +164,14 @@ class _Found:
     notes: tuple[str, ...]
 
 
-def _look_at(source: Archive, generation: int | None, *, share: float, seed: int) -> _Look:
+def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
     if generation is not None:
         one = source.load(generation)
         generation = one.manifest.generation
-        return _Look(
+        return _Scope(
             history=History([one]),
             events=one.manifest.events,
             bytes=one.manifest.bytes,
@@ -174,7 +180,7 @@ def _look_at(source: Archive, generation: int | None, *, share: float, seed: int
             ),
             strays=[],
             layouts=[],
-            notes=(f"only generation {generation}; objects outside of its ranges were not looked for",),
+            notes=(f"only generation {generation} was checked, without looking for strays",),
             state=state,
             newest=0,
         )
@@ -193,12 +199,12 @@ def _look_at(source: Archive, generation: int | None, *, share: float, seed: int
     )
     notes = []
     if unfinished is not None:
-        notes.append(f"generation {unfinished.generation} is unfinished; its objects were left out of the check")
+        notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if joins:
-        notes.append("generations are being merged; chunks that are replaced, or not in use yet, were left out")
+        notes.append("generations are being merged; chunks that are replaced, or not in use yet, were not checked")
     if listing.unfinished:
-        notes.append(f"generations up to {listing.dropped} have expired; what is still there of them was left out")
-    return _Look(
+        notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
+    return _Scope(
         history=history,
         events=history.events,
         bytes=history.bytes,
@@ -215,14 +221,14 @@ def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRo
     return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 
-def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *, reads: bool) -> _Found:
-    progress.begin("reading" if reads else "checking", look.bytes)
-    results = run_checks(runner, check_ranges, look.ranges, progress)
-    extra = run_checks(runner, find_strays, look.strays, progress)
-    extra += [foreign_keys(source.place, layout, look.strays) for layout in look.layouts]
-    notes = look.notes
-    if look.newest and _went_on(source, look.newest):
-        notes += ("an export went on beside the check: objects outside of every range are not told. Check again",)
+def _compare(runner: Runner, scope: _Scope, source: Archive, progress: Progress, *, reads: bool) -> _Found:
+    progress.begin("reading" if reads else "checking", scope.bytes)
+    results = run_checks(runner, check_ranges, scope.ranges, progress)
+    extra = run_checks(runner, find_strays, scope.strays, progress)
+    extra += [foreign_keys(source.place, layout, scope.strays) for layout in scope.layouts]
+    notes = scope.notes
+    if scope.newest and _went_on(source, scope.newest):
+        notes += ("an export ran during the check, so strays were not looked for; check again",)
         extra = []
     return _Found(
         findings=tuple(line for result in results for line in result.findings),
@@ -235,15 +241,13 @@ def _compare(runner: Runner, look: _Look, source: Archive, progress: Progress, *
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:
-    """Delete what the indexes prove to be off their chains; returns how many objects.
+    """Delete what the indexes prove to be off their chains; return the number of deleted objects.
 
-    Generations that expire or are merged meanwhile are left alone: some of their objects are gone with good reason.
+    Generations that expire or are merged meanwhile are skipped, since some of their objects are already deleted.
     """
 
     def repair(listing: Listing) -> int:
-        joins: dict[SegmentId, list[RangeRow]] = {}
-        for row in joins_of(source, listing, merges_under_way(source)):
-            joins.setdefault(row.segment, []).append(row)
+        joins = by_segment(joins_of(source, listing, merges_under_way(source)))
         held = [one for one in history.generations if one.manifest.span in listing.spans]
         tasks = tasks_of(held, source.root, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
@@ -257,7 +261,7 @@ def run_checks(
     tasks: Sequence[T],
     progress: Progress,
 ) -> list[CheckResult]:
-    """The tasks' results in the order of the tasks."""
+    """Run tasks; return their results in the order of the tasks."""
     results: dict[int, CheckResult] = {}
     for index, result in runner.run(function, tasks):
         results[index] = result
@@ -266,6 +270,6 @@ def run_checks(
 
 
 def _went_on(source: Archive, generation: int) -> bool:
-    """Whether an export published or began a generation since the check began."""
+    """Check whether an export has published or begun a generation since the check began."""
     newest = source.listing().newest
     return newest != generation or current_plan(source.store, source.prefix, newest + 1)[0] is not None

@@ -1,8 +1,8 @@
-"""The check: every key of every range is there, counts and bytes are right, digests too if wanted.
+"""Check of ranges: every object exists and has the right size, counts match and, on request, digests too.
 
-Made of small tasks that can run side by side: one follows the listing of some ranges of a segment (and reads them), one
-looks for keys of a segment that belong to no range of any generation. What is missing or different is damage; what lies
-there beside it is a stray, which readers skip.
+The check consists of small tasks that run in parallel: some follow the listing of a segment's ranges (and read them),
+others look for keys of a segment that belong to no range of any generation. Missing and changed objects are damage;
+additional ones are strays, which readers skip.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from common.errors import Damaged
 from layouts.keys import chunk_key
-from layouts.layout import RangeCheck, open_layout
+from layouts.layout import LAYOUTS, RangeCheck, open_layout
 from layouts.place import Place
+from manifests.agreement import by_segment
 from manifests.archive import Generation, History
 from manifests.model import segment_key
 from manifests.plan import Plan
@@ -37,17 +38,21 @@ __all__ = [
 
 RANGES_A_TASK = 16
 MAX_FINDINGS = 100
-"""Findings of one task that are told; the rest are counted."""
+"""Findings reported by one task; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangesTask:
-    """Some neighbouring ranges of a segment.
+    """Check of some consecutive ranges of a segment.
 
     Attributes:
-        root, prefix, layout: the archive. stream: its name, for messages.
-        rows: the ranges. read: for each, whether to read it and compare its digest.
-        known: keys (below the archive) of other objects that may lie in these ranges.
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the ranges' layout.
+        stream: the stream's name, for messages.
+        rows: the ranges.
+        read: for each range, whether to read it and compare its digest.
+        known: keys (relative to the archive) of other objects that are expected in these ranges.
     """
 
     root: RootAddress
@@ -61,12 +66,16 @@ class RangesTask:
 
 @dataclass(frozen=True, slots=True)
 class StraysTask:
-    """Everything that a segment may hold.
+    """Search of a segment for strays.
 
     Attributes:
-        root, prefix, layout: the archive. stream: its name. segment: which.
-        ranges: (start, end) of each stretch that has objects, in order, not overlapping.
-        known: keys (below the archive) of other objects that may lie elsewhere.
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the layout to search.
+        stream: the stream's name, for messages.
+        segment: the segment.
+        ranges: (start, end) of each range that has objects, in order; empty and overlapping ones are allowed.
+        known: keys (relative to the archive) of other expected objects.
     """
 
     root: RootAddress
@@ -80,12 +89,16 @@ class StraysTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a task found.
+    """Result of one task.
 
     Attributes:
-        findings: a line for each damage, at most a hundred. found: how many there are.
-        strays: keys of objects that belong to nothing, at most a hundred. stray: how many there are.
-        read: how many ranges were read. events, bytes: that were looked at.
+        findings: one line for each damage, at most `MAX_FINDINGS`.
+        found: number of damages.
+        strays: keys of strays, at most `MAX_FINDINGS`.
+        stray: number of strays.
+        read: number of ranges that were read.
+        events: number of events checked.
+        bytes: number of bytes checked.
     """
 
     findings: tuple[str, ...] = ()
@@ -108,22 +121,20 @@ def plan_check(
     below: Mapping[SegmentId, tuple[int, int]] | None = None,
     joins: Iterable[RangeRow] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
-    """Cut the check of an archive into tasks.
+    """Divide the check of an archive into tasks.
 
     Args:
-        history: what the manifests promise.
+        history: the archive's generations.
         root: the archive's root.
-        prefix: the archive below it.
-        share: of the ranges to read, from 0 to 1; at least one range if it is above 0.
-        seed: chooses which.
-        unfinished: the plan of a generation that is not published yet: its objects are nobody's damage.
-        below: what lies below the archive's head, as `manifests.deleting.below_head` says. What is still there has
-            expired, or was left by a task that was late, and rotations delete it: nor is this.
-        joins: chunks that were joined, or are being joined to larger ones: nor are these.
+        prefix: the archive's folder below the root.
+        share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
+        seed: chooses the ranges to read.
+        unfinished: the plan of a generation that is not published yet; its objects are not strays.
+        below: the parts of segments below the archive's head, from `manifests.deleting.below_head`. Objects there have
+            expired or were written late; rotations delete them, so they are not strays either.
+        joins: chunks that were joined, or are being joined, into larger ones; they are not strays either.
     """
-    known: dict[SegmentId, list[RangeRow]] = {}
-    for row in joins:
-        known.setdefault(row.segment, []).append(row)
+    known = by_segment(joins)
     tasks: list[RangesTask] = []
     held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
@@ -132,14 +143,14 @@ def plan_check(
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
         for layout, rows in by_layout.items():
-            found = known.get(segment, ()) if layout == "chunks" else ()
+            found = known.get(segment, ()) if open_layout(layout).joinable else ()
             tasks += _ranges_tasks(root, prefix, layout, history.stream, rows, joins=found)
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
-    for segment, stretch in (below or {}).items():
-        for layout in ("events", "chunks"):
-            held.setdefault((layout, segment), []).append(stretch)
+    for segment, bounds in (below or {}).items():
+        for layout in LAYOUTS:
+            held.setdefault((layout, segment), []).append(bounds)
     strays = [
         StraysTask(
             root,
@@ -148,7 +159,7 @@ def plan_check(
             history.stream,
             segment,
             tuple(sorted(ranges)),
-            keys_of(known.get(segment, ()) if layout == "chunks" else ()),
+            keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
         )
         for (layout, segment), ranges in sorted(held.items())
     ]
@@ -164,20 +175,18 @@ def plan_reading(
     seed: int,
     joins: Sequence[RangeRow] = (),
 ) -> list[RangesTask]:
-    """Cut the check of one generation's ranges into tasks; objects outside of them are not looked for.
+    """Divide the check of one generation's ranges into tasks, without looking for strays elsewhere.
 
     Args:
-        generation: what its manifest promises.
+        generation: the generation.
         root: the archive's root.
-        prefix: the archive below it.
-        share: of the ranges to read, as for `plan_check`.
-        seed: chooses which.
+        prefix: the archive's folder below the root.
+        share: share of the ranges to read, as for `plan_check`.
+        seed: chooses the ranges to read.
         joins: as for `plan_check`.
     """
     manifest = generation.manifest
-    known: dict[SegmentId, list[RangeRow]] = {}
-    for row in joins if manifest.layout == "chunks" else ():
-        known.setdefault(row.segment, []).append(row)
+    known = by_segment(joins if open_layout(manifest.layout).joinable else ())
     tasks = [
         task
         for segment in sorted(generation.rows)
@@ -204,7 +213,7 @@ def _ranges_tasks(
 
 
 def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:
-    """The keys of chunks (below the archive)."""
+    """Return the keys of chunks, relative to the archive."""
     return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
 
 
@@ -217,7 +226,7 @@ def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask
 
 
 def check_ranges(task: RangesTask) -> CheckResult:
-    """Follow the listing of ranges and compare it with what the manifest says; read those that are to be read."""
+    """Compare the listing of ranges with the manifest; read those marked for reading."""
     findings: list[str] = []
     strays: list[str] = []
     found = read = stray = 0
@@ -226,12 +235,12 @@ def check_ranges(task: RangesTask) -> CheckResult:
         listed = open_layout(task.layout).check_range(place, row.extent, task.known)
         strays += listed.strays
         stray += listed.stray
-        told, count = _damage(listed, row)
+        lines, count = _damage(listed, row)
         if wanted and not count:
-            told, count = _compared(place, task, row)
+            lines, count = _compare_digest(place, task, row)
             read += 1
         found += count
-        findings += [f"{row.segment.in_stream(task.stream)} bytes {row.start} to {row.end}: {one}" for one in told]
+        findings += [f"{row.segment.in_stream(task.stream)} bytes {row.start} to {row.end}: {line}" for line in lines]
     return CheckResult(
         tuple(findings[:MAX_FINDINGS]),
         found,
@@ -249,7 +258,7 @@ def _damage(listed: RangeCheck, row: RangeRow) -> tuple[list[str], int]:
     return [f"{finding.what} ({finding.key})" for finding in listed.damage], listed.damaged
 
 
-def _compared(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
+def _compare_digest(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
     digest = hashlib.sha256()
     try:
         for block in open_layout(task.layout).read_range(place, row.extent, row.start, row.end):
@@ -257,25 +266,24 @@ def _compared(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str],
     except Damaged as damaged:
         return [str(damaged)], 1
     if digest.hexdigest() != row.digest:
-        return [f"the content is not what was archived (digest {digest.hexdigest()} instead of {row.digest})"], 1
+        return [f"the content differs from what was archived (digest {digest.hexdigest()} instead of {row.digest})"], 1
     return [], 0
 
 
 def find_strays(task: StraysTask) -> CheckResult:
-    """Find the segment's keys that belong to no range."""
+    """Find keys of a segment that belong to no range."""
     place = Place(task.root.open(), task.prefix)
-    strays = open_layout(task.layout).strays(place, task.segment, _joined(task.ranges))
-    return _told(key for key in strays if key.removeprefix(task.prefix) not in task.known)
+    strays = open_layout(task.layout).strays(place, task.segment, _without_overlaps(task.ranges))
+    return _count_strays(key for key in strays if key.removeprefix(task.prefix) not in task.known)
 
 
 def foreign_keys(place: Place, layout: str, tasks: list[StraysTask]) -> CheckResult:
-    """Find keys of a layout that lie in no segment's folder that the tasks look through."""
+    """Find keys of a layout that are in none of the segments' folders that the tasks search."""
     known = sorted(task.segment for task in tasks if task.layout == layout)
-    keys = open_layout(layout).foreign(place, known)
-    return _told(keys)
+    return _count_strays(open_layout(layout).foreign(place, known))
 
 
-def _told(keys: Iterator[str]) -> CheckResult:
+def _count_strays(keys: Iterator[str]) -> CheckResult:
     strays: list[str] = []
     stray = 0
     for key in keys:
@@ -285,8 +293,8 @@ def _told(keys: Iterator[str]) -> CheckResult:
     return CheckResult(strays=tuple(strays), stray=stray)
 
 
-def _joined(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
-    """Ranges without those that are empty, overlaps cut (an unfinished generation starts where the last one ended)."""
+def _without_overlaps(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
+    """Drop empty ranges and overlaps (an unfinished generation starts where the last one ended)."""
     upto = -1
     for start, end in ranges:
         if end > max(start, upto):

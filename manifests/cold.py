@@ -1,4 +1,4 @@
-"""What of an archive lies in an archive class of S3, so that it cannot be read before it is brought back."""
+"""Objects in an archive class of S3 (Glacier), which cannot be read before they are restored."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from objectstore.errors import NoSuchObject
 from streamstore.model import SegmentId
 
 if TYPE_CHECKING:
-    from objectstore.s3.cold import ColdStorage, StoredObject  # which import botocore
+    from objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
 
-__all__ = ["Stored", "cold_objects", "glanced", "joined", "stored_ranges", "touch"]
+__all__ = ["StoredRange", "cold_objects", "joined", "sample", "stored_ranges", "touch"]
 
-GLANCES = 64
-"""Ranges of which a glance looks at the first objects: it is to cost seconds, whatever the archive."""
+SAMPLE_SIZE = 64
+"""Maximum ranges in a sample, so that it takes seconds for any archive."""
 
 AT_ONCE = 8
-"""Of them, looked at together."""
+"""Ranges of a sample that are tested concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A stretch of a segment without holes, in one layout: bytes `start` to `end`."""
+class StoredRange:
+    """Contiguous archived bytes of a segment in one layout, from `start` to `end`."""
 
     layout: str
     segment: SegmentId
@@ -36,17 +36,17 @@ class Stored:
     end: int
 
 
-def stored_ranges(history: History) -> Iterator[Stored]:
-    """Every range of an archive, generation by generation."""
+def stored_ranges(history: History) -> Iterator[StoredRange]:
+    """Yield every range of an archive, generation by generation."""
     for generation in history.generations:
         for segment, rows in generation.rows.items():
-            yield from (Stored(generation.manifest.layout, segment, row.start, row.end) for row in rows)
+            yield from (StoredRange(generation.manifest.layout, segment, row.start, row.end) for row in rows)
 
 
-def joined(stretches: Iterable[Stored]) -> Iterator[Stored]:
-    """The same with neighbours joined: fewer listings."""
-    held: Stored | None = None
-    for one in stretches:
+def joined(ranges: Iterable[StoredRange]) -> Iterator[StoredRange]:
+    """Join neighbouring ranges, which saves listings."""
+    held: StoredRange | None = None
+    for one in ranges:
         if held is not None and (held.layout, held.segment, held.end) == (one.layout, one.segment, one.start):
             held = replace(held, end=one.end)
             continue
@@ -57,49 +57,49 @@ def joined(stretches: Iterable[Stored]) -> Iterator[Stored]:
         yield held
 
 
-def glanced(stretches: Sequence[Stored]) -> Sequence[Stored]:
-    """Some of them, spread evenly: S3 moves objects to an archive class by their age, so neighbours go together."""
-    step = -(-len(stretches) // GLANCES) or 1
-    return stretches[::step]
+def sample(ranges: Sequence[StoredRange]) -> Sequence[StoredRange]:
+    """Return a sample of ranges, spread evenly: S3 moves objects to an archive class by age, so neighbours together."""
+    step = -(-len(ranges) // SAMPLE_SIZE) or 1
+    return ranges[::step]
 
 
-def touch(place: Place, stretches: Sequence[Stored]) -> None:
-    """Read a byte of the first object of some stretches: whether they can be read at all.
+def touch(place: Place, ranges: Sequence[StoredRange]) -> None:
+    """Read a byte of the first object of a sample of ranges, to test whether they are readable.
 
     Args:
         place: the archive.
-        stretches: what is needed.
+        ranges: the ranges to be read later.
 
     Raises:
-        InArchiveClass: one can't be read before S3 brings it back.
+        InArchiveClass: an object must first be restored by S3.
     """
 
-    def look(one: Stored) -> None:
+    def test(one: StoredRange) -> None:
         found = open_layout(one.layout).between(place, one.segment, one.start, one.end)
         first = next(found, None)
-        if first is not None and first.size:  # what is missing is told by who reads it all
+        if first is not None and first.size:  # missing objects are reported when all is read
             with suppress(NoSuchObject):
                 place.store.get_range(first.key, 0, 1)
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="touch") as threads:
-        for _ in threads.map(look, glanced(stretches)):
+        for _ in threads.map(test, sample(ranges)):
             pass
 
 
 def cold_objects(
-    storage: ColdStorage, prefix: str, stretches: Iterable[Stored], *, glance: bool = False
+    storage: ColdStorage, prefix: str, ranges: Iterable[StoredRange], *, first_page: bool = False
 ) -> Iterator[StoredObject]:
-    """The objects of stretches that cannot be read now.
+    """Yield the objects of ranges that are not readable now.
 
     Args:
-        storage: of the archive's root.
-        prefix: the archive below the root.
-        stretches: what is needed.
-        glance: look at the first thousand objects of each stretch only.
+        storage: the storage of the archive's root.
+        prefix: the archive's folder below the root.
+        ranges: the ranges.
+        first_page: whether to list only the first thousand objects of each range.
     """
-    for one in stretches:
+    for one in ranges:
         layout = open_layout(one.layout)
         folder, after, stop = layout.span(prefix, one.segment, one.start, one.end)
-        for found in storage.objects(folder, after, stop, first_page=glance):
+        for found in storage.objects(folder, after, stop, first_page=first_page):
             if found.warmth != "readable":
                 yield found

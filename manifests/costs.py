@@ -1,4 +1,4 @@
-"""What a plan asks of S3 and what that costs by the price list."""
+"""Requests that a plan makes to S3, and their cost by the price list."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from common.report import Cost
 from layouts.chunks import part_bytes
+from layouts.layout import LAYOUTS, open_layout
 from layouts.windows import WINDOW
 from manifests.model import Layout
 from manifests.range_row import RangeRow
@@ -13,30 +14,30 @@ from manifests.range_row import RangeRow
 __all__ = ["cost_of_conversion", "cost_of_export", "cost_of_handoff", "cost_of_import"]
 
 USD_PER_PUT = 0.005 / 1000
-"""S3 Standard, us-east-1: PUT, COPY, POST and LIST requests."""
+"""Price of PUT, COPY, POST and LIST requests: S3 Standard, us-east-1."""
 
 USD_PER_GET = 0.0004 / 1000
-"""S3 Standard, us-east-1: GET and HEAD requests."""
+"""Price of GET and HEAD requests: S3 Standard, us-east-1."""
 
 KEYS_PER_LIST = 1000
 FIXED_PUTS = 3
 """Plan, index of ranges, manifest."""
 
 END_PUTS = 1
-"""How an export's plan ended."""
+"""The record of how an export's plan ended."""
 
 PROBE_PUTS = 9
-"""What a new archive's server is asked first: eight objects and a listing."""
+"""The test of a new archive's server: eight objects and a listing."""
 
 
 def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -> Cost:
-    """An export: the objects, a row for every range, and the listing that proves them before the manifest.
+    """Return the cost of an export: the objects, a row per range, and the listing that verifies them.
 
     Args:
-        objects: data objects.
-        ranges: of the plan.
+        objects: number of data objects.
+        ranges: number of the plan's ranges.
         estimated: whether `objects` is an estimate.
-        first: whether this makes the archive.
+        first: whether the export creates the archive.
     """
     lists = -(-objects // KEYS_PER_LIST) + -(-ranges // KEYS_PER_LIST) + 2
     puts = objects + ranges + FIXED_PUTS + END_PUTS + PROBE_PUTS * first + lists
@@ -44,33 +45,34 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -
 
 
 def cost_of_import(ranges: Sequence[tuple[str, RangeRow, int]], generations: int) -> Cost:
-    """An import: every object once (a chunk in parts), the listing of the events' keys, and the manifests.
+    """Return the cost of an import: each object once (a chunk in parts), the listing of events' keys, the manifests.
 
     Args:
-        ranges: layout, the range, and how many bytes of it are restored.
-        generations: how many manifests are read.
+        ranges: layout, range, and the bytes of it that are restored.
+        generations: number of manifests read.
     """
     objects, lists, gets = _reading(ranges)
     return _cost(objects, puts=lists + 1, gets=gets + 2 * generations, estimated=False)
 
 
 def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) -> Cost:
-    """A conversion: what importing the old archive reads, and what exporting the new one writes."""
+    """Return the cost of a conversion: reading the old archive as for an import, writing the new one as an export."""
     _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
-    objects = len(rows) if layout == "chunks" else sum(row.events for _, row in rows)
+    objects = open_layout(layout).object_count(len(rows), sum(row.events for _, row in rows))
     return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
 
 
 def cost_of_handoff(rows: Sequence[tuple[str, RangeRow]], files: int) -> Cost:
-    """A handoff: what importing reads, and the table's files, each looked for before it is put."""
+    """Return the cost of a handoff: reading as for an import, and the table's files, each looked up before its PUT."""
     _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
     return _cost(files, puts=files + FIXED_PUTS + lists, gets=gets + files, estimated=False)
 
 
 def _reading(ranges: Sequence[tuple[str, RangeRow, int]]) -> tuple[int, int, int]:
-    """Objects, LIST and GET requests of reading ranges: (layout, the range, bytes of it)."""
-    events = [row.events for layout, row, _ in ranges if layout == "events"]
-    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout != "events"]
+    """Return the objects, LIST and GET requests of reading ranges, given as (layout, range, bytes of it)."""
+    each = {name for name in LAYOUTS if open_layout(name).one_object_per_event}
+    events = [row.events for layout, row, _ in ranges if layout in each]
+    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout not in each]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
     return sum(events) + len(chunks), lists, sum(events) + sum(chunks)
 

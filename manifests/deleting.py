@@ -1,8 +1,8 @@
-"""Deleting what has expired: the one place where archived data goes.
+"""Deletion of expired data.
 
-A decision has taken it out of force for every reader at once. What goes are all objects that begin below the archive's
-head, which is where its first generation in force begins, as its manifest says. The head only ever rises, so this may
-stop anywhere, be done twice, or be done an hour late. It also removes what a task left there that was late itself.
+Before it, a decision has put the data out of force for all readers at once. All objects below the archive's head are
+deleted; the head is where the first generation in force begins. It only ever rises, so a deletion may be interrupted,
+repeated or late. It also removes what a late task has written there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from common.errors import Damaged
-from layouts.keys import CHUNKS, EVENTS, MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
-from layouts.layout import open_layout
+from layouts.keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
+from layouts.layout import LAYOUTS, open_layout
 from layouts.place import Place
 from manifests.archive import Archive
 from manifests.history import Generation, History
@@ -29,23 +29,22 @@ from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamName
 
 if TYPE_CHECKING:
-    from objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
+    from objectstore.s3.locks import Lock, ObjectLocks  # they import botocore
 
 __all__ = ["DeletedData", "below_head", "delete_expired"]
 
-LAYOUTS = (("events", EVENTS), ("chunks", CHUNKS))
-
 AT_ONCE = 1000
-"""Objects whose locks are looked at before the first of them is deleted."""
+"""Objects whose locks are queried before the first of them is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedData:
-    """What a deletion did.
+    """Result of a deletion.
 
     Attributes:
-        objects: data objects that it deleted. requests: LIST and bulk DELETE requests that it made.
-        lock: of an object that S3 does not let go yet; it and what comes after it are still there.
+        objects: number of deleted data objects.
+        requests: number of LIST and bulk DELETE requests.
+        lock: the lock of the first object that S3 does not delete yet; it and those after it remain.
     """
 
     objects: int = 0
@@ -57,10 +56,10 @@ class DeletedData:
 
 
 def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
-    """What of which segment lies before a generation, from the stream's very beginning on: start and end (bytes).
+    """Return, for each segment, the start and end (bytes) of what lies before a generation.
 
     Args:
-        first: the first generation in force.
+        first: the manifest of the first generation in force.
     """
     described = History([Generation(first, {})]).description
     beginning = StreamCut(described.name, dict.fromkeys(described.epochs[0].segments, 0))
@@ -70,18 +69,18 @@ def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
 
 
 def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
-    """Delete what lies below the archive's head: manifests, indexes and marks, data, unfinished work.
+    """Delete everything below the archive's head: manifests, indexes and marks, data, unfinished work.
 
-    Stops at an object that S3 locks. Without anything to delete it costs a listing of the manifests, and one for each
-    segment whose beginning has expired. Memory does not grow with the number of objects.
+    Stops at an object that S3 locks. If nothing is to be deleted, it costs one listing of the manifests, and one for
+    each segment whose beginning has expired. Memory does not grow with the number of objects.
 
     Args:
         root: the archive's root.
-        stream: which archive.
+        stream: the archived stream.
 
     Raises:
-        Damaged: a manifest is missing, so that nobody knows where the archive begins.
-        Problem: the store cannot be reached, or deleting is not allowed there.
+        Damaged: a manifest is missing, so the archive's head is unknown.
+        Problem: the store cannot be reached, or does not allow deletion.
     """
     store = MeteredStore(root.open())
     archive = Archive(store, stream)
@@ -97,7 +96,7 @@ def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
 
 
 def _first(archive: Archive, listing: Listing) -> Manifest | None:
-    """The first generation in force; None if there is no archive."""
+    """Return the manifest of the first generation in force; None if there is no archive."""
     if listing.missing is not None:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
     return archive.read_manifest(listing.spans[0]) if listing.spans else None
@@ -121,16 +120,15 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _L
 
 
 def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
-    for name, folder in LAYOUTS:
-        layout = open_layout(name)
-        segments = (parse_segment(segment) for segment in store.folders(prefix + folder))
+    for layout in map(open_layout, LAYOUTS):
+        segments = (parse_segment(segment) for segment in store.folders(prefix + layout.keys.root))
         for segment in segments:
-            if segment is not None and (stretch := below.get(segment)) is not None:
-                yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *stretch))
+            if segment is not None and (bounds := below.get(segment)) is not None:
+                yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *bounds))
 
 
 class _Locks:
-    """Lets keys pass until S3 locks one: a lock may have been put on an object after it was decided that it expires."""
+    """Filter of keys that stops at a locked object: it may have been locked after the decision that it expires."""
 
     def __init__(self, root: RootAddress) -> None:
         self._root = root
@@ -145,7 +143,7 @@ class _Locks:
 
     @cached_property
     def _locks(self) -> ObjectLocks | None:
-        """The bucket's locks; asked for once there is something to delete."""
-        from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+        """The bucket's locks, opened only if there is something to delete."""
+        from objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore)
 
         return open_locks(self._root)

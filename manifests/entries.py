@@ -1,7 +1,7 @@
-"""What manifests and plans are made of: checked names and numbers, configuration, epochs, segments, gaps, cuts.
+"""Components of manifests and plans: validated names and numbers, configuration, epochs, segments, gaps, cuts.
 
-A manifest comes from a bucket that others can write to. So names are parsed, numbers are bounded, and nothing is
-converted: a number in quotes is not a number.
+A manifest comes from a bucket that others may write to. So names are parsed, numbers are bounded, and types are strict:
+a number in quotes is rejected.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from common.errors import Failed
+from layouts.layout import Compression
+from layouts.layout import LayoutName as Layout
 from objectstore.store import SMALL
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
@@ -58,8 +60,6 @@ __all__ = [
     "segment_key",
 ]
 
-Layout = Literal["events", "chunks"]
-Compression = Literal["", "zstd"]
 Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
@@ -87,21 +87,21 @@ Moment = Annotated[
 
 
 class Model(BaseModel):
-    """Base: frozen; fields that this version does not know are ignored, and not written again."""
+    """Base of all models: frozen; unknown fields are ignored, and not written again."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="ignore", populate_by_name=True, arbitrary_types_allowed=True
     )
 
     def encode(self) -> builtins.bytes:
-        """The JSON file: the same value makes the same bytes, and a number read back is the same number.
+        """Encode as a JSON file: equal values give equal bytes, and numbers are read back unchanged.
 
         Raises:
-            Failed: it is larger than what readers take.
+            Failed: the file would be larger than readers accept.
         """
         data = self._written()
         if len(data) > SMALL:
-            what = f"its {type(self).__name__.lower()} would have {len(data)} bytes, more than readers take ({SMALL})"
+            what = f"its {type(self).__name__.lower()} would have {len(data)} bytes; readers accept at most {SMALL}"
             raise Failed(f"the stream has too many segments and epochs: {what}")
         return data
 
@@ -109,7 +109,7 @@ class Model(BaseModel):
         return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
 
     def document(self) -> Mapping[str, object]:
-        """As plain JSON values, keys in their order."""
+        """Return the model as plain JSON values, keys in order."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -118,9 +118,9 @@ _UNSEALED = b"0" * 64
 
 
 class File(Model):
-    """A model that is a file of its own. Its last field, ``sha256``, is that of the file with zeros for its digits.
+    """A model that is a whole file. Its last field, ``sha256``, is the digest of the file with zeros in its place.
 
-    So no byte of it can change by accident without being noticed.
+    So any accidental change of the file is detected.
     """
 
     def _written(self) -> builtins.bytes:
@@ -128,21 +128,21 @@ class File(Model):
 
 
 def seal(document: Mapping[str, object]) -> builtins.bytes:
-    """A JSON file that says its own SHA-256, see `File`."""
+    """Encode a JSON file that contains its own SHA-256, see `File`."""
     text = (json.dumps({**document, "sha256": _UNSEALED.decode()}, indent=1, ensure_ascii=False) + "\n").encode()
     before, found, rest = text.rpartition(_SEAL)
     return before + found + hashlib.sha256(text).hexdigest().encode() + rest.removeprefix(_UNSEALED)
 
 
 def is_sealed(data: builtins.bytes) -> bool:
-    """Whether a file is byte for byte what `seal` made."""
+    """Check whether a file is unchanged since `seal`."""
     before, found, rest = data.rpartition(_SEAL)
     digits, rest = rest[:64], rest[64:]
     return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
 
 
 class ScalingEntry(Model):
-    """The scaling policy; `target` per second and segment, in events or kilobytes."""
+    """A scaling policy; `target` is events or kilobytes per second and segment."""
 
     kind: ScaleKind
     target: Count
@@ -150,24 +150,24 @@ class ScalingEntry(Model):
     min_segments: Annotated[int, Field(ge=1)]
 
     def value(self) -> Scaling:
-        """As the stream store's value."""
+        """Return the stream store's value."""
         return Scaling(self.kind, self.target, self.factor, self.min_segments)
 
 
 class RetentionEntry(Model):
-    """The retention policy; milliseconds or bytes."""
+    """A retention policy, in milliseconds or bytes."""
 
     kind: RetentionKind
     minimum: Count
     maximum: Count
 
     def value(self) -> Retention:
-        """As the stream store's value."""
+        """Return the stream store's value."""
         return Retention(self.kind, self.minimum, self.maximum)
 
 
 class Configuration(Model):
-    """What a user sets on a stream."""
+    """A stream's configuration, as set by users."""
 
     scaling: ScalingEntry
     retention: RetentionEntry
@@ -177,7 +177,7 @@ class Configuration(Model):
 
     @classmethod
     def of(cls, value: StreamConfiguration) -> Self:
-        """From the stream store's value."""
+        """Create it from the stream store's value."""
         scaling, retention = value.scaling, value.retention
         return cls(
             scaling=ScalingEntry(
@@ -190,7 +190,7 @@ class Configuration(Model):
         )
 
     def value(self) -> StreamConfiguration:
-        """As the stream store's value."""
+        """Return the stream store's value."""
         return StreamConfiguration(
             scaling=self.scaling.value(),
             retention=self.retention.value(),
@@ -209,7 +209,7 @@ def _segment_id(value: int) -> int:
 
 
 class EpochSegment(Model):
-    """A segment of an epoch: its int64 id (epoch << 32 | number) and key range [low, high)."""
+    """A segment of an epoch: its int64 id (epoch << 32 | number) and its key range [low, high)."""
 
     id: Annotated[Offset, AfterValidator(_segment_id)]
     low: Annotated[float, Field(ge=0, le=1)]
@@ -217,11 +217,11 @@ class EpochSegment(Model):
 
 
 FLOAT_SLACK = 1e-12
-"""How far below 1.0 the key space may end: Pravega's default ranges for 49 segments end an ulp below it."""
+"""Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
 
 
 class EpochEntry(Model):
-    """The segments open together between two scales; their key ranges cover [0, 1) once."""
+    """The segments of an epoch, which is the period between two scales; their key ranges cover [0, 1) exactly once."""
 
     epoch: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
     segments: tuple[EpochSegment, ...]
@@ -231,31 +231,31 @@ class EpochEntry(Model):
         at = 0.0
         for segment in sorted(self.segments, key=lambda s: s.low):
             if segment.low != at or segment.high <= at:
-                raise ValueError(f"epoch {self.epoch} does not cover the key space once")
+                raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
             at = segment.high
         if not 1.0 - FLOAT_SLACK < at <= 1.0:
-            raise ValueError(f"epoch {self.epoch} does not cover the key space once")
+            raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
         if len({segment.id for segment in self.segments}) != len(self.segments):
             raise ValueError(f"epoch {self.epoch} has a segment twice")
         if any(SegmentId.of(segment.id).epoch > self.epoch for segment in self.segments):
-            raise ValueError(f"epoch {self.epoch} has a segment of a later one")
+            raise ValueError(f"epoch {self.epoch} has a segment of a later epoch")
         return self
 
     @classmethod
     def of(cls, value: Epoch) -> Self:
-        """From the stream store's value."""
+        """Create it from the stream store's value."""
         segments = tuple(EpochSegment(id=s.value, low=r.low, high=r.high) for s, r in value.segments.items())
         return cls(epoch=value.number, segments=segments)
 
     def value(self) -> Epoch:
-        """As the stream store's value."""
+        """Return the stream store's value."""
         return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
 
 
 class SegmentEntry(Model):
-    """What a generation holds of one segment: its bytes from `start` to `end`, gaps left out.
+    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
 
-    `bytes` counts event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
+    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
     """
 
     name: SegmentName
@@ -268,7 +268,7 @@ class SegmentEntry(Model):
 
 
 class GapEntry(Model):
-    """A stretch of a segment that was truncated away before it could be archived."""
+    """Bytes of a segment that were truncated before they could be archived."""
 
     segment: SegmentName
     start: Offset
@@ -277,9 +277,9 @@ class GapEntry(Model):
 
 
 class Witness(Model):
-    """What a stream's segment held right before a cut: so that another stream of the same name is recognised.
+    """The last bytes of a segment before a cut, by which a different stream of the same name is recognized.
 
-    `digest` is over the segment's bytes from `offset` on, `length` of them.
+    `digest` is the SHA-256 of the `length` bytes at `offset`.
     """
 
     segment: SegmentName
@@ -305,20 +305,20 @@ Cut = Annotated[
 
 
 def segment_key(name: str) -> SegmentId:
-    """The id in a full segment name that was validated."""
+    """Return the id in a valid full segment name."""
     return SegmentId.parse(name.rpartition("/")[2])
 
 
 def now_utc() -> datetime:
-    """This moment in UTC, to the millisecond."""
+    """Return the current time in UTC, in milliseconds."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the direction of writing."""
+"""Control characters, including those that change the writing direction."""
 
 
 def one_line(error: object) -> str:
-    """An error text of a file's content on one line without control characters, short enough for a terminal."""
+    """Return an error text about a file's content as one short line without control characters."""
     return _CONTROL.sub(" ", str(error))[:300]

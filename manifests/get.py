@@ -1,4 +1,4 @@
-"""The verb *get*: one event out of an archive."""
+"""The *get* command: one event of an archive."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ __all__ = ["NoSuchEvent", "get_event"]
 
 
 class NoSuchEvent(Failed):
-    """The archive has no event of this pointer."""
+    """The archive has no event at the pointer."""
 
 
 def get_event(archive: str, pointer: str) -> bytes:
-    """One event's payload, by one read of the data (beside the manifests that say where it lies).
+    """Return the payload of one event, by one read of the data (besides the manifests that locate it).
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        pointer: as the Java client writes it: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
+        pointer: as printed by the Java client: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
 
     Raises:
-        NoSuchEvent: the archive does not hold it. InvalidName, Usage: no pointer of this archive's stream.
-        NoSuchArchive: there is no archive. Damaged: what should hold the event is missing or has another size.
+        NoSuchEvent: the archive does not have the event.
+        InvalidName: the pointer is not valid.
+        Usage: the pointer is of another stream.
+        NoSuchArchive: there is no archive.
+        Damaged: the object that should hold the event is missing or has the wrong size.
     """
     wanted = EventPointer.parse(pointer)
     source = Archive.open(archive)
@@ -42,21 +45,21 @@ def get_event(archive: str, pointer: str) -> bytes:
     try:
         event = layout.read_event(source.place, row.extent, wanted.offset, wanted.length)
     except (NoSuchObject, WrongSize):
-        todo = "A pointer names an event's offset and length. 'streamvault check' tells if the archive is damaged."
-        raise NoSuchEvent("no event of this pointer is in the archive", where=str(wanted), todo=todo) from None
+        todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
+        raise NoSuchEvent("the archive has no event at this pointer", where=str(wanted), todo=todo) from None
     return event[HEADER_BYTES:]
 
 
 def _holding(archive: Archive, wanted: EventPointer) -> Generation:
-    """The generation between whose cuts the event lies; only its index is read."""
-    archive.manifest()  # says so if there is no archive
+    """Return the generation whose cuts enclose the event; only its index is read."""
+    archive.manifest()  # raises if there is no archive
 
     def find(listing: Listing) -> Generation:
         for span in reversed(listing.spans):
             for entry in archive.read_manifest(span).segments:
                 if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
                     return archive.load_span(span)
-        todo = "'streamvault timeline' tells what it has."
-        raise NoSuchEvent("the archive does not reach there", where=str(wanted), todo=todo)
+        todo = "'streamvault timeline' lists the archived cuts."
+        raise NoSuchEvent("the event is outside the archive", where=str(wanted), todo=todo)
 
     return archive.stable(find)

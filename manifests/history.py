@@ -1,4 +1,4 @@
-"""One archive's generations as one stream: what import, check and show need."""
+"""An archive's generations as one stream."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class Generation:
-    """A manifest and its ranges, which agree with each other.
+    """A manifest and its ranges, which are consistent.
 
     Attributes:
         manifest: the generation's manifest.
         rows: segment → its ranges in order; segments without ranges are absent.
-        layout: how its data are kept, for `layouts.layout.open_reader`: as the manifest says, or in a table.
-        fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from one.
+        layout: the reader of its data, for `layouts.layout.open_reader`: the manifest's layout, or a table.
+        fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from a file.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class Generation:
 
 
 class History:
-    """One archive's generations, oldest first, as one stream.
+    """An archive's generations, oldest first, as one stream.
 
     Args:
-        generations: contiguous: each starts where the one before ended.
-        upto: an original generation that the last of them stands for, if the stream is to end with that one: it then is
-            the stream as it was at that moment, and only what lies before its cut counts.
+        generations: contiguous: each starts where the previous one ended.
+        upto: if given, the original generation, contained in the last of them, with which the stream ends: the history
+            is then that of the stream at that time, and only data before its cut belong to it.
 
     Attributes:
         stream: the archived stream.
-        generations: as given; the last may reach beyond the tail.
+        generations: the generations; the last may extend beyond the tail.
     """
 
     def __init__(self, generations: Sequence[Generation], upto: Replaced | None = None) -> None:
@@ -65,7 +65,7 @@ class History:
 
     @property
     def newest(self) -> Manifest | Replaced:
-        """What the newest original generation says of its number, moment and stream."""
+        """The newest original generation: its number, time and state of the stream."""
         return self._upto or self._last
 
     @property
@@ -80,26 +80,26 @@ class History:
 
     @property
     def head(self) -> StreamCut:
-        """Where the archive starts."""
+        """The cut at which the archive begins."""
         return self.generations[0].manifest.from_
 
     @property
     def tail(self) -> StreamCut:
-        """Where the archive ends."""
+        """The cut at which the archive ends."""
         return self.newest.to
 
     @property
     def events(self) -> int:
-        """Events in all generations."""
+        """Number of events in all generations."""
         return sum(part.events for part in self._parts())
 
     @property
     def bytes(self) -> int:
-        """Segment bytes in all generations, headers included."""
+        """Number of segment bytes in all generations, headers included."""
         return sum(part.bytes for part in self._parts())
 
     def _parts(self) -> Iterator[Manifest | Replaced]:
-        """What adds up to the whole."""
+        """Yield the parts whose counts add up to the whole."""
         upto = self._upto
         yield from (generation.manifest for generation in self.generations[: None if upto is None else -1])
         if upto is not None:
@@ -107,7 +107,7 @@ class History:
 
     @property
     def description(self) -> StreamDescription:
-        """The stream as the newest generation knew it, from the archive's head to its tail."""
+        """The stream at the time of the newest generation, from the archive's head to its tail."""
         newest = self.newest
         known = self._last.epochs if self._upto is None else self._last.epochs[: self._upto.epochs]
         epochs = tuple(epoch.value() for epoch in known)
@@ -115,15 +115,15 @@ class History:
 
     @property
     def content_digest(self) -> str:
-        """A digest over what was archived, as the manifests say it; the same before and after generations are merged.
+        """A digest of the archived content by the manifests; merging generations does not change it.
 
-        So it speaks of the stream's shape and of what lies between its two cuts, not of ranges and manifests.
+        So it covers the stream's shape and what lies between its two cuts, but not ranges and manifests.
         """
         described = self.description
-        stretches = segments_between(described, self.head, self.tail)
+        between = segments_between(described, self.head, self.tail)
         ends = {segment_key(entry.name): entry.end for part in self.generations for entry in part.manifest.segments}
         held = {
-            segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in stretches.items()
+            segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in between.items()
         }
         content = {
             "stream": str(self.stream),
@@ -143,7 +143,7 @@ class History:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _gaps_within(self, held: Mapping[SegmentId, tuple[int, int | None]]) -> list[tuple[int, int, int]]:
-        """The gaps before the ends of segments, neighbours joined: segment's id, start, end."""
+        """Return the gaps before the ends of segments, neighbours joined, as (segment id, start, end)."""
         found: list[tuple[int, int, int]] = []
         gaps = [gap for part in self.generations for gap in part.manifest.gaps]
         for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
@@ -158,44 +158,42 @@ class History:
         return found
 
     def check_fingerprints(self, wanted: Iterable[str], where: str) -> None:
-        """Refuse manifests other than those that the user has noted.
+        """Check the manifests against fingerprints that the user has noted.
 
         Args:
-            wanted: fingerprints of manifests; if there is one at all, the newest generation's has to be among them.
-            where: names the archive in messages.
+            wanted: the fingerprints; if any are given, the newest generation's must be among them.
+            where: the archive's name in messages.
 
         Raises:
-            Usage: one cannot be a fingerprint.
-            Damaged: the newest generation's is not wanted, or no generation has one that is.
+            Usage: a fingerprint is not valid.
+            Damaged: the newest generation's is not among them, or one of them belongs to no generation.
         """
         held = {generation.fingerprint for generation in self.generations}
         asked = {one.lower() for one in wanted}
         if wrong := next((one for one in asked if not _FINGERPRINT.fullmatch(one)), None):
-            raise Usage("a fingerprint has 64 hexadecimal digits", where=repr(wrong), todo="'show' prints it.")
+            raise Usage("a fingerprint must be 64 hexadecimal digits", where=repr(wrong), todo="'show' prints it.")
         newest = self.generations[-1]
         if not asked or (newest.fingerprint in asked and asked <= held):
             return
         where = f"{where}, generation {newest.manifest.generation}"
         if newest.fingerprint not in asked:
-            raise Damaged(
-                f"the manifest has the fingerprint {newest.fingerprint}, not the one that was asked for", where=where
-            )
+            raise Damaged(f"the manifest has the fingerprint {newest.fingerprint}, not the expected one", where=where)
         raise Damaged(f"no generation has the fingerprint {min(asked - held)}", where=where)
 
     def segments(self) -> list[SegmentId]:
-        """Every segment that a generation has ranges or gaps of, in order."""
+        """Return all segments with ranges or gaps, in order."""
         found = {s for generation in self.generations for s in generation.rows}
         found |= {segment_key(gap.segment) for generation in self.generations for gap in generation.manifest.gaps}
         return sorted(found)
 
     def ranges(self, segment: SegmentId) -> Iterator[tuple[str, RangeRow]]:
-        """A segment's ranges over all generations, in order, with the layout each is stored in."""
+        """Yield a segment's ranges in all generations, in order, each with its layout."""
         for generation in self.generations:
             for row in generation.rows.get(segment, ()):
                 yield generation.layout, row
 
     def end(self, segment: SegmentId) -> int | None:
-        """Where the newest generation that knows the segment ends it (bytes); None if none does."""
+        """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""
         for generation in reversed(self.generations):
             for entry in generation.manifest.segments:
                 if segment_key(entry.name) == segment:
@@ -203,7 +201,7 @@ class History:
         return None
 
     def gaps(self, segment: SegmentId) -> Iterator[tuple[int, int]]:
-        """A segment's declared gaps over all generations, in order."""
+        """Yield a segment's gaps in all generations, in order, as (start, end)."""
         for generation in self.generations:
             for gap in generation.manifest.gaps:
                 if segment_key(gap.segment) == segment:

@@ -1,4 +1,4 @@
-"""The verbs *hold* and *release*: keeping a generation, and all after it, from expiring."""
+"""The *hold* and *release* commands: keep a generation, and all later ones, from expiring."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from common.errors import Conflict, Failed, Usage
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision, Hold
-from manifests.options import LONGEST_WHY, HoldOptions
+from manifests.options import MAX_WHY_CHARS, HoldOptions
 from manifests.reports import HoldReport
 
 __all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
 
 
 class NoSuchHold(Failed):
-    """No generation has a hold of this name."""
+    """No generation has a hold with this name."""
 
 
 def hold_archive(
     archive: str, name: str, *, generation: int | None = None, why: str = "", dry_run: bool = False
 ) -> HoldReport:
-    """Put a hold on a generation: neither it nor any after it expires until the hold is released.
+    """Put a hold on a generation: neither it nor any later one expires until the hold is released.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        name: letters, digits and hyphens, 64 at most. A generation may have several holds.
-        generation: which; None for the newest.
-        why: a text for whoever meets it, up to 1,000 characters.
-        dry_run: only say what would be done.
+        name: the hold's name: 1 to 64 letters, digits and hyphens. A generation may have several holds.
+        generation: the generation's number; None for the newest.
+        why: the reason, for other users; up to 1,000 characters.
+        dry_run: report what would be done without doing it.
 
     Raises:
-        NoSuchArchive: there is no such generation, or it has expired. Usage: not a name, too long a text.
-        Conflict: it expired in this moment.
+        NoSuchArchive: there is no such generation, or it has expired.
+        Usage: the name is not valid, or the reason is too long.
+        Conflict: the generation expired meanwhile.
     """
     check_name(name)
     HoldOptions(generation=generation, why=why)
@@ -46,20 +47,20 @@ def hold_archive(
 
 
 def release_archive(archive: str, name: str, *, generation: int | None = None, dry_run: bool = False) -> HoldReport:
-    """Take a hold off again.
+    """Release a hold.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        name: of the hold.
-        generation: from which; None for every generation that has it.
-        dry_run: only say what would be done.
+        name: the hold's name.
+        generation: the generation's number; None for all generations that have the hold.
+        dry_run: report what would be done without doing it.
 
     Raises:
-        NoSuchHold: none has it.
+        NoSuchHold: no generation has the hold.
     """
     check_name(name)
     source = Archive.open(archive)
-    wanted = source.manifest(generation).generation  # says so if there is none
+    wanted = source.manifest(generation).generation  # raises if there is none
     found: tuple[int, ...] = ()
 
     def change(listing: Listing) -> Decision | None:
@@ -70,7 +71,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
             if name in listing.holds.get(span.last, ()) and (generation is None or span.last == wanted)
         ]
         found = found or tuple(span.last for span in held)
-        # what was merged may have been held before
+        # the originals of a merged generation may have been held before
         decision = listing.decision
         for span in held:
             decision = decision.release(name, span.generations)
@@ -79,15 +80,15 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     source.decide(change)
     if not found:
         where = source.uri if generation is None else f"{source.uri}, generation {generation}"
-        raise NoSuchHold(f"no hold of the name {name}", where=where, todo="'streamvault timeline' lists them.")
+        raise NoSuchHold(f"no hold named {name}", where=where, todo="'streamvault timeline' lists the holds.")
     return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
 
 
 def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
-    """Put a hold on a generation in force; False if it was there.
+    """Put a hold on a generation in force; return False if it already existed.
 
     Raises:
-        Conflict: the generation has expired. Then there is no hold: either the hold was decided first, or the expiry.
+        Conflict: the generation has expired, and has no hold: of hold and expiry, only the first decision succeeds.
     """
 
     def change(listing: Listing) -> Decision | None:
@@ -102,13 +103,13 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise `Usage` unless a hold can have this name."""
+    """Raise `Usage` unless the name is valid for a hold."""
     if not re.fullmatch("[A-Za-z0-9-]{1,64}", name):
-        raise Usage("a hold's name has 1 to 64 letters, digits and hyphens", where=repr(name))
+        raise Usage("a hold's name must be 1 to 64 letters, digits and hyphens", where=repr(name))
 
 
 def _user() -> str:
     try:
-        return getpass.getuser()[:LONGEST_WHY]
+        return getpass.getuser()[:MAX_WHY_CHARS]
     except (KeyError, OSError):
-        return ""  # a container's user may have no name
+        return ""  # a user in a container may have no name

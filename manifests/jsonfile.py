@@ -1,4 +1,4 @@
-"""Reading a small JSON file of an archive into a model, with every way it can be wrong as one line."""
+"""Decoding of an archive's small JSON files into models; any error is one line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def decode(model: type[M], data: bytes, where: str) -> M:
-    """Validate a file's content.
+    """Decode and validate a file's content.
 
     Raises:
-        Damaged: not JSON (cut short), or not what the model asks for; names the file and the first thing wrong.
+        Damaged: it is not complete JSON, or does not fit the model; names the file and the first error.
     """
     try:
         made = model.model_validate_json(data)
@@ -26,11 +26,11 @@ def decode(model: type[M], data: bytes, where: str) -> M:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "json_invalid":
-            raise Damaged("not whole JSON (cut short?)", where=f"{where}: {one_line(first['msg'])}") from None
+            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
         if place == "format" and first["type"] == "literal_error":
-            raise Damaged("a format this version does not read", where=where, todo="Use a newer streamvault.") from None
+            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
         said = one_line(f"{place}: {first['msg']}" if place else first["msg"])
         raise Damaged("not a valid file", where=f"{where}: {said}") from None
     if issubclass(model, File) and not is_sealed(data):
-        raise Damaged("the file is not as it was written (its own SHA-256 is another)", where=where)
+        raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
     return made

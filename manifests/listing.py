@@ -1,6 +1,6 @@
-"""Which generations of an archive are in force: the one place that says so.
+"""Determines which generations of an archive are in force.
 
-The newest decision says what has expired and what is merged; the listing of ``_manifest/`` says what is there.
+The newest decision says what has expired and what is merged; the listing of ``_manifest/`` shows what exists.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["Listing", "read_listing"]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in force. Grows with the number of generations, not with what they hold.
+    """The generations in force. Memory grows with their number, not with their size.
 
     In force are the merged generations that the decision names, and every plain one above the head that none of these
-    stands for. No other manifest counts, whenever it was written.
+    contains. No other manifest counts, no matter when it was written.
 
     Attributes:
-        decision: the newest; number 0 if none was ever taken.
+        decision: the newest decision; number 0 if there is none.
         spans: the generations in force, in order.
-        checked: numbers of generations in force with a mark of a check.
-        holds: number of a generation in force → names of its holds, sorted; a hold on one that was merged since is one
-            on the merged generation.
-        remains: keys (below the archive) of manifests, indexes and marks of what has expired.
-        replaced: generations that a merged one has put out of force and of which something is still there.
-        undecided: merged generations whose manifest is there and that nobody has decided.
-        older: numbers of decisions that do not count any more.
+        checked: numbers of the generations in force that have a mark.
+        holds: number of a generation in force → names of its holds, sorted; a hold on a generation that was merged
+            later is a hold on the merged one.
+        remains: keys (relative to the archive) of manifests, indexes and marks of expired generations.
+        replaced: generations replaced by a merged one, of which objects remain.
+        undecided: merged generations that have a manifest, but no decision.
+        older: numbers of superseded decisions.
     """
 
     decision: Decision
@@ -49,29 +49,29 @@ class Listing:
 
     @property
     def dropped(self) -> int:
-        """The newest generation that has expired; 0 if the archive has its beginning."""
+        """The newest generation that has expired; 0 if none has."""
         return self.decision.dropped
 
     @property
     def newest(self) -> int:
-        """The newest generation that was ever published; 0 if there is none."""
+        """The newest generation ever published; 0 if there is none."""
         return self.spans[-1].last if self.spans else self.dropped
 
     @property
     def generations(self) -> tuple[int, ...]:
-        """The numbers of those in force, ascending; of a merged one the last that it stands for."""
+        """The numbers of the generations in force, ascending; for a merged one, that of its last original."""
         return tuple(span.last for span in self.spans)
 
     @property
     def unchecked(self) -> tuple[int, ...]:
-        """Generations in force without a mark of a check, ascending."""
+        """Numbers of the generations in force that have no mark, ascending."""
         return tuple(number for number in self.generations if number not in self.checked)
 
     @property
     def missing(self) -> int | None:
-        """The first generation that should be in force, but has no manifest; None if all is well.
+        """The first generation that should be in force but has no manifest; None if there is none.
 
-        The newest generation never expires: if nothing is left above the head, manifests were lost.
+        The newest generation never expires: if there is none above the head, manifests were lost.
         """
         lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
         if not self.spans and not self.dropped:
@@ -85,17 +85,17 @@ class Listing:
 
     @property
     def unfinished(self) -> bool:
-        """Whether data of expired generations may still be there."""
+        """Whether data of expired generations may still exist."""
         return self.decision.swept < self.dropped
 
     def holder(self, original: int) -> GenerationSpan | None:
-        """The generation in force that holds an original one; None if none does."""
+        """Return the generation in force that contains an original one; None if none does."""
         at = bisect_left(self.spans, original, key=lambda span: span.last)
         span = self.spans[at] if at < len(self.spans) else None
         return span if span is not None and span.first <= original else None
 
     def within(self, wanted: GenerationSpan) -> tuple[GenerationSpan, ...]:
-        """The generations in force that together are the wanted originals; empty if none are."""
+        """Return the generations in force that together are exactly the wanted originals; empty if there are none."""
         found = tuple(span for span in self.spans if wanted.first <= span.last <= wanted.last)
         at = wanted.first
         for first, last in found:
@@ -105,9 +105,9 @@ class Listing:
         return found if at == wanted.last + 1 else ()
 
     def is_over(self, span: GenerationSpan) -> bool:
-        """Whether a manifest of this name is out of force for good, whatever will be decided.
+        """Check whether a generation's manifest is out of force for good.
 
-        For the head only ever rises, and what is merged only ever merges with more.
+        That is so because the head only rises, and merged generations only merge with more.
         """
         return _is_over(span, self.decision)
 
@@ -120,7 +120,7 @@ def _is_over(span: GenerationSpan, decision: Decision) -> bool:
 
 
 def read_listing(store: ObjectStore, prefix: str) -> Listing:
-    """What is in force in an archive: one LIST for some hundred generations, and one GET if anything was ever decided.
+    """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
 
     Raises:
         Damaged: the newest decision cannot be read.
@@ -132,12 +132,13 @@ def read_listing(store: ObjectStore, prefix: str) -> Listing:
         listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
         if listing is not None and listing.missing is None:
             return listing
-        # Pages of a listing are of different moments. What misses something is believed if the next one says the same.
+        # Pages of a listing are read at different times, so a missing generation is accepted only if the next listing
+        # is the same.
         before, keys = keys, _keys(store, prefix)
         if keys == before:
             if listing is None:
                 where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
-                raise Damaged("the decision is listed, and cannot be read", where=where)
+                raise Damaged("the decision is listed, but cannot be read", where=where)
             return listing
 
 
@@ -146,7 +147,7 @@ def _keys(store: ObjectStore, prefix: str) -> list[str]:
 
 
 def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
-    """A decision; None if it is gone, as a newer one was taken."""
+    """Read a decision; return None if it was deleted because there is a newer one."""
     scope, stream = prefix.split("/")[:2]
     if not number:
         return Decision(scope=scope, stream=stream, number=0)
@@ -157,7 +158,7 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     except NoSuchObject:
         return None
     if (decision.scope, decision.stream, decision.number) != (scope, stream, number):
-        what = f"the decision is of another archive ({decision.scope}/{decision.stream}, {decision.number})"
+        what = f"the decision belongs to another archive ({decision.scope}/{decision.stream}, {decision.number})"
         raise Damaged(what, where=where)
     return decision
 

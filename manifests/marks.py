@@ -1,4 +1,4 @@
-"""Small files beside the manifests, created and never replaced: marks of a check, and decisions about an archive."""
+"""Small create-only files beside the manifests: marks of generations read back, and decisions about an archive."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Text = Annotated[str, Field(max_length=1000)]
 
 
 class Checked(File):
-    """All of the generation's data were read back and had their digests.
+    """The mark that all of a generation's data were read back and matched their digests.
 
-    `ranges` is how many were read, `digest` the SHA-256 of the manifest's bytes.
+    `ranges` is the number of ranges read, `digest` the SHA-256 of the manifest's file.
     """
 
     format: Literal[1] = 1
@@ -38,7 +38,7 @@ class Checked(File):
 
 
 class Hold(Model):
-    """The generation, an original one, is not to expire, nor is any after it."""
+    """A hold: the generation, an original one, and all later ones must not expire."""
 
     generation: Number
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
@@ -48,9 +48,9 @@ class Hold(Model):
 
 
 class Merged(Model):
-    """The generations from `first` to `generation` are one, since `at`.
+    """A merge: since `at`, the generations from `first` to `generation` are one.
 
-    What they replaced stays for `grace` seconds, for those who are reading it.
+    The replaced ones are kept for `grace` seconds, for processes that are reading them.
     """
 
     generation: Number
@@ -60,24 +60,25 @@ class Merged(Model):
 
     @property
     def span(self) -> GenerationSpan:
-        """The originals that it stands for."""
+        """The original generations it contains."""
         return GenerationSpan(self.first, self.generation)
 
 
 class Decision(File):
-    """All that holds about an archive once a decision was taken; `number` counts them.
+    """The complete state of an archive: what has expired, is merged and is held. `number` counts the decisions.
 
-    A decision is made from the one before it and has the next number. Its key is the number alone and is created, never
-    replaced. So of several that are made from the same one only the first exists, and one that comes late finds its
-    number taken. Only the newest counts: each says everything.
+    A decision is derived from the previous one and has the next number. Its key consists only of the number and is
+    create-only. So of several decisions derived from the same one, only the first succeeds, and a late one finds its
+    number taken. Only the newest counts.
 
     Generations only ever expire from the oldest on, and only ever merge with neighbours. So what a decision has put out
-    of force never comes back, and what was written for it may be deleted at any later time.
+    of force never comes back, and its objects may be deleted at any later time.
 
     Attributes:
-        dropped: the generations up to this one have expired; 0 for none.
-        swept: up to this one nothing is left of them.
-        merged: the generations that stand for several, in order. holds: what must not expire.
+        dropped: generations up to this one have expired; 0 for none.
+        swept: nothing is left of generations up to this one.
+        merged: the merged generations, in order.
+        holds: the holds.
     """
 
     format: Literal[1] = 1
@@ -91,30 +92,30 @@ class Decision(File):
     holds: tuple[Hold, ...] = ()
 
     def numbered(self, number: int) -> Self:
-        """With this number, taken now."""
+        """Return the decision with a number and the current time."""
         return self._next(number=number, created=now_utc())
 
     def expire(self, upto: int) -> Self:
-        """With the generations up to this one expired."""
+        """Return the next decision, in which generations up to one have expired."""
         left = tuple(one for one in self.merged if one.generation > upto)
         return self._next(dropped=upto, merged=left)
 
     def sweep(self, upto: int) -> Self:
-        """With nothing left of the generations up to this one."""
+        """Return the next decision, in which nothing is left of generations up to one."""
         return self._next(swept=upto)
 
     def merge(self, span: GenerationSpan, grace: float) -> Self:
-        """With some generations as one."""
+        """Return the next decision, in which some generations are merged; ``grace`` as in `Merged`."""
         others = [one for one in self.merged if not span.first <= one.first < one.generation <= span.last]
         mine = Merged(generation=span.last, first=span.first, grace=grace)
         return self._next(merged=tuple(sorted([*others, mine], key=lambda one: one.generation)))
 
     def hold(self, hold: Hold) -> Self:
-        """With a hold more."""
+        """Return the next decision with an additional hold."""
         return self._next(holds=(*self.holds, hold))
 
     def release(self, name: str, generations: range) -> Self:
-        """Without the holds of a name on some generations."""
+        """Return the next decision without the holds of a name on some generations."""
         kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
         return self._next(holds=kept)
 
@@ -125,22 +126,22 @@ class Decision(File):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.swept > self.dropped:
-            raise ValueError("what has not expired cannot be gone")
+            raise ValueError("generations were swept before they expired")
         spans = [one.span for one in self.merged]
         if any(first >= last for first, last in spans):
-            raise ValueError("a merged generation stands for one at least before it")
+            raise ValueError("a merged generation contains at least two originals")
         if any(first <= last for (_, last), (first, _) in pairwise([(0, self.dropped), *spans])):
-            raise ValueError("merged generations overlap, or have expired in part")
+            raise ValueError("merged generations overlap or have partly expired")
         if any(hold.generation <= self.dropped for hold in self.holds):
-            raise ValueError("a generation has expired though it is held")
+            raise ValueError("a held generation has expired")
         return self
 
 
 def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:
-    """The mark of a successful check of a generation, or None.
+    """Return a generation's mark; None if it has none.
 
     Raises:
-        Damaged: it is not such a mark.
+        Damaged: the mark is not valid.
     """
     full = f"{stream}/{checked_key(span)}"
     try:
@@ -150,5 +151,5 @@ def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -
     where = f"{store.uri}/{full}"
     mark = decode(Checked, data, where)
     if (f"{mark.scope}/{mark.stream}", mark.generation) != (str(stream), span.last):
-        raise Damaged(f"the mark is of another archive ({mark.scope}/{mark.stream})", where=where)
+        raise Damaged(f"the mark belongs to another archive ({mark.scope}/{mark.stream})", where=where)
     return mark

@@ -1,6 +1,6 @@
-"""What becomes of neighbouring generations when they are merged: worked out from their manifests and ranges alone.
+"""Computes the merge of neighbouring generations from their manifests and ranges.
 
-The result depends on which original generations it stands for, not on the steps in which they were merged.
+The result depends only on the original generations it contains, not on the steps in which they were merged.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from layouts.layout import open_layout
 from manifests.agreement import check_follows
 from manifests.history import Generation
 from manifests.model import GapEntry, Manifest, Replaced, SegmentEntry, segment_key
@@ -20,17 +21,17 @@ __all__ = ["Join", "Merger", "can_merge"]
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A range of a merged generation: one old range that stays as it is, or several that become one object.
+    """A range of a merged generation: one old range that is kept, or several that are joined into one object.
 
     Attributes:
-        rows: the old ranges, without a hole.
+        rows: the old ranges, contiguous.
     """
 
     rows: tuple[RangeRow, ...]
 
     @property
     def segment(self) -> SegmentId:
-        """Which segment's."""
+        """The segment's id."""
         return self.rows[0].segment
 
     @property
@@ -45,28 +46,28 @@ class Join:
 
     @property
     def events(self) -> int:
-        """How many events it has."""
+        """Number of events."""
         return sum(row.events for row in self.rows)
 
     def row(self, digest: str, frames: tuple[int, ...]) -> RangeRow:
-        """As the index has it, once its bytes are known."""
+        """Return the row for the index, given the digest and frames of the joined object."""
         return RangeRow(self.segment, self.start, self.end, self.events, digest, frames)
 
 
 def can_merge(before: Manifest, after: Manifest) -> bool:
-    """Whether a generation can be merged with the one before it: only what is laid out in the same way can."""
+    """Check whether a generation can be merged with the previous one: layout and compression must be the same."""
     return (before.layout, before.compression) == (after.layout, after.compression)
 
 
 class Merger:
-    """Neighbouring generations as one.
+    """Computes the merge of neighbouring generations.
 
     Args:
-        generations: in their order; all laid out in the same way.
-        where: names the archive in messages.
+        generations: the generations in order, all of the same layout and compression.
+        where: the archive's name in messages.
 
     Raises:
-        Damaged: they do not follow each other.
+        Damaged: the generations are not contiguous.
     """
 
     def __init__(self, generations: Sequence[Generation], where: str) -> None:
@@ -76,15 +77,15 @@ class Merger:
         self.range_size = max(generation.manifest.range_size for generation in self._held)
 
     def joins(self) -> Iterator[Join]:
-        """Every range of the merged generation, in the stream's order.
+        """Yield every range of the merged generation, in the stream's order.
 
-        Chunks are joined up to the range size: the first old boundary at or after each multiple of it stays one, and so
-        does each edge of a hole and of a large event, which stays alone. An event's object is named by the event alone,
-        so ranges of events stay as they are.
+        Chunks are joined up to the range size: of the old boundaries, the first at or after each multiple of it is
+        kept, and those of a gap and of a large event, which is never joined. Ranges of events are kept, since an
+        event's key does not depend on its range.
         """
         for segment in sorted({segment for generation in self._held for segment in generation.rows}):
             rows = [row for generation in self._held for row in generation.rows.get(segment, ())]
-            if self._held[0].manifest.layout == "chunks":
+            if open_layout(self._held[0].manifest.layout).joinable:
                 yield from self._joined(rows)
             else:
                 yield from (Join((row,)) for row in rows)
@@ -100,11 +101,11 @@ class Merger:
             yield Join(tuple(some))
 
     def manifest(self, rows: Mapping[SegmentId, Sequence[RangeRow]], *, tool: str) -> Manifest:
-        """The manifest of the merged generation.
+        """Return the manifest of the merged generation.
 
         Args:
-            rows: its ranges, those of a segment in order.
-            tool: name and version to note.
+            rows: its ranges by segment, in order.
+            tool: name and version of the program, for the manifest.
         """
         first, last = self._held[0].manifest, self._held[-1].manifest
         return last.model_copy(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from layouts.keys import GenerationSpan
+from layouts.layout import open_layout
 from manifests.entries import (
     Compression,
     Configuration,
@@ -147,7 +148,7 @@ class GenerationModel(File):
             _ = self.name
         except InvalidName as error:
             raise ValueError(str(error)) from None
-        if self.compression and self.layout != "chunks":
+        if self.compression not in open_layout(self.layout).compressions:
             raise ValueError(f"layout {self.layout} is never compressed")
         if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
             raise ValueError("epochs are not numbered from 0 on")

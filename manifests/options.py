@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from common.options import DURATION, PERCENT, SIZE, CommandLine, Options
-from layouts.windows import LEAST_WINDOW, WINDOW
-from manifests.choice import check_layout
+from layouts.windows import MIN_WINDOW, WINDOW
 from manifests.entries import Compression, Layout
 from objectstore.s3.tiers import Tier
 from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES
@@ -16,7 +15,7 @@ from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BY
 __all__ = [
     "GRACE",
     "LEAST_GRACE",
-    "LONGEST_WHY",
+    "MAX_WHY_CHARS",
     "POLL_SECONDS",
     "RANGE_SIZE",
     "TARGET",
@@ -43,12 +42,12 @@ GRACE = 3600.0
 LEAST_GRACE = 600.0
 """Seconds for which replaced objects stay at least, for readers that have begun to read them."""
 LONGEST_GRACE = 10 * 365 * 86400
-LONGEST_WHY = 1000
+MAX_WHY_CHARS = 1000
 POLL_SECONDS = 300.0
 """S3 takes minutes (Expedited) to days (Bulk)."""
 
 Window = Annotated[
-    int, Field(ge=LEAST_WINDOW, description="Maximum data that a task buffers in memory: 16MiB or more."), SIZE
+    int, Field(ge=MIN_WINDOW, description="Maximum data that a task buffers in memory: 16MiB or more."), SIZE
 ]
 LargestEvent = Annotated[
     int,
@@ -107,11 +106,6 @@ class ArchivingOptions(Options):
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
 
-    @model_validator(mode="after")
-    def _check_layout(self) -> Self:
-        check_layout(self.layout, self.compress)
-        return self
-
 
 class CheckOptions(Options):
     """Options of *check*."""
@@ -150,7 +144,7 @@ class HoldOptions(Options):
     generation: Generation = None
     why: Annotated[
         str,
-        Field(max_length=LONGEST_WHY, description="The reason, for readers of the hold."),
+        Field(max_length=MAX_WHY_CHARS, description="The reason, for readers of the hold."),
         CommandLine(metavar="TEXT"),
     ] = ""
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.errors import Damaged, Failed
-from layouts.frames import FRAME_BYTES, MOST_STORED_BYTES
+from layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
 from manifests.entries import one_line
 from manifests.parquet_pages import DICTIONARY, PLAIN, parts_of_columns
 from manifests.range_row import RangeRow
@@ -173,6 +173,5 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:
     """Whether a range of this size can have these frames."""
     return not frames or (
-        len(frames) == -(-size // FRAME_BYTES)
-        and all(isinstance(f, int) and 0 < f <= MOST_STORED_BYTES for f in frames)
+        len(frames) == -(-size // FRAME_BYTES) and all(isinstance(f, int) and 0 < f <= MAX_FRAME_BYTES for f in frames)
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from layouts.keys import WORK, GenerationSpan, checked_key, chunk_key, manifest_key, parse_work, ranges_key, work_folder
+from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
 from manifests.listing import Listing
@@ -138,7 +139,7 @@ def _ends(archive: Archive, listing: Listing, others: Iterable[GenerationSpan]) 
     for span in listing.spans:
         if span.first <= high and low <= span.last:
             generation = archive.load_span(span)
-            if generation.manifest.layout != "chunks":
+            if not open_layout(generation.manifest.layout).joinable:
                 continue
             for segment, rows in generation.rows.items():
                 starts, ends = found.setdefault(segment, (set(), set()))

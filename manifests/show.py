@@ -10,7 +10,8 @@ from pathlib import Path
 
 from common.errors import Damaged, Failed, Problem
 from common.times import moment_text
-from layouts.keys import CHUNKS, EVENTS, MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
+from layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
+from layouts.layout import LAYOUTS, open_layout
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import find_checked
@@ -104,7 +105,7 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
 _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
 """The folders by which an archive, a table or an unfinished one is known."""
 
-_OWN = _RECORDS | {folder.rstrip("/") for folder in (EVENTS, CHUNKS)} | {"table"}
+_OWN = _RECORDS | {open_layout(name).keys.root.rstrip("/") for name in LAYOUTS} | {"table"}
 """The folders of an archive, in which no other archives lie."""
 
 
@@ -123,11 +124,11 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
         except AccessDenied as problem:
             if not path:
                 raise
-            yield ArchiveSummary(archive=_below(address, path).uri, stream="", problem=str(problem))
+            yield ArchiveSummary(archive=address.below(path).uri, stream="", problem=str(problem))
             continue
         own = _RECORDS.intersection(names)
         if own:
-            yield from _archives_in(_below(address, path))
+            yield from _archives_in(address.below(path))
             own = _OWN
         # A foreign key may have an empty part. The folder of a segment has an object for each event.
         names = [name for name in names if name and name not in own and not parse_segment(name)]
@@ -150,38 +151,32 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
-    if address.scheme == "file":  # whose folders may have any name, and links in them
-        return _local_folders(_below(address, path))
+    if address.folder is not None:  # whose folders may have any name, and links in them
+        return _local_folders(address.folder / path, address)
     return store.folders(f"{path}/" if path else "") if not path or is_path(path) else ()
 
 
-def _local_folders(address: RootAddress) -> Sequence[str]:
+def _local_folders(folder: Path, address: RootAddress) -> Sequence[str]:
     try:
-        return sorted(entry.name for entry in Path(address.place).iterdir() if entry.is_dir())
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise AccessDenied(f"the folder cannot be read ({error.strerror})", where=address.uri) from None
 
 
-def _below(address: RootAddress, path: str) -> RootAddress:
-    if address.scheme == "file":
-        return replace(address, place=f"{address.place.rstrip('/')}/{path}".rstrip("/") or "/")
-    return replace(address, prefix=f"{address.prefix}/{path}".strip("/"))
-
-
 def _is_loop(address: RootAddress, path: str) -> bool:
     """Whether a folder is a link to one that it lies in."""
-    if address.scheme != "file":
+    if address.folder is None:
         return False
-    folder = Path(_below(address, path).place)
+    folder = address.folder / path
     return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 def _check_there(address: RootAddress) -> None:
     is_there = (
-        Path(address.place).is_dir()
-        if address.scheme == "file"
+        address.folder.is_dir()
+        if address.folder is not None
         else not address.prefix or any(True for _ in address.open().list(""))
     )
     if not is_there:

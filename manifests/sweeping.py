@@ -76,7 +76,7 @@ def tasks_of(
             if entry.start < entry.end:
                 segment = segment_key(entry.name)
                 ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
-                stays = frozenset(known(segment)) if manifest.layout == "chunks" else frozenset()
+                stays = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
                 yield from sweep_tasks(
                     SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, stays)
                 )

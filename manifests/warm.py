@@ -8,7 +8,7 @@ from itertools import islice
 
 from common.progress import Progress
 from manifests.archive import Archive, History
-from manifests.cold import Stored, cold_objects, glanced, joined, stored_ranges
+from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
 from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
@@ -52,10 +52,10 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source, history = _open(archive, generation)
-    storage, stretches = ColdStorage(source.root), list(joined(stored_ranges(history)))
+    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
     cold = size = asked = 0
     # In batches: an archive may have millions of objects. Those asked for stay in the listing, as coming.
-    found = cold_objects(storage, source.prefix, stretches)
+    found = cold_objects(storage, source.prefix, ranges)
     while some := list(islice(found, AT_ONCE)):
         cold += len(some)
         size += sum(one.size for one in some)
@@ -63,7 +63,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"asked S3 for {asked:,} of {cold:,} objects")
     if wait and cold and not dry_run:
-        _await_readable(storage, source.prefix, stretches, poll_seconds=poll_seconds, progress=progress)
+        _await_readable(storage, source.prefix, ranges, poll_seconds=poll_seconds, progress=progress)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -75,7 +75,7 @@ def warm_archive(
     )
 
 
-def name_cold(archive: Archive, ranges: Sequence[Stored], found: InArchiveClass) -> InArchiveClass:
+def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveClass) -> InArchiveClass:
     """What to say of objects one of which was found to be in an archive class: in which, and whether it is coming.
 
     Args:
@@ -84,11 +84,11 @@ def name_cold(archive: Archive, ranges: Sequence[Stored], found: InArchiveClass)
         found: what was met.
     """
     storage = ColdStorage(archive.root)
-    one = next(cold_objects(storage, archive.prefix, glanced(ranges), glance=True), None)
+    one = next(cold_objects(storage, archive.prefix, sample(ranges), first_page=True), None)
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[Stored], progress: Progress) -> None:
+def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress) -> None:
     """Wait until all that is needed can be read.
 
     Args:
@@ -99,14 +99,14 @@ def await_warm(archive: Archive, ranges: Sequence[Stored], progress: Progress) -
     Raises:
         InArchiveClass: S3 was never asked for an object.
     """
-    storage, stretches = ColdStorage(archive.root), list(joined(ranges))
-    _await_readable(storage, archive.prefix, stretches, poll_seconds=POLL_SECONDS, progress=progress)
+    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
+    _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
 
 
 def _await_readable(
-    storage: ColdStorage, prefix: str, stretches: Sequence[Stored], *, poll_seconds: float, progress: Progress
+    storage: ColdStorage, prefix: str, ranges: Sequence[StoredRange], *, poll_seconds: float, progress: Progress
 ) -> None:
-    """Wait until every object of some stretches can be read.
+    """Wait until every object of some ranges can be read.
 
     Raises:
         InArchiveClass: one is in an archive class and nobody has asked S3 for it.
@@ -114,7 +114,7 @@ def _await_readable(
     least: int | None = None
     while True:
         waiting = left = 0
-        for found in cold_objects(storage, prefix, stretches):
+        for found in cold_objects(storage, prefix, ranges):
             if found.warmth == "cold":
                 raise _named(found, storage.uri)
             waiting += 1

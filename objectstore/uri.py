@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, Self
-from urllib.parse import quote, unquote
-
-from obstore.store import MemoryStore
+from typing import Any, Self
 
 from objectstore.errors import InvalidRoot
-from objectstore.folder.store import FolderStore
-from objectstore.obstore_store import ObstoreStore
-from objectstore.paths import is_path
-from objectstore.retrying import RetryingStore
-from objectstore.s3.access import S3Access
-from objectstore.s3.bucket import open_bucket
+from objectstore.scheme import Scheme
 from objectstore.store import ObjectStore
 
-__all__ = ["RETRY_SECONDS", "RootAddress", "forget_memory"]
+__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress", "close_all"]
+
+SCHEMES = {
+    "s3": "objectstore.s3.scheme",
+    "file": "objectstore.folder.scheme",
+    "memory": "objectstore.memory",
+}
+"""URI scheme → the module whose ``SCHEME`` implements it."""
+
+_FOR_TESTS = {"memory"}
 
 RETRY_SECONDS = 60.0
 """How long a request is retried while the server is busy or unreachable."""
@@ -30,27 +30,23 @@ RETRY_SECONDS = 60.0
 TIMEOUT_SECONDS = 30.0
 """How long a server may be silent during a request."""
 
-_FORMS = "A root is s3://BUCKET/PREFIX or file:///FOLDER."
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-_MEMORY: dict[str, MemoryStore] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class RootAddress:
     """The address of a root. Small, hashable and picklable, for sending to tasks. Its repr shows no secrets.
 
     Attributes:
-        scheme: ``s3``, ``file`` or ``memory`` (tests only: lost with the process).
-        place: the bucket, the absolute folder, or the name of a memory store.
-        prefix: path in the bucket, without leading or trailing slash; may be empty.
-        access: how to reach the bucket; set by `resolve`.
-        storage_class: S3 storage class of objects put through this address; empty for the bucket's default.
+        name: the URI's scheme, a key of `SCHEMES`.
+        place: the bucket; empty for a folder.
+        prefix: path in the place, without leading or trailing slash; may be empty.
+        access: how to reach the place; set by `resolve`.
+        storage_class: storage class of objects put through this address; empty for the default.
     """
 
-    scheme: Literal["s3", "file", "memory"]
+    name: str
     place: str
     prefix: str = ""
-    access: S3Access | None = None
+    access: Any = None
     storage_class: str = ""
 
     @classmethod
@@ -58,28 +54,35 @@ class RootAddress:
         """Parse a root URI. Nothing is looked up.
 
         Raises:
-            InvalidRoot: the text has neither of the two forms.
+            InvalidRoot: the text is not such a URI.
         """
-        scheme, separator, rest = text.partition("://")
-        if separator and scheme == "s3":
-            bucket, _, prefix = rest.partition("/")
-            return cls("s3", _bucket(bucket, text), _prefix(prefix, text))
-        if separator and scheme == "file":
-            return cls("file", _folder(rest, text))
-        if separator and scheme == "memory":
-            name, _, prefix = rest.partition("/")
-            return cls("memory", name, _prefix(prefix, text))
-        raise InvalidRoot("not a root URI", where=repr(text), todo=_FORMS)
+        name, separator, rest = text.partition("://")
+        if not separator or name not in SCHEMES:
+            forms = " or ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
+            raise InvalidRoot("not a root URI", where=repr(text), todo=f"A root is {forms}.")
+        return cls(name, *_scheme(name).parse(rest, text))
 
     def __str__(self) -> str:
         return self.uri
 
     @property
+    def scheme(self) -> Scheme:
+        """The implementation of the URI's scheme."""
+        return _scheme(self.name)
+
+    @property
     def uri(self) -> str:
-        """The URI, without trailing slash."""
-        if self.scheme == "file":
-            return f"file://{quote(self.place)}"
-        return f"{self.scheme}://{self.place}/{self.prefix}".rstrip("/")
+        """The URI, without trailing slash unless it is the root folder's."""
+        return f"{self.name}://{self.scheme.format(self.place, self.prefix).rstrip('/') or '/'}"
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder; None if the root is not one."""
+        return Path("/", self.prefix) if self.name == "file" else None
+
+    def below(self, path: str) -> Self:
+        """Return the address of a path below this one."""
+        return replace(self, prefix=f"{self.prefix}/{path}".strip("/"))
 
     def split(self) -> tuple[Self, str, str]:
         """Split an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream.
@@ -87,28 +90,18 @@ class RootAddress:
         Raises:
             InvalidRoot: the path has fewer than two folders.
         """
-        path = self.place if self.scheme == "file" else f"/{self.prefix}"
-        rest, _, stream = path.rpartition("/")
-        root, slash, scope = rest.rpartition("/")
-        if not (slash and scope and stream):
+        *root, scope, stream = "", *self.prefix.split("/")
+        if not (scope and stream):
             raise InvalidRoot("not an archive URI", where=self.uri, todo="An archive is ROOT/SCOPE/STREAM.")
-        if self.scheme == "file":
-            return replace(self, place=root or "/"), scope, stream
-        return replace(self, prefix=root.strip("/")), scope, stream
+        return replace(self, prefix="/".join(root[1:])), scope, stream
 
     def resolve(self) -> Self:
-        """Determine on the driver how to reach the bucket, so that all tasks do the same.
-
-        Static credentials become part of the address; renewable ones are resolved by each process from the profile.
+        """Determine on the driver how to reach the place, so that all tasks do the same.
 
         Raises:
             AccessDenied: there are no credentials.
         """
-        if self.scheme != "s3" or self.access is not None:
-            return self
-        from objectstore.s3.aws import resolve_access  # noqa: PLC0415  (imports botocore, which tasks avoid)
-
-        return replace(self, access=resolve_access(self.place))
+        return self if self.access is not None else replace(self, access=self.scheme.resolve(self.place))
 
     def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
         """Open the store without contacting the server. A process gets the same store for the same address.
@@ -123,66 +116,24 @@ class RootAddress:
         return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
 
 
-def forget_memory() -> None:
-    """Drop everything stored below ``memory`` roots, for tests: each table file there keeps a descriptor open."""
+def close_all() -> None:
+    """Drop the stores of this process that `RootAddress.open` has kept."""
     _open.cache_clear()
-    _MEMORY.clear()
+
+
+def _scheme(name: str) -> Scheme:
+    scheme: Scheme = import_module(SCHEMES[name]).SCHEME
+    return scheme
 
 
 @lru_cache(maxsize=16)
 def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _process: int) -> ObjectStore:
     # Keyed by process: connections do not survive a fork.
-    if address.scheme == "file":
-        return FolderStore(Path(address.place))
-    if address.scheme == "memory":
-        memory = _MEMORY.setdefault(address.place, MemoryStore())
-        return ObstoreStore(memory, bucket=f"memory://{address.place}", prefix=address.prefix)
-    if address.access is None:
-        raise ValueError("an address is resolved before it is opened")
-    open_it = partial(open_bucket, address.place, address.access, timeout=timeout_seconds)
-    store = ObstoreStore(
-        open_it(),
-        bucket=f"s3://{address.place}",
-        prefix=address.prefix,
-        endpoint=address.access.endpoint,
-        patient=partial(open_it, patient=True),
+    return address.scheme.open(
+        address.place,
+        address.prefix,
+        address.access,
         storage_class=address.storage_class,
-        upload=partial(_upload, address),
+        retry_seconds=retry_seconds,
+        timeout_seconds=timeout_seconds,
     )
-    return RetryingStore(store, total_seconds=retry_seconds)
-
-
-def _upload(address: RootAddress, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-    from objectstore.s3.multipart import upload  # noqa: PLC0415  (imports botocore; few objects need it)
-
-    if address.access is None:
-        raise ValueError("an address is resolved before it is opened")
-    upload(address.access, address.place, key, blocks, storage_class=address.storage_class)
-
-
-def _bucket(bucket: str, text: str) -> str:
-    if not bucket:
-        raise InvalidRoot("the URI has no bucket", where=repr(text), todo=_FORMS)
-    if {":", "@"} & set(bucket):
-        todo = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
-        raise InvalidRoot("a bucket URI must not contain credentials", where="s3://…", todo=todo)
-    if not _BUCKET.fullmatch(bucket):
-        raise InvalidRoot("invalid bucket name", where=repr(bucket), todo=_FORMS)
-    return bucket
-
-
-def _prefix(prefix: str, text: str) -> str:
-    prefix = prefix.rstrip("/")
-    if prefix and not is_path(prefix):
-        todo = "Use letters, digits and _ . = + @ : , ~ -, and no empty part, '.' or '..'."
-        raise InvalidRoot("invalid prefix", where=repr(text), todo=todo)
-    return prefix
-
-
-def _folder(rest: str, text: str) -> str:
-    folder = unquote(rest.removeprefix("localhost"))
-    if not folder.startswith("/"):
-        raise InvalidRoot("not an absolute folder", where=repr(text), todo="Use file:///FOLDER, with three slashes.")
-    if "\0" in folder or ".." in folder.split("/"):
-        raise InvalidRoot("invalid folder", where=repr(text), todo="Remove '..' and control characters.")
-    return os.path.normpath("/" + folder.lstrip("/"))

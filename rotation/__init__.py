@@ -1,1 +1,1 @@
-"""Keeping an archive in shape: follow, rotate, expire and compact."""
+"""Maintenance of archives: follow, rotate, expire and compact."""

@@ -1,4 +1,4 @@
-"""Which generations may go, which may not yet and why, and dropping them."""
+"""Decide which generations expire, and which must stay and why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry", "Policy", "StoppedAt", "expire", "plan_expiry"]
 
+LONGEST = 1000 * 365 * 86400
+"""Maximum of --keep-for, in seconds: no generation is older."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which generations are to go: the oldest but for some number, or those whose tail was taken by a moment.
+    """Which generations expire: all but the newest few, or those whose tail was taken by some time.
+
+    With no attribute set, none expires.
 
     Attributes:
-        keep: how many with events stay. keep_for: seconds for which they stay. until: the moment. All None: nothing
-            expires.
+        keep: number of generations with events to keep.
+        keep_for: seconds to keep a generation.
+        until: generations expire whose tail was taken by then.
     """
 
     keep: int | None = None
@@ -36,11 +42,16 @@ class Policy:
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is to go."""
+        """Whether no generation expires."""
         return self.keep is None and self.keep_for is None and self.until is None
 
     def expires(self, created: datetime, now: datetime) -> bool:
-        """Whether a generation is to go whose tail was taken at a moment; `now` is what ages count back from."""
+        """Return whether a generation expires.
+
+        Args:
+            created: when its tail was taken.
+            now: the time from which ages count back.
+        """
         if self.keep is not None:
             return True
         until = self.until if self.keep_for is None else now - timedelta(seconds=self.keep_for)
@@ -49,10 +60,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class StoppedAt:
-    """The generation that is to go, but has to stay, and with it all after it.
+    """The generation that the policy lets expire, but that must stay, with all after it.
 
     Attributes:
-        generation: its number. reason: a hold's name, or what S3 says. until: RFC 3339; empty if nobody knows.
+        generation: its number.
+        reason: what keeps it: a hold, an S3 lock, or a doubtful clock.
+        until: until when it is locked, RFC 3339; empty if unknown.
     """
 
     generation: int
@@ -62,10 +75,11 @@ class StoppedAt:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What goes.
+    """The generations that expire.
 
     Attributes:
-        manifests: of the generations that go, oldest first. stopped: why not more of them.
+        manifests: their manifests, oldest first.
+        stopped: the generation that must stay although the policy lets it expire; None if there is none.
     """
 
     manifests: tuple[Manifest, ...] = ()
@@ -81,18 +95,19 @@ def plan_expiry(
     made: int | None = None,
     coming: int = 0,
 ) -> Expiry:
-    """Which generations expire now: from the head on, until one is to stay, is held or is locked.
+    """Return the generations that expire now: from the head up to the first that stays, is held or is locked.
 
-    No more goes than the time of the newest generation allows: ages count from there if this machine's clock is ahead
-    of it, and a moment that is later is refused. For a clock that is wrong would let everything expire.
+    A wrong clock must not let everything expire, so the newest generation's time is the limit: ages count back from it
+    if this machine's clock is ahead of it, and a later ``--until`` is rejected.
 
     Args:
-        archive: where.
-        listing: what is in force.
-        policy: what is to go.
-        locks_of: asks whether the bucket has object lock; called only if something is to go.
-        made: the generation that this run has made, if it has; its time is this machine's, so that it proves nothing.
-        coming: generations with events that will be published before (for a rehearsal).
+        archive: the archive.
+        listing: its generations in force.
+        policy: which generations expire.
+        locks_of: returns the bucket's object locks, if it has any; called only if a generation expires.
+        made: the generation that this run has published, if any; its time comes from this machine's clock, so it cannot
+            confirm that clock.
+        coming: number of generations with events that will be published before (dry run).
     """
     spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
     if policy.is_none or not spans:
@@ -109,7 +124,7 @@ def plan_expiry(
         if not policy.expires(manifest.created, now):
             break
         if not policy.expires(manifest.created, min(now, newest)):
-            reason = f"its age, which counts from the newest generation before this run ({moment_text(newest)})"
+            reason = f"its age, counted from the newest generation before this run ({moment_text(newest)})"
             return Expiry(tuple(gone), StoppedAt(manifest.generation, reason))
         if manifest.generation in listing.holds:
             return Expiry(tuple(gone), _held(listing, manifest.generation))
@@ -124,7 +139,7 @@ def plan_expiry(
 
 
 def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
-    """Where in the list those begin that stay, so that so many original generations with events do."""
+    """Return the index of the first generation to keep, so that ``keep`` original generations with events stay."""
     kept, last = coming, len(listing.spans)
     if coming and kept >= keep:
         return last
@@ -139,16 +154,16 @@ def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> i
 def expire(
     archive: Archive, policy: Policy, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
 ) -> Expiry:
-    """Decide what expires: in this moment it is gone for every reader. Nothing is deleted yet.
+    """Let generations expire: from now on no reader sees them. Nothing is deleted yet.
 
-    What comes in between, a hold or a merge, makes the decision's number somebody else's, and all is looked at again.
+    If a hold or a merge takes the decision's number first, the expiry is planned again.
     """
     found = Expiry()
 
     def change(listing: Listing) -> Decision | None:
         nonlocal found
         if found.manifests and listing.dropped >= found.manifests[-1].generation:
-            return None  # it is decided
+            return None  # decided already
         found = plan_expiry(archive, listing, policy, locks_of, made=made)
         return listing.decision.expire(found.manifests[-1].generation) if found.manifests else None
 
@@ -162,7 +177,7 @@ def _held(listing: Listing, generation: int) -> StoppedAt:
 
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
-    """A lock on any of a generation's objects; first on what was written last, which is locked the longest."""
+    """Return a lock on any of a generation's objects; those written last, and so locked longest, are checked first."""
     records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key))
     return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
 

@@ -1,4 +1,4 @@
-"""The verb *follow*: a stream archived as it grows, in small generations that are merged on the way."""
+"""The *follow* command: archive a stream as it grows, in small generations that are merged later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from streamstore.own import describe_source
 __all__ = ["follow_stream"]
 
 REMEMBERED = 100
-"""Generations and warnings of which a report tells."""
+"""Maximum generations and warnings in a report."""
 
 
 def follow_stream(
@@ -63,16 +63,16 @@ def follow_stream(
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> FollowReport:
-    """Archive a stream as it grows: whenever there is something new it becomes a generation.
+    """Archive a stream as it grows: each round archives the new events as a generation.
 
-    One place for tasks (a Spark session) serves the whole time. Eight neighbours of about the same size are merged into
-    one as they come, so that many rounds do not make many pieces and each byte is written again only a few times.
-    Ends when nothing new came for `idle`, after `lasting`, or when the stream is sealed and archived whole; it may be
-    interrupted or killed at any moment and called again.
+    One Spark session serves all rounds. Every eight adjacent generations of about the same size are merged into one, so
+    that the number of generations stays small and each byte is rewritten only a few times. It ends after ``idle``
+    seconds without new events, after ``lasting`` seconds, or when the stream is sealed and archived completely. It can
+    be interrupted or killed at any time and called again.
 
-    What cannot be merged (Glacier has it, say) is left as it is and said, and archiving goes on. What fails because a
-    server does not answer, throttles or fails is tried again, with growing pauses, once stream and archive have been
-    looked at. Time in which nothing could be looked at does not count as `idle`.
+    Generations that cannot be merged (in Glacier, for example) stay as they are, with a warning, and archiving
+    continues. If a server does not answer, throttles or fails, the step is retried with growing pauses; only a server
+    that has never answered ends the call at once. The duration of an outage does not count as ``idle``.
 
     Args:
         stream: as for `export_stream`.
@@ -134,14 +134,14 @@ def follow_stream(
             archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
         )
         tally = _Tally(progress)
-        look: Callable[[], ExportReport]
+        run_round: Callable[[], ExportReport]
         if options.rotates:
             policy = Policy(keep, keep_for)
-            look = partial(_rotate, order, policy, tasks, tally, endure, truncate=truncate_source)
+            run_round = partial(_rotate, order, policy, tasks, tally, endure, truncate=truncate_source)
         else:
-            look = partial(endure, partial(_export, order, tasks, watched))
-        _look_once(order, archive)
-        ended = _follow(look, archive, compaction, tally, endure, options=options, began=began)
+            run_round = partial(endure, partial(_export, order, tasks, watched))
+        _check_reachable(order, archive)
+        ended = _follow(run_round, archive, compaction, tally, endure, options=options, began=began)
         progress.end()
         total = time.monotonic() - began
         done = compaction.done
@@ -167,15 +167,15 @@ def follow_stream(
         )
 
 
-def _look_once(order: ExportOrder, archive: Archive) -> None:
-    """Raise if stream or archive cannot be reached: what has never answered is not away, but the wrong one."""
+def _check_reachable(order: ExportOrder, archive: Archive) -> None:
+    """Check that stream and archive can be reached: a server that has never answered is probably the wrong address."""
     archive.listing()
     with order.source.open() as store:
         describe_source(store, order.name)
 
 
 def _follow(
-    look: Callable[[], ExportReport],
+    run_round: Callable[[], ExportReport],
     archive: Archive,
     compaction: Compaction,
     tally: _Tally,
@@ -184,12 +184,12 @@ def _follow(
     options: FollowOptions,
     began: float,
 ) -> str:
-    """Look again and again; returns why it ended."""
+    """Repeat rounds; return why they ended."""
     active, idle, lasting = began, options.idle, options.lasting
     choose = partial(_choose, target=options.target)
     while True:
-        looked, retries = time.monotonic(), endure.retries
-        report = look()
+        round_began, retries = time.monotonic(), endure.retries
+        report = run_round()
         tally.add(report)
         if not report.unchanged:
             endure(partial(tally.merge, compaction, choose))
@@ -204,7 +204,7 @@ def _follow(
             return "time"
         if idle is not None and report.unchanged and now - active >= idle:
             return "idle"
-        rests = [looked + options.every - now]
+        rests = [round_began + options.every - now]
         rests += [] if lasting is None else [began + lasting - now]
         rests += [] if idle is None else [active + idle - now]
         time.sleep(max(0.0, min(rests)))
@@ -221,7 +221,7 @@ def _choose(manifests: Sequence[Manifest], listing: Listing, *, target: int) -> 
 
 @dataclass
 class _Tally:
-    """What was done so far; bounded, however long that goes on."""
+    """Totals of all rounds; of bounded size, however long the stream is followed."""
 
     progress: Progress
     rounds: int = 0
@@ -237,7 +237,7 @@ class _Tally:
     warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
 
     def add(self, report: ExportReport) -> None:
-        """Count a look at the stream."""
+        """Add a round."""
         self.rounds += 1
         self.generation = report.generation
         self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
@@ -255,7 +255,7 @@ class _Tally:
         self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
 
     def tell(self, problems: list[Problem]) -> None:
-        """Say what was not merged, or not read back, and why: archiving goes on without it."""
+        """Warn of generations that could not be merged or read back."""
         for problem in problems:
             warning = f"some generations stay as they are: {problem}"
             self.warnings.append(warning)
@@ -263,7 +263,7 @@ class _Tally:
         problems.clear()
 
     def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
-        """Merge until no size has too many neighbours."""
+        """Merge until there is nothing left to merge."""
         while True:
             runs = compaction.done.runs
             runs.clear()

@@ -107,4 +107,4 @@ class CompactOptions(Options):
 
 def _check_one(*given: object) -> None:
     if sum(value is not None for value in given) > 1:
-        raise Usage("--keep, --keep-for and --until are three ways to say what stays", todo="Give one of them.")
+        raise Usage("--keep, --keep-for and --until exclude each other", todo="Give only one of them.")

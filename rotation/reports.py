@@ -1,4 +1,4 @@
-"""What *rotate*, *compact* and *follow* return."""
+"""Reports of *rotate*, *compact* and *follow*."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ __all__ = ["CompactReport", "CompactedRun", "FollowReport", "FollowedGeneration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedReport:
-    """The generation that was to expire and has to stay, and with it all after it.
+    """The generation that the policy lets expire, but that must stay, with all after it.
 
     Attributes:
-        generation: its number. reason: which hold, or which lock of which object. until: RFC 3339; empty if unknown.
+        generation: its number.
+        reason: what keeps it: a hold, the lock of an object, or a doubtful clock.
+        until: until when it is locked, RFC 3339; empty if unknown.
     """
 
     generation: int
@@ -26,22 +28,28 @@ class StoppedReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotateReport(Report):
-    """What a rotation did.
+    """Result of a rotation.
 
     Attributes:
-        archive: URI.
-        export: what the export did.
-        generation: the newest. first_generation: the oldest that is left.
-        hold: the name of the hold that is on the newest generation, if one was asked for.
-        checked: generations whose data were read back now. ranges_read: how many ranges that were.
-        expired: generations that expired now. stopped: what kept the next one from it.
-        objects_deleted: data objects; requests: LIST, PUT and bulk DELETE requests of that.
+        archive: URI of the archive.
+        export: report of the export.
+        generation: the newest generation.
+        first_generation: the oldest generation that has not expired.
+        hold: name of the hold put on the newest generation, if one was requested.
+        checked: generations whose data were read back by this run.
+        ranges_read: number of ranges read back.
+        expired: generations that expired in this run.
+        stopped: the generation that had to stay although the policy lets it expire.
+        objects_deleted: number of deleted data objects.
+        requests: LIST, PUT and bulk DELETE requests of the deletion.
         resumed: True if an earlier run had left a deletion unfinished.
-        queued: the newest generation that has expired, if its deletion and that of all before it was put into a queue.
-        truncated: True if the source's head is now at `cut` or was beyond it. cut: the end of what is archived and
-            checked, if truncating was asked for.
-        seconds, total_seconds: as for an export.
-        dry_run: True if nothing was written; the rest then says what would be done.
+        queued: the newest expired generation, if the deletion of its data and of all before was queued.
+        truncated: True if the source's head is now at `cut`, or was already beyond it.
+        cut: the end of the archived and checked data, if truncating was requested.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was written; the report then says what would be done.
     """
 
     archive: str
@@ -67,11 +75,14 @@ class RotateReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedRun:
-    """Generations that were merged.
+    """A run of adjacent generations that were merged into one.
 
     Attributes:
-        first, generation: the first and the last original one; the latter is the merged one's number.
-        merged: how many pieces became one. events, bytes: of all of them (bytes with event headers).
+        first: the first original generation.
+        generation: the last original generation, which is the merged one's number.
+        merged: how many generations became one; merged ones count once.
+        events: events of all of them.
+        bytes: bytes of all of them, with event headers.
     """
 
     first: int
@@ -83,17 +94,22 @@ class CompactedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """What a compaction did.
+    """Result of a compaction.
 
     Attributes:
-        archive: URI.
-        runs: what was merged. unchanged: True if nothing was. resumed: how many of these an earlier run had begun.
-        moved_bytes: segment bytes that were read and written again. joined: chunks that were made of several.
-        generations: in force now, merged ones as one.
-        objects_deleted: data objects of what earlier compactions had replaced. waits_until: when the next of these may
-            be deleted, RFC 3339; empty if nothing waits.
-        seconds, total_seconds: as for an export.
-        dry_run: True if nothing was written; the rest then says what would be done.
+        archive: URI of the archive.
+        runs: the merged runs.
+        unchanged: True if nothing was merged.
+        resumed: how many of the runs an earlier call had begun.
+        moved_bytes: segment bytes that were rewritten.
+        joined: number of chunks written.
+        generations: number of generations in force now; merged ones count once.
+        objects_deleted: deleted data objects that earlier compactions had replaced.
+        waits_until: when the next replaced objects may be deleted, RFC 3339; empty if there are none.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was written; the report then says what would be done.
     """
 
     archive: str
@@ -113,10 +129,13 @@ class CompactReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedGeneration:
-    """A generation that was made while a stream was followed.
+    """A generation published by `follow`.
 
     Attributes:
-        generation: its number. events, bytes: that it has. seconds: from its plan to its commit.
+        generation: its number.
+        events: number of its events.
+        bytes: its bytes, with event headers.
+        seconds: from its plan to its commit.
     """
 
     generation: int
@@ -127,20 +146,27 @@ class FollowedGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowReport(Report):
-    """What following a stream did.
+    """Result of `follow`.
 
     Attributes:
-        archive: URI. generation: the newest.
-        ended: why: ``"idle"``, ``"time"`` or ``"sealed"``.
-        rounds: how often the stream was looked at. made: how many generations that made. events, bytes: of all these.
-        retries: how often something was tried again because a server was away.
-        newest: the last of them, a hundred at most.
-        merges: how often neighbours were merged. moved_bytes: segment bytes that were read and written again for it.
-        pieces: generations in force now, merged ones as one.
-        expired: how many generations have expired meanwhile. objects_deleted: data objects of these and of what was
-            replaced.
-        cut: up to where the source is truncated, if that was asked for.
-        seconds, total_seconds: as for an export.
+        archive: URI of the archive.
+        generation: the newest generation.
+        ended: why it ended: ``"idle"``, ``"time"`` or ``"sealed"``.
+        rounds: number of rounds.
+        retries: number of retries because a server was unavailable.
+        made: number of published generations.
+        events: events of these generations.
+        bytes: bytes of these generations, with event headers.
+        newest: the last of these generations, at most 100.
+        merges: number of merges.
+        moved_bytes: segment bytes that merges rewrote.
+        pieces: number of generations in force now; merged ones count once.
+        expired: number of generations that expired.
+        objects_deleted: deleted data objects, of expired and of merged generations.
+        cut: the stream cut to which the source was truncated, if that was requested.
+        warnings: the last warnings, at most 100.
+        seconds: as for an export.
+        total_seconds: as for an export.
     """
 
     archive: str

@@ -1,4 +1,4 @@
-"""The verb *rotate*: export what is new, prove it, let what is old expire, free the source."""
+"""The *rotate* command: export new events, check them, let old generations expire, truncate the source."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def rotate_stream(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RotateReport:
-    """Archive what is new, read back what was never read back, let old generations expire, and truncate the source.
+    """Archive new events, read back unchecked generations, let old generations expire, and truncate the source.
 
-    Each step begins when the one before has ended well. After a kill the same call goes on where it stopped. Whole
-    generations expire, from the oldest on, never the newest; the first that is held, or has an object that S3 locks,
-    stays with all after it. Of `keep`, `keep_for` and `until` one may be given; without any, nothing expires.
+    Each step begins after the one before has succeeded. After a kill, repeat the call to resume. Generations expire as
+    a whole, from the oldest on, never the newest; the first that has a hold or an object locked by S3 stays, with all
+    after it. At most one of ``keep``, ``keep_for`` and ``until`` may be given; without any, nothing expires.
 
     Args:
         stream: as for `export_stream`.
@@ -90,8 +90,8 @@ def rotate_stream(
         progress: told how the run goes on.
 
     Raises:
-        Damaged: a generation's data are not what was archived. Nothing has expired, and nothing was truncated.
-        Problem: with the exit code that the command line ends with.
+        Damaged: a generation's data differ from what was archived; nothing has expired or was truncated.
+        Problem: has the command's exit code.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -128,7 +128,16 @@ def rotate_stream(
 
 @dataclass
 class Rotation:
-    """The steps of one rotation: what goes where, what expires, where tasks run, who is told."""
+    """The steps of one rotation.
+
+    Attributes:
+        order: the export.
+        policy: which generations expire.
+        tasks: where tasks run.
+        progress: receives the progress.
+        queue: URI of the queue for deletions; empty to delete now.
+        warnings: what the user is warned of.
+    """
 
     order: ExportOrder
     policy: Policy
@@ -139,23 +148,34 @@ class Rotation:
 
     @cached_property
     def archive(self) -> Archive:
-        """Where to."""
+        """The archive."""
         return self.order.archive()
 
     def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
-        """Do them all; `hold`, `truncate` as for `rotate_stream`, `began` on the monotonic clock (seconds)."""
+        """Run all steps.
+
+        Args:
+            hold: as for `rotate_stream`.
+            truncate: as for `rotate_stream`.
+            began: when the rotation began, on the monotonic clock (seconds).
+        """
         return self.go_on(self.export(began), hold, truncate=truncate, began=began)
 
     def export(self, began: float) -> ExportReport:
-        """The first step."""
+        """Run the first step."""
         return self._export(began, dry_run=False)
 
     def go_on(
         self, exported: ExportReport, hold: str, *, truncate: bool, began: float, sweep: bool = True
     ) -> RotateReport:
-        """All steps but the first; may be called again after it has failed.
+        """Run all steps but the first; may be called again after a failure.
 
-        `sweep` looks below the head for what late tasks left there, also if nothing expires.
+        Args:
+            exported: report of the first step.
+            hold: as for `run`.
+            truncate: as for `run`.
+            began: as for `run`.
+            sweep: also delete what late tasks left below the head if nothing expires.
         """
         if hold:
             put_hold(self.archive, hold, exported.generation, why="rotate")
@@ -186,7 +206,7 @@ class Rotation:
         )
 
     def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
-        """What `run` would do."""
+        """Report what `run` would do."""
         exported = self._export(began, dry_run=True)
         listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
@@ -259,19 +279,19 @@ class Rotation:
         )
 
     def _delete(self) -> DeletedData:
-        """Delete what has expired, as far as S3 lets it go."""
-        self.progress.say("deleting what has expired")
+        """Delete the data of expired generations, up to the first object that S3 has locked."""
+        self.progress.say("deleting expired generations")
         done = delete_expired(self.order.root, self.order.name)
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
-                f"what has expired is not all deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
-                " goes on"
+                f"some expired data were not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " deletes them"
             )
         return done
 
     def _ask_for_deletions(self) -> tuple[int, ...]:
-        """Have somebody delete what has expired and nobody has deleted yet."""
+        """Queue the deletion of expired data that were not deleted yet."""
         listing = self.archive.listing()
         wanted = [listing.dropped] if listing.unfinished else []
         return request_deletions(self.queue, self.order.root.uri, self.archive.stream, wanted)
@@ -282,10 +302,10 @@ class Rotation:
         return open_locks(self.order.root)
 
     def _truncate(self, archived: Manifest) -> bool:
-        """Move the source's head to a generation's end, but for where it is further; False if the stream is sealed.
+        """Move the source's head to a generation's end, unless it is further already; return False if sealed.
 
         Raises:
-            Conflict: it is not the stream that was archived any more.
+            Conflict: the stream is not the archived one.
         """
         with self.order.source.open() as store:
             described = describe_source(store, self.order.name)
@@ -296,6 +316,6 @@ class Rotation:
             try:
                 store.truncate(later)
             except StreamSealed:
-                self.warnings.append("the stream is sealed, so it cannot be truncated any more; all of it is archived")
+                self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
                 return False
         return True

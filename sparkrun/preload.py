@@ -9,9 +9,8 @@ TASK_MODULES = (
     "exporter.task",
     "importer.fill",
     "importer.verify",
-    "objectstore.folder.store",
-    "objectstore.obstore_store",
-    "objectstore.s3.bucket",
+    "objectstore.folder.scheme",
+    "objectstore.s3.scheme",
     "streamstore.local",
     "streamstore.pravega.store",
 )

@@ -19,7 +19,8 @@ from typing import NoReturn, TypeVar
 import pytest
 from hypothesis import settings
 
-from objectstore.uri import forget_memory
+from objectstore.memory import forget_memory
+from objectstore.uri import close_all
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
@@ -138,6 +139,7 @@ def absent(name: str, reason: str) -> NoReturn:
 @pytest.fixture(scope="module", autouse=True)
 def what_lies_in_memory_ends_with_its_module() -> Iterator[None]:
     yield
+    close_all()
     forget_memory()
 
 

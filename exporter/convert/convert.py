@@ -11,6 +11,7 @@ from exporter.convert.head import begin_where, check_beginning
 from exporter.convert.run import convert_generation
 from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.costs import cost_of_conversion
@@ -57,15 +58,15 @@ def convert_archive(
     began = time.monotonic()
     progress = progress or Progress()
     options = ConvertOptions(layout=layout, compress=compress, window=window)
+    open_layout(layout, compress)
     Master.parse(master)
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
     history = source.history()
-    check_window(
-        options.window, max(g.manifest.range_size for g in history.generations) if options.layout == "chunks" else 0
-    )
+    largest_range = max(g.manifest.range_size for g in history.generations)
+    check_window(options.window, open_layout(layout).min_window(largest_range))
     listing = target.listing()
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]

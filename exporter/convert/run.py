@@ -185,7 +185,7 @@ def convert_range(task: ConvertTask) -> Piece:
         written = layout.write_large(place, row.extent, data, task.window)
         piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     else:
-        if task.layout == "events":
+        if layout.one_object_per_event:
             for _ in _blocks(task):
                 pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
         digest, count = hashlib.sha256(), 0

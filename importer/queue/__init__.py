@@ -1,5 +1,5 @@
-"""Restores and deletions that are asked for now and done later, from a durable queue.
+"""Restores and deletions that are requested now and done later, through a durable queue.
 
-`model` has the requests as they lie in the queue, `asking` puts them in, `handlers` says what does each kind, `working`
-works a queue off, `looking` shows what waits and what has failed.
+`model` defines the requests, `request` and `deletions` enqueue them, `handlers` carry out each kind, `work` processes a
+queue, `show` lists waiting and failed requests.
 """

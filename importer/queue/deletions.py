@@ -1,4 +1,4 @@
-"""Deletions that wait in a queue: asked for by a rotation, done by whoever works the queue off."""
+"""Queued deletions: requested by a rotation, done by a worker of the queue."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["delete", "request_deletions"]
 
 
 def request_deletions(queue: str, root: str, stream: StreamName, generations: Iterable[int]) -> tuple[int, ...]:
-    """Ask for the data of expired generations to be deleted, but for those whose deletion waits already.
+    """Request the deletion of expired generations' data, except for requests that wait already.
 
     Args:
-        queue: the queue's URI; it is made if need be.
+        queue: the queue's URI; created if missing.
         root: the archive's root.
-        stream: which archive.
-        generations: numbers; each and all before it have expired.
+        stream: the archived stream.
+        generations: numbers; each of them and all before have expired.
 
     Returns:
-        Those that were asked for now.
+        The newly requested ones.
     """
     wanted = [DeleteRequest(root=root, archive=str(stream), generation=number) for number in generations]
     if not wanted:
@@ -45,7 +45,7 @@ def request_deletions(queue: str, root: str, stream: StreamName, generations: It
 
 
 def delete(request: DeleteRequest) -> dict[str, Any]:
-    """Delete what has expired up to a generation; what is gone already is no error.
+    """Delete the data of expired generations up to the requested one; data already deleted is no error.
 
     Raises:
         Usage: the generation has not expired.
@@ -58,11 +58,11 @@ def delete(request: DeleteRequest) -> dict[str, Any]:
     if listing.decision.swept >= request.generation:
         return {"unchanged": True, "objects_deleted": 0, "requests": 0}
     done = delete_expired(root, stream)
-    told: dict[str, Any] = {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
+    report: dict[str, Any] = {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
     if done.lock is not None:
-        # a rotation asks for it again
-        told["stopped"] = f"{done.lock.reason} of {done.lock.key}"
-    return told
+        # a later rotation requests it again
+        report["stopped"] = f"{done.lock.reason} of {done.lock.key}"
+    return report
 
 
 def _request(content: bytes) -> Request | None:

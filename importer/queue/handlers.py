@@ -1,4 +1,4 @@
-"""What does each kind of request."""
+"""The handler of each kind of request."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from importer.queue.model import RestoreRequest
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 
-__all__ = ["HANDLERS", "Workshop"]
+__all__ = ["HANDLERS", "RequestContext"]
 
 
-class Workshop:
-    """What handlers work with: where tasks run, and whom to tell. Spark stays up from one request to the next.
+class RequestContext:
+    """Resources that handlers share. Spark keeps running from one request to the next.
 
     Args:
         master: a Spark master, or ``"inline"``.
-        progress: told how requests go on.
+        progress: receives the progress of requests.
     """
 
     def __init__(self, master: str, progress: Progress) -> None:
@@ -30,8 +30,8 @@ class Workshop:
         self._open = ExitStack()
         self._is_open = False
 
-    def warm(self) -> None:
-        """Have a runner open; those that a verb opens with the same master share it."""
+    def start_runner(self) -> None:
+        """Start a runner, unless it runs; functions that open one with the same master share it."""
         if not self._is_open:
             self._open.enter_context(open_runner(self.master, TASK_MODULES))
             self._is_open = True
@@ -42,26 +42,26 @@ class Workshop:
         self._open.close()
 
 
-def restore(request: RestoreRequest, workshop: Workshop) -> dict[str, Any]:
-    """Restore a stream; one that was restored already by this same request is only verified."""
+def restore(request: RestoreRequest, context: RequestContext) -> dict[str, Any]:
+    """Restore a stream; if the same request restored it already, only verify it."""
     arguments = request.model_dump(exclude={"kind", "version", "archive", "stream"})
-    workshop.warm()
+    context.start_runner()
     report = import_stream(
         request.archive,
         request.stream,
         **arguments,
         again=True,
-        master=workshop.master,
-        progress=workshop.progress,
+        master=context.master,
+        progress=context.progress,
     )
     for warning in report.warnings:
-        workshop.progress.warn(warning)
+        context.progress.warn(warning)
     return report.to_json()
 
 
-HANDLERS: Mapping[str, Callable[[Any, Workshop], dict[str, Any]]] = {
+HANDLERS: Mapping[str, Callable[[Any, RequestContext], dict[str, Any]]] = {
     "restore": restore,
-    "delete": lambda request, _workshop: delete(request),
+    "delete": lambda request, _context: delete(request),
 }
-"""`kind` of a request → what does it. It returns plain values for the record, and may be called again with a request
+"""`kind` of a request → its handler, which returns plain values for the report and may be called again with a request
 that it has done already."""

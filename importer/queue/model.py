@@ -1,4 +1,4 @@
-"""Requests as they lie in a queue: JSON, told apart by `kind`, each with a version of its own. See docs/format.md."""
+"""Requests in a queue: JSON, distinguished by `kind`, each kind with its own version. See docs/format.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class NotARequest(Usage):
-    """An entry's content is no request that this release knows."""
+    """An entry is not a request that this release supports."""
 
 
 class _Model(BaseModel):
@@ -55,10 +55,12 @@ class RestoreRequest(_Model):
 
 
 class DeleteRequest(_Model):
-    """Delete the data of a generation that was dropped from an archive.
+    """Delete the data of an expired generation, and of all before it.
 
     Attributes:
-        root: URI. archive: ``SCOPE/STREAM`` below it. generation: the one that was dropped.
+        root: URI.
+        archive: ``SCOPE/STREAM`` below the root.
+        generation: the expired generation.
     """
 
     kind: Literal["delete"] = "delete"
@@ -75,12 +77,17 @@ Request = RestoreRequest | DeleteRequest
 
 
 class FailedRequest(_Model):
-    """A request that trying again does not mend, as it lies in the queue of failed ones.
+    """An entry of the queue of failed requests: a request that failed for good.
 
     Attributes:
-        content: the request as it lay in its queue, byte for byte. offset: where it lay (bytes in the segment).
+        content: the original entry, byte for byte.
+        offset: the original entry's offset in the queue's segment (bytes).
         time: when it failed.
-        what, where, todo, exit_code: why, as a command says it. tries: how often it was tried.
+        what: see `common.errors.Problem`.
+        where: likewise.
+        todo: likewise.
+        exit_code: likewise.
+        tries: number of attempts.
     """
 
     kind: Literal["failed"] = "failed"
@@ -98,7 +105,7 @@ class FailedRequest(_Model):
         try:
             return str(decode_request(self.content))
         except NotARequest:
-            return "an entry that is no request"
+            return "an invalid request"
 
 
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
@@ -106,26 +113,26 @@ _FAILED: TypeAdapter[FailedRequest] = TypeAdapter(FailedRequest)
 
 
 def encode(request: Request | FailedRequest) -> bytes:
-    """A request as an entry's content."""
-    told = request.model_dump_json().encode()
-    return told + b"\n" + request.content if isinstance(request, FailedRequest) else told
+    """Encode a request as an entry."""
+    encoded = request.model_dump_json().encode()
+    return encoded + b"\n" + request.content if isinstance(request, FailedRequest) else encoded
 
 
 def decode_request(content: bytes) -> Request:
-    """The request of an entry.
+    """Decode the request of an entry.
 
     Raises:
-        NotARequest: it is none, or of a kind or version that this release does not know.
+        NotARequest: the entry is not a request, or its kind or version is not supported by this release.
     """
     return _decoded(_REQUEST, content)
 
 
 def decode_failed(content: bytes) -> FailedRequest:
-    """What lies in a queue of failed requests; raises as `decode_request`."""
-    told, newline, request = content.partition(b"\n")
-    failed = _decoded(_FAILED, told)
+    """Decode an entry of a queue of failed requests; raises as `decode_request`."""
+    encoded, newline, request = content.partition(b"\n")
+    failed = _decoded(_FAILED, encoded)
     if not newline:
-        raise NotARequest("the entry is a failed request without the request itself")
+        raise NotARequest("the failed request lacks the original request")
     return failed.model_copy(update={"content": request})
 
 
@@ -136,7 +143,7 @@ def _decoded(adapter: TypeAdapter[T], content: bytes) -> T:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise NotARequest(
-            "the entry is no request that this release knows",
+            "the entry is not a request that this release supports",
             where=f"{place}: {first['msg']}" if place else first["msg"],
-            todo="A newer release may know it.",
+            todo="A newer release may support it.",
         ) from None

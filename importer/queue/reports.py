@@ -1,4 +1,4 @@
-"""What the verbs of the queue return; the same for ``--json`` and users."""
+"""Reports of the queue's commands; the same for ``--json`` and users."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ class RequestReport(Report):
     """A request that was put into a queue.
 
     Attributes:
-        id: of the request; empty after a dry run. queue: URI.
-        text: the request, for a person. request: the same as it lies in the queue, without what is not set.
-        outstanding_bytes: in the queue, with this request. dry_run: True if nothing was put in.
+        queue: URI of the queue.
+        text: the request, as text for users.
+        request: the request as stored in the queue, without unset fields.
+        id: the request's id; empty after a dry run.
+        outstanding_bytes: bytes of the queue's unprocessed entries, this one included.
+        dry_run: True if nothing was put in.
     """
 
     queue: str
@@ -31,14 +34,18 @@ class RequestReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRequest(Report):
-    """A request that was worked off.
+    """A request that was done or has failed.
 
     Attributes:
-        id, text: as in `RequestReport`. kind: ``restore`` or ``delete``; empty if it could not be read.
-        ok: whether it was done; else it was moved to the queue of failed requests.
-        tries: how often it was tried. seconds: what the last try took.
-        latency_seconds: from the put to the end.
-        report: what the verb reported. error: why it failed: ``what``, ``where``, ``todo``, ``exit_code``.
+        id: as in `RequestReport`.
+        kind: ``restore`` or ``delete``; empty if the entry is not a request.
+        text: as in `RequestReport`.
+        ok: whether it was done; if not, it was moved to the queue of failed requests.
+        tries: number of attempts.
+        seconds: duration of the last attempt.
+        latency_seconds: time from the put to the end.
+        report: the report of the restore or deletion.
+        error: why it failed: ``what``, ``where``, ``todo``, ``exit_code``.
     """
 
     id: str
@@ -54,15 +61,20 @@ class FinishedRequest(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkReport(Report):
-    """What a run of `work` did.
+    """Result of `work`.
 
     Attributes:
-        queue: URI. done, failed: how many requests. failed_exit_codes: of those that failed, sorted, each once.
-        unfinished: the request that could not be done in time and is kept, and why; empty if there is none.
-        retries: how often a request was tried again.
-        outstanding_bytes: that still wait. failed_bytes: in the queue of failed requests, also from before.
-        latency_seconds: from a request's put to its end, on average.
-        seconds, total_seconds: as for an export.
+        queue: URI of the queue.
+        done: number of requests done.
+        failed: number of failed requests.
+        failed_exit_codes: exit codes of the failed requests, sorted, without duplicates.
+        unfinished: the request that was not done in time and stays in the queue, and why; empty if there is none.
+        retries: number of retries.
+        outstanding_bytes: bytes of the queue's unprocessed entries.
+        failed_bytes: bytes of the queue of failed requests, earlier ones included.
+        latency_seconds: average time from a request's put to its end.
+        seconds: as for an export.
+        total_seconds: as for an export.
     """
 
     queue: str
@@ -80,11 +92,15 @@ class WorkReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRequest(Report):
-    """A request in a queue.
+    """A waiting or failed request.
 
     Attributes:
-        id, text: as in `RequestReport`. put: when (RFC 3339). age_seconds: since then; of a failed one since it failed.
-        bytes: that it takes. error: why it failed, in one line; empty if it waits.
+        id: as in `RequestReport`.
+        text: as in `RequestReport`.
+        put: when it was put in (RFC 3339).
+        age_seconds: time since then; for a failed request, since it failed.
+        bytes: its size.
+        error: why it failed, in one line; empty if it waits.
     """
 
     id: str
@@ -97,12 +113,18 @@ class WaitingRequest(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport(Report):
-    """What lies in a queue.
+    """Content of a queue.
 
     Attributes:
-        queue: URI. waiting, failed: how many requests. outstanding_bytes, failed_bytes: what they take.
-        first_waiting, first_failed: the first 100 of each.
-        moved: how many failed requests were put back. dropped: how many were dropped.
+        queue: URI of the queue.
+        waiting: number of waiting requests.
+        failed: number of failed requests.
+        outstanding_bytes: size of the waiting requests.
+        failed_bytes: size of the failed requests.
+        first_waiting: the first 100 waiting requests.
+        first_failed: the first 100 failed requests.
+        moved: number of failed requests put back.
+        dropped: number of failed requests dropped.
     """
 
     queue: str

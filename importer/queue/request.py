@@ -1,4 +1,4 @@
-"""The verb *request-restore*."""
+"""The *request-restore* command."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def request_restore(
     read_back: bool = False,
     dry_run: bool = False,
 ) -> RequestReport:
-    """Ask for a restore that whoever works the queue off does.
+    """Request a restore, to be done by a worker of the queue.
 
-    What can be told from the arguments alone is checked; whether the archive is there turns out later.
+    Only the arguments are checked now; whether the archive exists is checked by the worker.
 
     Args:
         archive: as for `import_stream`, and as the worker sees it; so are the other arguments.
@@ -54,7 +54,9 @@ def request_restore(
         dry_run: only check the arguments.
 
     Raises:
-        Usage: an argument cannot be meant. NotAQueue (4): QUEUE is another stream. QueueFull: too much is waiting.
+        Usage: an argument is not valid.
+        NotAQueue: ``queue`` is another stream (exit code 4).
+        QueueFull: the queue has no room.
     """
     options = RestoreOptions(
         from_cut=from_cut,
@@ -77,16 +79,16 @@ def request_restore(
     }
     request = RestoreRequest(archive=archive, stream=stream, **{**options.keywords(), **cuts})
     check_queue(queue, make=False)
-    told = request.model_dump(mode="json", exclude_none=True)
+    stored = request.model_dump(mode="json", exclude_none=True)
     if dry_run:
-        return RequestReport(queue=queue, request=told, text=str(request), dry_run=True)
+        return RequestReport(queue=queue, request=stored, text=str(request), dry_run=True)
     with open_queue(queue) as place:
         waiting = place.waiting(make=True)
         name_of_it = Producer(waiting).put(encode(request))
         return RequestReport(
             id=str(name_of_it),
             queue=queue,
-            request=told,
+            request=stored,
             text=str(request),
             outstanding_bytes=waiting.outstanding(),
         )

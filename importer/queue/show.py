@@ -1,4 +1,4 @@
-"""The verb *queue*: what waits and what has failed; and putting failed requests back, or dropping them."""
+"""The *queue* command: list waiting and failed requests; put failed ones back, or drop them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ SHOWN = 100
 
 
 def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep") -> QueueReport:
-    """What lies in a queue of requests, and beside it what has failed.
+    """Return the waiting and failed requests of a queue.
 
     Args:
         queue: the queue's URI.
         failed: what to do with the failed requests first: keep them, put them back at the queue's end, or drop them.
 
     Raises:
-        NoSuchScope, NoSuchStream: there is no such queue. NotAQueue (4): it is another stream.
-        BadEntry (3): it holds something that is no entry.
+        NoSuchScope, NoSuchStream: there is no such queue.
+        NotAQueue: it is another stream (exit code 4).
+        BadEntry: the queue contains bytes that are not an entry (exit code 3).
     """
     if failed not in {"keep", "retry", "drop"}:
         raise Usage("failed requests are kept, retried or dropped", where=repr(failed))
     with open_queue(queue) as place:
         waiting = place.waiting(make=False)
-        aside = place.failed()
+        failed_queue = place.failed()
         moved = dropped = 0
-        if aside is not None and failed == "retry":
-            moved = _put_back(aside, waiting)
-        elif aside is not None and failed == "drop":
-            with Consumer(aside) as consumer:
+        if failed_queue is not None and failed == "retry":
+            moved = _put_back(failed_queue, waiting)
+        elif failed_queue is not None and failed == "drop":
+            with Consumer(failed_queue) as consumer:
                 dropped = consumer.run(_drop, idle_seconds=0).entries
         count, size, shown = _contents(waiting, _waiting)
-        failed_count, failed_size, failed_shown = _contents(aside, _failed) if aside is not None else (0, 0, ())
+        failed_count, failed_size, failed_shown = (
+            _contents(failed_queue, _failed) if failed_queue is not None else (0, 0, ())
+        )
     return QueueReport(
         queue=queue,
         waiting=count,
@@ -56,10 +59,10 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
     )
 
 
-def _put_back(aside: QueueSegment, waiting: QueueSegment) -> int:
-    """Move the failed requests back; how many. What this release cannot read goes to the end of the failed ones.
+def _put_back(failed_queue: QueueSegment, waiting: QueueSegment) -> int:
+    """Move the failed requests back, and return how many. Ones this release cannot read move to the end of the failed.
 
-    A request is always put in, also if it still waits: the worker that has just put it aside is about to drop it there.
+    A request is put back even if it still waits: the worker that has just moved it here is about to remove it there.
     """
     moved = 0
 
@@ -69,23 +72,23 @@ def _put_back(aside: QueueSegment, waiting: QueueSegment) -> int:
         try:
             Producer(waiting).put(decode_failed(entry.content).content, entry.name)
         except (NotARequest, EntryTooLarge):
-            Producer(aside).move(entry.content, entry.name)
+            Producer(failed_queue).move(entry.content, entry.name)
         else:
             moved += 1
 
-    with Consumer(aside, batch_entries=1, tries=1) as consumer:
-        consumer.run(put_back, idle_seconds=0, until=aside.info().write_offset)
+    with Consumer(failed_queue, batch_entries=1, tries=1) as consumer:
+        consumer.run(put_back, idle_seconds=0, until=failed_queue.info().write_offset)
     return moved
 
 
 def _drop(_batch: Sequence[Entry]) -> None:
-    """Being handled is being dropped."""
+    """Do nothing: the consumer removes the entries it handled."""
 
 
 def _contents(
     queue: QueueSegment, describe: Callable[[Entry, float], WaitingRequest]
 ) -> tuple[int, int, tuple[WaitingRequest, ...]]:
-    """How many entries are outstanding, their bytes, and the first of them."""
+    """Return the number of outstanding entries, their bytes, and the first of them."""
     now, count, size = time.time(), 0, 0
     shown: list[WaitingRequest] = []
     for entry in outstanding_entries(queue):
@@ -100,7 +103,7 @@ def _waiting(entry: Entry, now: float) -> WaitingRequest:
     try:
         text = str(decode_request(entry.content))
     except NotARequest:
-        text = "an entry that is no request"
+        text = "an invalid request"
     return _row(entry, now, text, "")
 
 
@@ -108,7 +111,7 @@ def _failed(entry: Entry, now: float) -> WaitingRequest:
     try:
         failed = decode_failed(entry.content)
     except NotARequest as error:
-        return _row(entry, now, "an entry that is no failed request", str(error))
+        return _row(entry, now, "an invalid failed request", str(error))
     why = ": ".join(text for text in (failed.what, failed.where) if text)
     return _row(entry, now, str(failed), why)
 

@@ -1,4 +1,4 @@
-"""The two streams of a queue of requests: those that wait, and beside it those that have failed."""
+"""The two streams of a queue: waiting requests, and beside them failed ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED_SUFFIX = "-failed"
 
 
 class RequestQueue:
-    """A queue of requests in an open store. Use `open_queue`."""
+    """A queue of requests in an open store. Open it with `open_queue`."""
 
     def __init__(self, store: StreamStore, name: StreamName) -> None:
         self._store = store
@@ -26,37 +26,40 @@ class RequestQueue:
         self._failed = StreamName(name.scope, name.stream + FAILED_SUFFIX)
 
     def waiting(self, *, make: bool) -> QueueSegment:
-        """What waits.
+        """Return the queue of waiting requests.
 
         Args:
-            make: make it if need be.
+            make: create it if missing.
 
         Raises:
-            NoSuchScope, NoSuchStream: it is not there. NotAQueue: it is something else.
+            NoSuchScope, NoSuchStream: it does not exist.
+            NotAQueue: another stream has the name.
         """
         return QueueSegment.make(self._store, self._name) if make else QueueSegment.open(self._store, self._name)
 
     def failed(self) -> QueueSegment | None:
-        """What has failed; None if nothing ever has."""
+        """Return the queue of failed requests; None if no request has ever failed."""
         try:
             return QueueSegment.open(self._store, self._failed)
         except (NoSuchScope, NoSuchStream):
             return None
 
     def make_failed(self) -> QueueSegment:
-        """The queue of what has failed, made if need be."""
+        """Return the queue of failed requests; create it if missing."""
         return QueueSegment.make(self._store, self._failed)
 
 
 def check_queue(queue: str, *, make: bool) -> None:
-    """See that a URI names a queue, or nothing yet.
+    """Check that a URI names a queue, or nothing yet.
 
     Args:
         queue: the URI.
-        make: make it if need be; else only the URI is looked at.
+        make: create the queue if missing; without it, only the URI is checked.
 
     Raises:
-        InvalidName: it is no such URI. NotAQueue: it names something else. Usage: as `open_queue`.
+        InvalidName: the URI is invalid.
+        NotAQueue: another stream has the name.
+        Usage: as `open_queue`.
     """
     _parsed(queue)
     if make:
@@ -66,10 +69,11 @@ def check_queue(queue: str, *, make: bool) -> None:
 
 @contextmanager
 def open_queue(queue: str) -> Iterator[RequestQueue]:
-    """The queue that a stream's URI names.
+    """Open the queue at a stream's URI.
 
     Raises:
-        InvalidName: it is no such URI. Usage: it is a queue of failed requests.
+        InvalidName: the URI is invalid.
+        Usage: it names a queue of failed requests.
     """
     address, name = _parsed(queue)
     with address.open() as store:
@@ -80,7 +84,7 @@ def _parsed(queue: str) -> tuple[StoreAddress, StreamName]:
     address, name = parse_stream(queue)
     if name.stream.endswith(FAILED_SUFFIX):
         raise Usage(
-            "this is where failed requests are put aside",
+            "this is the queue of failed requests",
             where=f"{address}/{name}",
             todo=f"Name the queue itself, without {FAILED_SUFFIX}.",
         )

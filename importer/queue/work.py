@@ -1,4 +1,4 @@
-"""The verb *work*."""
+"""The *work* command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from common.progress import Progress
 from common.sizes import seconds_text
 from importer.options import WorkOptions
-from importer.queue.attempts import Attempts, as_problem
-from importer.queue.handlers import Workshop
+from importer.queue.handlers import RequestContext
+from importer.queue.processor import RequestProcessor, as_problem
 from importer.queue.reports import FinishedRequest, WorkReport
 from importer.queue.streams import open_queue
 from sparkrun.masters import Master
@@ -31,12 +31,12 @@ def work_queue(
     finished: Callable[[FinishedRequest], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> WorkReport:
-    """Work the requests of a queue off, one after the other, in the order in which they were put in.
+    """Process the requests of a queue one by one, in the order in which they were put in.
 
-    A request that trying again does not mend (`Usage`, `Conflict`, `Damaged`; anything else but an unreachable store
-    at the third time) is moved to the queue of failed ones beside this one, whose name ends in ``-failed``. A store
-    that does not answer is tried again with growing pauses. After a kill the same call goes on; a request that was
-    done already is done again, which changes nothing.
+    A request that fails for good is moved to the queue of failed requests beside this one, whose name ends in
+    ``-failed``: at the first `Usage`, `Conflict` or `Damaged`, at the third other error. A store that does not answer
+    is retried with growing pauses, and does not count. After a kill, repeat the call to resume; a request that was done
+    already is done again, which changes nothing.
 
     Args:
         queue: the queue's URI.
@@ -49,45 +49,46 @@ def work_queue(
         progress: told how requests go on.
 
     Raises:
-        NoSuchScope, NoSuchStream: there is no such queue. NotAQueue (4): it is another stream.
-        ConsumerBusy (4): another worker works this queue off.
-        BadEntry (3): the queue holds something that is no entry; it is kept.
+        NoSuchScope, NoSuchStream: there is no such queue.
+        NotAQueue: it is another stream (exit code 4).
+        ConsumerBusy: another worker is processing this queue (exit code 4).
+        BadEntry: the queue contains bytes that are not an entry; they are kept (exit code 3).
         Problem: the queue's store, or with ``tries`` another one, does not answer; nothing is lost.
-        KeyboardInterrupt: it was interrupted; the progress was told what is unfinished.
+        KeyboardInterrupt: the call was interrupted; ``progress`` was told what is unfinished.
     """
     began = time.monotonic()
     progress = progress or Progress()
     options = WorkOptions(idle_seconds=idle_seconds, for_seconds=for_seconds, wait_seconds=wait_seconds, tries=tries)
     Master.parse(master)
-    workshop = Workshop(master, progress)
+    context = RequestContext(master, progress)
     with open_queue(queue) as place:
         waiting = place.waiting(make=False)
         place.failed()  # raises if the name is taken
-        attempts = Attempts(workshop, place.make_failed, finished)
+        processor = RequestProcessor(context, place.make_failed, finished)
 
         def failing(error: BaseException, pause: float) -> None:
-            progress.warn(f"{attempts.current}: {as_problem(error)} Tried again in {seconds_text(pause)}.")
+            progress.warn(f"{processor.current}: {as_problem(error)} Retry in {seconds_text(pause)}.")
 
         consumer = Consumer(
             waiting, wait_seconds=options.wait_seconds, batch_entries=1, tries=options.tries, failing=failing
         )
         try:
             with consumer, _stopped_after(consumer, options.for_seconds):
-                metrics = consumer.run(attempts, idle_seconds=options.idle_seconds)
+                metrics = consumer.run(processor, idle_seconds=options.idle_seconds)
         except BaseException:
-            if attempts.current:
-                progress.warn(f"unfinished, and kept in {queue}: {attempts.current}")
+            if processor.current:
+                progress.warn(f"unfinished; stays in {queue}: {processor.current}")
             raise
         finally:
-            workshop.close()
+            context.close()
         failed = place.failed()
         failed_bytes = failed.outstanding() if failed else 0
-    return _report(queue, attempts, metrics, failed_bytes, time.monotonic() - began)
+    return _report(queue, processor, metrics, failed_bytes, time.monotonic() - began)
 
 
 @contextmanager
 def _stopped_after(consumer: Consumer, seconds: float | None) -> Iterator[None]:
-    """Stop the consumer when the time is over; what it is doing is done first."""
+    """Stop the consumer after some seconds; it finishes the current request first."""
     if seconds is None:
         yield
         return
@@ -100,13 +101,15 @@ def _stopped_after(consumer: Consumer, seconds: float | None) -> Iterator[None]:
         timer.cancel()
 
 
-def _report(queue: str, attempts: Attempts, metrics: QueueMetrics, failed_bytes: int, seconds: float) -> WorkReport:
+def _report(
+    queue: str, processor: RequestProcessor, metrics: QueueMetrics, failed_bytes: int, seconds: float
+) -> WorkReport:
     return WorkReport(
         queue=queue,
-        done=attempts.done,
-        failed=attempts.failed,
-        failed_exit_codes=tuple(sorted(attempts.exit_codes)),
-        unfinished=": ".join(text for text in (attempts.current, attempts.trouble) if text),
+        done=processor.done,
+        failed=processor.failed,
+        failed_exit_codes=tuple(sorted(processor.exit_codes)),
+        unfinished=": ".join(text for text in (processor.current, processor.trouble) if text),
         retries=metrics.retries,
         outstanding_bytes=metrics.outstanding_bytes,
         failed_bytes=failed_bytes,

@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from objectstore.errors import AccessDenied, ObjectStoreError
+from objectstore.s3.access import S3Access
 from objectstore.s3.aws import open_client
 from objectstore.s3.boto_errors import code_of, unavailable
 from objectstore.uri import RootAddress
@@ -119,7 +120,7 @@ def open_locks(address: RootAddress) -> ObjectLocks | None:
         ObjectStoreError: the configuration cannot be read.
     """
     access = address.resolve().access
-    if access is None:
+    if not isinstance(access, S3Access):
         return None
     client = open_client(access)
     try:

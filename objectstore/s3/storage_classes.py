@@ -21,8 +21,8 @@ def check_storage_class(storage_class: str, root: RootAddress) -> None:
     """
     if not storage_class:
         return
-    if root.scheme == "file":
-        raise Usage("a folder has no storage classes", where=root.uri, todo="Omit --storage-class.")
+    if not root.scheme.has_storage_classes:
+        raise Usage("this root has no storage classes", where=root.uri, todo="Omit --storage-class.")
     if not _NAME.fullmatch(storage_class):
         todo = "Use S3's name, for example STANDARD_IA."
         raise Usage("not a storage class", where=repr(storage_class), todo=todo)

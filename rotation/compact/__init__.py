@@ -1,1 +1,1 @@
-"""Neighbouring small generations become one."""
+"""Merge adjacent small generations."""

@@ -1,4 +1,4 @@
-"""Which neighbouring generations are merged."""
+"""Choose the adjacent generations to merge."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from manifests.model import Manifest
 __all__ = ["FACTOR", "choose_runs", "choose_tiers"]
 
 FACTOR = 8
-"""How many neighbours of about the same size make one of the next size, while a stream is followed."""
+"""How many adjacent generations of a size are merged into one of the next size while a stream is followed."""
 
 Run = tuple[Manifest, ...]
 
 
 def choose_runs(manifests: Sequence[Manifest], held: Iterable[int], *, target: int, at_least: int) -> list[Run]:
-    """Runs of neighbours that together have no more than `target` bytes, as long as may be, the oldest first.
+    """Return the longest runs of adjacent generations with at most ``target`` bytes together, oldest first.
 
     Args:
-        manifests: of the generations in force, in their order.
-        held: numbers of those that have a hold; they stay as they are.
-        target: bytes; generations that have as many are left alone.
-        at_least: how many generations a run has.
+        manifests: manifests of the generations in force, in order.
+        held: numbers of the generations with a hold, which are not merged.
+        target: maximum bytes of a run; generations of this size or larger are not merged.
+        at_least: minimum number of generations in a run.
     """
     found: list[Run] = []
-    for stretch in _stretches(manifests, set(held), target):
-        found += [run for run in _cut(stretch, target) if len(run) >= at_least]
+    for group in _mergeable_groups(manifests, set(held), target):
+        found += [run for run in _cut(group, target) if len(run) >= at_least]
     return found
 
 
 def choose_tiers(manifests: Sequence[Manifest], held: Iterable[int], *, target: int) -> list[Run]:
-    """The runs to merge now if another generation comes every few seconds: `FACTOR` of the same size at a time.
+    """Return the run to merge now if a new generation arrives every few seconds: `FACTOR` of the same size at a time.
 
-    The size of a generation is the power of `FACTOR` in the number of original ones that it stands for. So of each
-    size there are fewer than `FACTOR` in a row, and a byte is written again once for each size. Smaller ones between
-    those of a size are merged with them.
+    The size of a generation is the logarithm, to base `FACTOR`, of the number of original ones it contains. So fewer
+    than `FACTOR` of a size remain in a row, and each byte is rewritten once per size. Smaller ones in between are
+    merged along.
     """
-    for stretch in _stretches(manifests, set(held), target):
-        sizes = [_size(manifest) for manifest in stretch]
+    for group in _mergeable_groups(manifests, set(held), target):
+        sizes = [_size(manifest) for manifest in group]
         for size in range(max(sizes, default=-1) + 1):
-            for run in _alike(stretch, sizes, size):
+            for run in _alike(group, sizes, size):
                 cut = next((some for some in _cut(run, target) if len(some) > 1), None)
                 if cut is not None:
                     return [cut]
@@ -54,8 +54,8 @@ def _size(manifest: Manifest) -> int:
     return size
 
 
-def _alike(stretch: Run, sizes: Sequence[int], size: int) -> Iterator[Run]:
-    """Runs with `FACTOR` generations of a size, or more, and none larger; from the first of that size to the last."""
+def _alike(group: Run, sizes: Sequence[int], size: int) -> Iterator[Run]:
+    """Yield runs with at least `FACTOR` generations of a size and none larger; they begin and end with that size."""
     at = 0
     while at < len(sizes):
         end = at
@@ -63,12 +63,12 @@ def _alike(stretch: Run, sizes: Sequence[int], size: int) -> Iterator[Run]:
             end += 1
         mine = [index for index in range(at, end) if sizes[index] == size]
         if len(mine) >= FACTOR:
-            yield stretch[mine[0] : mine[-1] + 1]
+            yield group[mine[0] : mine[-1] + 1]
         at = end + 1
 
 
-def _stretches(manifests: Sequence[Manifest], held: set[int], target: int) -> Iterator[Run]:
-    """Neighbours that may be merged with each other."""
+def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int) -> Iterator[Run]:
+    """Yield the longest runs of adjacent generations that may be merged with each other."""
     some: list[Manifest] = []
     for manifest in manifests:
         is_free = manifest.generation not in held and manifest.bytes < target
@@ -81,11 +81,11 @@ def _stretches(manifests: Sequence[Manifest], held: set[int], target: int) -> It
         yield tuple(some)
 
 
-def _cut(stretch: Iterable[Manifest], target: int) -> Iterator[Run]:
-    """Parts of no more than `target` bytes each."""
+def _cut(group: Iterable[Manifest], target: int) -> Iterator[Run]:
+    """Split a run into parts of at most ``target`` bytes."""
     some: list[Manifest] = []
     size = 0
-    for manifest in stretch:
+    for manifest in group:
         if some and size + manifest.bytes > target:
             yield tuple(some)
             some, size = [], 0

@@ -1,4 +1,4 @@
-"""The verb *compact*: neighbouring small generations become one."""
+"""The *compact* command: merge adjacent small generations."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from common.times import moment_text
 from common.version import TOOL
 from exporter.finish import tidy_up
 from layouts.keys import GenerationSpan
+from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
@@ -50,11 +51,12 @@ def compact_archive(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> CompactReport:
-    """Merge runs of neighbouring small generations into one each, and delete what earlier calls have replaced.
+    """Merge runs of adjacent small generations into one each, and delete objects that earlier calls have replaced.
 
-    Events, pointers, cuts and digests stay; so does each generation as a moment that can be restored. Small chunks are
-    read, proved and joined; objects of layout ``events`` stay as they are. Readers see the old generations or the new
-    one at any moment, and what was replaced stays for the grace. After a kill the same call goes on where it stopped.
+    Events, pointers, cuts and digests stay the same, and each original generation can still be restored. Small chunks
+    are read, checked and joined; objects of layout ``events`` stay as they are. At any time, readers see either the old
+    generations or the new one, and replaced objects are kept for ``grace`` seconds. After a kill, repeat the call to
+    resume.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -69,8 +71,9 @@ def compact_archive(
         progress: told how the run goes on.
 
     Raises:
-        NoSuchArchive: there is nothing to compact. Damaged: data are not what was archived; nothing was replaced.
-        Problem: with the exit code that the command line ends with.
+        NoSuchArchive: there is no archive.
+        Damaged: data differ from what was archived; nothing was replaced.
+        Problem: has the command's exit code.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -79,7 +82,7 @@ def compact_archive(
     check_readable(storage_class)
     source = Archive.open(archive)
     check_storage_class(storage_class, source.root)
-    source.manifest()  # says so if there is no archive
+    source.manifest()  # raises if there is no archive
     choose = partial(_choose, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
@@ -104,12 +107,15 @@ def _choose(
 
 @dataclass
 class Done:
-    """What was done so far.
+    """Totals of a compaction.
 
     Attributes:
-        runs: what was merged. resumed: how many of these an earlier run had begun.
-        moved_bytes: read and written again. joined: chunks made of several.
-        deleted: of what had been replaced. waits_until: when the rest of that is due; None if nothing is left.
+        runs: the merged runs.
+        resumed: how many of the runs an earlier call had begun.
+        moved_bytes: rewritten segment bytes.
+        joined: number of chunks written.
+        deleted: deleted replaced objects.
+        waits_until: when the next replaced objects are due for deletion; None if there are none.
     """
 
     runs: list[CompactedRun] = field(default_factory=list)
@@ -122,7 +128,7 @@ class Done:
     def report(
         self, archive: Archive, began: float, *, start_seconds: float = 0.0, dry_run: bool = False
     ) -> CompactReport:
-        """As the verb returns it."""
+        """Return the report of the command."""
         total = time.monotonic() - began
         return CompactReport(
             archive=archive.uri,
@@ -141,19 +147,21 @@ class Done:
 
 
 class Compaction:
-    """Merges what a policy chooses, and clears away what was replaced.
+    """Merges the runs that a policy chooses, and deletes replaced objects.
+
+    Generations that cannot be merged or read back are skipped from then on; the others are still processed.
 
     Args:
-        archive: where.
-        runner_of: the place where tasks run; asked for only if chunks are to be joined.
-        progress: told how it goes on.
-        grace: seconds for which replaced pieces stay.
-        window: bytes that a task may hold. storage_class: of joined chunks.
-
-    What cannot be merged or read back is left alone from then on, and does not keep the rest from it.
+        archive: the archive.
+        runner_of: returns the runner of tasks; called only if chunks must be joined.
+        progress: receives the progress.
+        grace: how long replaced objects are kept (seconds).
+        window: maximum data a task buffers in memory (bytes).
+        storage_class: S3 storage class of joined chunks.
 
     Attributes:
-        done: what this has done so far. problems: why it has left something alone.
+        done: the totals so far.
+        problems: why generations were skipped.
     """
 
     def __init__(
@@ -177,10 +185,10 @@ class Compaction:
         self.problems: list[Problem] = []
 
     def run(self, choose: Choose) -> None:
-        """Finish what is under way, then merge what a policy chooses.
+        """Finish merges in progress, then merge the runs that a policy chooses.
 
         Args:
-            choose: the runs to merge, of the manifests in force.
+            choose: returns the runs to merge, given the manifests in force.
         """
         self.done.resumed += self._finish()
         for run in self._chosen(choose):
@@ -189,7 +197,7 @@ class Compaction:
                 self._merge(span)
 
     def rehearse(self, choose: Choose) -> Done:
-        """What `run` and `clear` would do."""
+        """Return what `run` and `clear` would do."""
         archive = self._archive
         listing = archive.listing()
         done = Done(
@@ -198,7 +206,7 @@ class Compaction:
         for run in self._chosen(choose):
             held = [archive.load_span(manifest.span) for manifest in run]
             joins = [join for join in Merger(held, archive.uri).joins() if len(join.rows) > 1]
-            done.runs.append(_told([generation.manifest for generation in held]))
+            done.runs.append(_merged_run([generation.manifest for generation in held]))
             done.moved_bytes += sum(join.end - join.start for join in joins)
             done.joined += len(joins)
         waiting = archive.stable(lambda now: replacements(archive, now))
@@ -206,7 +214,7 @@ class Compaction:
         return done
 
     def clear(self) -> None:
-        """Delete what was replaced long enough ago, once what replaced it was read back."""
+        """Delete objects that were replaced long enough ago, after reading back the generations that replaced them."""
         archive = self._archive
         for one in archive.stable(lambda now: replacements(archive, now)):
             if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
@@ -227,7 +235,7 @@ class Compaction:
 
     @contextmanager
     def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
-        """Note down what fails, but for what passes by itself, and try these generations no more."""
+        """Record a problem and skip these generations from then on, unless a retry may succeed."""
         try:
             yield
         except PASSING:
@@ -237,17 +245,17 @@ class Compaction:
             self.problems.append(problem)
 
     def _finish(self) -> int:
-        """Go on with compactions that are under way; returns how many."""
+        """Finish merges in progress; return how many."""
         found = 0
         for span in merges_under_way(self._archive):
             listing = self._archive.listing()
             if span in listing.spans or span.last <= listing.dropped:
                 tidy_up(self._archive, span, self._progress)
             elif listing.within(span) and self._left_alone.isdisjoint(span.generations):
-                self._progress.say(f"going on with the merging of {span}")
+                self._progress.say(f"resuming the merge of {span}")
                 with self._leaving_alone(span):
                     found += self._merge(span)
-            # else it was given up: what it wrote goes with the generations, and the plan says until then what that is
+            # else it was abandoned: its objects are deleted with the generations, and until then the plan lists them
         return found
 
     def _merge(self, span: GenerationSpan) -> bool:
@@ -255,8 +263,8 @@ class Compaction:
         manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
-        if any(manifest.layout == "chunks" for manifest in manifests):
-            check_window(self._window, max(manifest.range_size for manifest in manifests))
+        range_size = max(manifest.range_size for manifest in manifests)
+        check_window(self._window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
         try:
             compacted: Compacted = compact_generations(
                 archive,
@@ -271,15 +279,15 @@ class Compaction:
         except Conflict as conflict:
             if archive.listing().within(span):
                 raise
-            self._progress.say(str(conflict))  # they have expired, or were merged with others: there is nothing to do
+            self._progress.say(str(conflict))  # they have expired, or were merged with others
             return False
         self.done.moved_bytes += compacted.moved_bytes
         self.done.joined += compacted.joined
-        self.done.runs.append(_told(manifests))
+        self.done.runs.append(_merged_run(manifests))
         return True
 
 
-def _told(manifests: Sequence[Manifest]) -> CompactedRun:
+def _merged_run(manifests: Sequence[Manifest]) -> CompactedRun:
     return CompactedRun(
         first=manifests[0].first,
         generation=manifests[-1].generation,

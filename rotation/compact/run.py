@@ -1,8 +1,7 @@
-"""Neighbouring generations merged into one: small chunks joined by tasks, one manifest for all.
+"""Merge adjacent generations into one: tasks join small chunks, and one manifest replaces the others.
 
-What is merged, and into what, follows from the first and the last of the generations alone. So a compaction is resumed
-and raced like an export: its plan says no more than which generations it merges, finished ranges leave rows, and all
-runs make the same manifest.
+The first and the last generation alone determine the result. So a merge can be resumed and raced like an export: its
+plan only names the generations, finished ranges leave rows, and all runs write the same manifest.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ __all__ = ["Compacted", "compact_generations"]
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What became of a compaction.
+    """Result of a merge.
 
     Attributes:
-        published: False if another run had done it.
-        moved_bytes: segment bytes that this run read and wrote again. joined: chunks that it made.
+        published: False if another run was first.
+        moved_bytes: segment bytes that this run rewrote.
+        joined: number of chunks that this run wrote.
     """
 
     published: bool
@@ -54,21 +54,21 @@ def compact_generations(
     grace: float,
     tool: str,
 ) -> Compacted:
-    """Merge generations into one. What was replaced stays for now; see `manifests.replaced`.
+    """Merge generations into one. Replaced objects are kept for now; see `manifests.replaced`.
 
     Args:
-        archive: where.
-        span: the original generations that become one.
-        runner_of: the place where tasks run; asked for only if chunks are to be joined.
-        progress: told how it goes on.
-        window: bytes that a task may hold of what is on its way.
-        storage_class: of joined chunks.
-        grace: seconds for which what is replaced stays.
-        tool: name and version to note in the manifest.
+        archive: the archive.
+        span: the original generations to merge.
+        runner_of: returns the runner of tasks; called only if chunks must be joined.
+        progress: receives the progress.
+        window: maximum data a task buffers in memory (bytes).
+        storage_class: S3 storage class of joined chunks.
+        grace: how long replaced objects are kept (seconds).
+        tool: name and version to record in the manifest.
 
     Raises:
-        Damaged: a range's bytes are not what the manifest says; nothing is published.
-        Conflict: some of the generations expired, or were merged with others, meanwhile.
+        Damaged: a range's bytes do not match the manifest; nothing is published.
+        Conflict: some of the generations have expired or were merged with others in the meantime.
     """
     before = archive.listing().within(span)
     try:
@@ -86,7 +86,7 @@ def compact_generations(
         listing = archive.listing()
         holder = listing.holder(span.last)
         if holder is not None and holder.first <= span.first:
-            # another run was so much quicker that what is merged here is gone already
+            # another run has merged them and deleted the originals already
             if span in listing.spans:
                 tidy_up(archive, span, progress)
             return Compacted(published=False)
@@ -111,9 +111,9 @@ def _compact(
     plan = plan_of(_planned(merger, joins))
     found, created = create_plan(archive.store, archive.prefix, plan)
     if found != plan:
-        raise Conflict("a compaction of other generations is under way under this name", where=archive.uri)
+        raise Conflict("another compaction with the same name is in progress", where=archive.uri)
     if created and not archive.listing().within(span):
-        tidy_up(archive, span, progress)  # it comes too late, and nothing was written for it
+        tidy_up(archive, span, progress)  # too late, and nothing was written yet
         raise _gone(archive)
     done = {}
     if not created:
@@ -133,15 +133,15 @@ def _compact(
     published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows, grace=grace) is not None
     if published or span in archive.listing().spans:
         tidy_up(archive, span, progress)
-    # else it is merged with more by now, and the plan says which chunks are in nobody's use
+    # else it is part of a larger merge by now, and the plan lists the unused chunks
     return Compacted(published, moved, len(todo))
 
 
 def load_span(archive: Archive, span: GenerationSpan) -> list[Generation]:
-    """The generations in force that are the originals from a first to a last one.
+    """Load the generations in force that consist of the original ones of a span.
 
     Raises:
-        Conflict: what is in force there begins or ends elsewhere.
+        Conflict: no generations in force begin and end with the span.
     """
 
     def load(listing: Listing) -> list[Generation]:
@@ -154,7 +154,7 @@ def load_span(archive: Archive, span: GenerationSpan) -> list[Generation]:
 
 
 def _planned(merger: Merger, joins: list[Join]) -> Manifest:
-    """The manifest as far as it is known before: for the plan, which speaks of no digests."""
+    """Return the manifest for the plan, which needs no digests."""
     return merger.manifest(by_segment(join.rows[0] for join in joins), tool="")
 
 
@@ -164,5 +164,5 @@ def _row(join: Join, piece: Piece | None) -> RangeRow:
 
 def _gone(archive: Archive) -> Overtaken:
     return Overtaken(
-        "generations that were to be merged have expired or were merged with others meanwhile", where=archive.uri
+        "generations to be merged have expired or were merged with others in the meantime", where=archive.uri
     )

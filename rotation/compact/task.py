@@ -1,4 +1,4 @@
-"""Several small chunks made one, by one task. Apart from what plans and publishes it, so that tasks load little."""
+"""The task that joins several small chunks; a module of its own, so that tasks import little."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ __all__ = ["JoinTask", "join_ranges"]
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """All that a task needs to make one chunk of several.
+    """Specification of a task that joins several chunks.
 
     Attributes:
-        root: the archive's. prefix: the archive below it. storage_class: of the new object; empty for the bucket's own.
-        join: the ranges. compression: of old and new chunks.
-        generation, first: the merged generation.
-        window: bytes to hold in memory at most, of what is read.
+        root: root of the archive.
+        prefix: prefix of the archive's keys.
+        storage_class: S3 storage class of the new object; empty for the bucket's default.
+        join: the ranges.
+        compression: compression of old and new chunks.
+        span: the merged generations.
+        window: maximum data buffered in memory (bytes).
     """
 
     root: RootAddress
@@ -40,10 +43,10 @@ class JoinTask:
 
 
 def join_ranges(task: JoinTask) -> Piece:
-    """Make one chunk of several. Doing it twice, or in two places at once, writes the same object.
+    """Join several chunks into one. Repeated or concurrent calls write the same object.
 
     Raises:
-        Damaged: the bytes of one are not what its manifest says; nothing is written.
+        Damaged: a chunk's bytes do not match its manifest; nothing is written.
     """
     join, store = task.join, task.root.open()
     digest = hashlib.sha256()

@@ -25,7 +25,7 @@ def demo(
             "--keep", "Keep the streams and the archive here.", environment=False, metavar="FOLDER", show_default=False
         ),
     ] = None,
-    events: Annotated[int, option("--events", "How many events to generate.", min=10, max=1_000_000)] = 10_000,
+    events: Annotated[int, option("--events", "How many events to generate.", min=10, max=1_000_000)] = 2_000,
     master: Master = "local[*]",
     running: Running,
 ) -> int:
@@ -53,4 +53,4 @@ def _show(results: Results, report: DemoReport) -> None:
         results.line(f"  {key}")
     if report.kept:
         results.line(f"Kept in {report.kept}: the streams, and the archive once more as files.")
-    results.line(f"All checks passed. {seconds_text(report.total_seconds)} in all.")
+    results.line(f"All checks passed. {seconds_text(report.total_seconds)}")

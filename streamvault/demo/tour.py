@@ -1,9 +1,11 @@
-"""The demo's steps: fill, export, list, export again, import, check, compare."""
+"""The demo's steps, from filling a stream to a query of its table."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,8 +18,13 @@ from common.progress import Progress
 from common.sizes import bytes_text, count_text
 from exporter.export import export_stream
 from importer.import_ import import_stream
+from importer.reports import ImportReport
+from lake.handoff import handoff_archive
 from layouts.keys import event_key
 from manifests.check_archive import check_archive
+from sparkrun.masters import Master
+from sparkrun.opening import open_runner
+from sparkrun.preload import TASK_MODULES
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
@@ -29,8 +36,10 @@ __all__ = ["run_demo"]
 
 SOURCE = StreamName("demo", "orders")
 TARGET = StreamName("demo", "orders-restored")
+FROM_CHUNKS = StreamName("demo", "orders-from-chunks")
 BUCKET = "streamvault-demo"
 FIRST_KEYS = 3
+QUERY = "SELECT city, sum(cents) FROM parquet.`{}` WHERE city IS NOT NULL GROUP BY city"
 
 
 def run_demo(
@@ -53,13 +62,18 @@ def run_demo(
         Problem: as the verbs raise them.
     """
     began = time.monotonic()
+    progress = progress or Progress()
     with ExitStack() as cleanup:
         folder = _folder(keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
-        tour = _Tour(folder, endpoint, events, master, progress or Progress())
+        # the verbs share it: Spark starts once
+        cleanup.enter_context(open_runner(master, TASK_MODULES))
+        tour = _Tour(folder, endpoint, events, master, progress)
         tour.there()
         tour.back()
+        tour.chunks()
+        tour.table()
         if keep is not None:
             export_stream(tour.source, (folder / "archive").as_uri(), master=master, progress=progress)
         return replace(
@@ -90,8 +104,9 @@ class _Tour:
 
     def __init__(self, folder: Path, endpoint: str, events: int, master: str, progress: Progress) -> None:
         self._events = events
-        streams = f"local://{folder / 'streams'}"
-        self.source, self.target = f"{streams}/{SOURCE}", f"{streams}/{TARGET}"
+        self._folder = folder
+        self._streams = f"local://{folder / 'streams'}"
+        self.source = f"{self._streams}/{SOURCE}"
         self._root, self._archive = f"s3://{BUCKET}", f"s3://{BUCKET}/{SOURCE}"
         self._s3 = boto3.client("s3", endpoint_url=endpoint)
         self._master, self._progress = master, progress
@@ -103,7 +118,12 @@ class _Tour:
         with self._step("fill a stream") as show, self._store() as store:
             fill(store, SOURCE, self._events)
             self._stream = store.describe(SOURCE)
-            pointers = [pointer for pointer, _ in events_of(store, SOURCE)]
+            pointers, self._cents = [], Counter[str]()
+            for pointer, payload in events_of(store, SOURCE):
+                pointers.append(pointer)
+                if payload.startswith(b"{"):
+                    order = json.loads(payload)
+                    self._cents[order["city"]] += order["cents"]
             self._bytes = sum(pointer.length for pointer in pointers)
             _require(len(pointers) == self._events, "the stream has every event")
             size = bytes_text(self._bytes)
@@ -128,20 +148,66 @@ class _Tour:
     def back(self) -> None:
         """From the archive to a second stream that equals the first."""
         with self._step("import it as a new stream") as show:
-            made = import_stream(self._archive, self.target, master=self._master, progress=self._progress)
-            _require((made.events, made.bytes) == (self._events, self._bytes), "the import counted what the stream has")
+            made = self._restore(self._archive, TARGET)
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("check --read-data") as show:
             found = check_archive(self._archive, read_data=True, master=self._master, progress=self._progress)
             _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
             show(f"{count_text(found.ranges, 'range')} read again, every digest equal")
-        with self._step("compare both streams") as show, self._store() as store:
-            restored = store.describe(TARGET)
+        with self._step("compare both streams") as show:
+            count = self._compare(TARGET)
+            show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
+
+    def chunks(self) -> None:
+        """The same there and back, in the layout with an object for each range."""
+        root = f"{self._root}/chunks"
+        with self._step("export it in chunks") as show:
+            made = export_stream(
+                self.source, root, layout="chunks", compress="zstd", master=self._master, progress=self._progress
+            )
+            _require((made.events, made.bytes) == (self._events, self._bytes), "the export counted what the stream has")
+            show(f"{count_text(made.ranges, 'object')}, one for each range, compressed")
+        with self._step("import and compare") as show:
+            self._restore(f"{root}/{SOURCE}", FROM_CHUNKS)
+            show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads equal")
+        self._chunked = f"{root}/{SOURCE}"
+
+    def table(self) -> None:
+        """A table of the archive, and a query of it."""
+        with self._step("hand it off as a table") as show:
+            made = handoff_archive(
+                self._chunked,
+                table="orders",
+                format="parquet",
+                decode="json",
+                root=(self._folder / "archive").as_uri(),
+                master=self._master,
+                progress=self._progress,
+            )
+            _require(made.events == self._events, "the table has a row for each event")
+            show(f"{made.events:,} rows, {len(made.columns)} columns, {count_text(made.files, 'file')}")
+        if Master.parse(self._master).kind == "inline":
+            return
+        with self._step("query it by SQL") as show:
+            from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
+
+            rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()
+            _require(dict(map(tuple, rows)) == self._cents, "the query's sums are those of the stream")
+            show(f"{self._cents.total() / 100:,.2f} by {len(rows)} cities, as in the stream")
+
+    def _restore(self, archive: str, target: StreamName) -> ImportReport:
+        made = import_stream(archive, f"{self._streams}/{target}", master=self._master, progress=self._progress)
+        _require((made.events, made.bytes) == (self._events, self._bytes), "the import counted what the stream has")
+        return made
+
+    def _compare(self, target: StreamName) -> int:
+        with self._store() as store:
+            restored = store.describe(target)
             same = [(d.epochs, d.configuration, d.head.offsets, d.tail.offsets) for d in (self._stream, restored)]
             _require(same[0] == same[1], "epochs, key ranges, offsets and policies are the same")
-            count = compare(store, SOURCE, TARGET)
-            _require(count == self._events, "no event is missing")
-            show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
+            count = compare(store, SOURCE, target)
+        _require(count == self._events, "no event is missing")
+        return count
 
     def report(self) -> DemoReport:
         """All that was shown."""

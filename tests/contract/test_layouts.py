@@ -1,4 +1,4 @@
-"""The contract of layouts, run on every one of them, and on compressed chunks."""
+"""The contract of layouts, tested on each of them and on compressed chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from common.errors import Conflict, Damaged, Failed
-from layouts.keys import parse_chunk, parse_event
 from layouts.layout import Extent, Layout, Written, open_layout
 from layouts.place import Place
 from objectstore.errors import NoSuchObject, WrongSize
@@ -46,7 +45,7 @@ def layout(request: pytest.FixtureRequest) -> Layout:
     return open_layout(*request.param)
 
 
-def at(store: ObjectStore) -> Place:
+def place_of(store: ObjectStore) -> Place:
     return Place(store, PREFIX)
 
 
@@ -56,7 +55,7 @@ def memory() -> ObjectStore:
 
 @dataclass(frozen=True)
 class Range:
-    """A range that was written: its extent, its events (offset, payload), its bytes."""
+    """A written range: its extent, its events (offset, payload), its bytes."""
 
     extent: Extent
     events: list[tuple[int, bytes]]
@@ -92,7 +91,7 @@ def write(
 
 @dataclass(frozen=True)
 class Case:
-    """A segment of two neighbouring ranges, and one event of another segment."""
+    """An archive of two neighbouring ranges of a segment, and one event of another segment."""
 
     layout: Layout
     store: ObjectStore
@@ -102,11 +101,11 @@ class Case:
     def read(self, held: Range, start: int | None = None, end: int | None = None) -> bytes:
         low = held.extent.start if start is None else start
         high = held.extent.end if end is None else end
-        return b"".join(self.layout.read_range(at(self.store), held.extent, low, high))
+        return b"".join(self.layout.read_range(place_of(self.store), held.extent, low, high))
 
     def keys(self, held: Range) -> list[str]:
-        """A range's objects, as they are listed."""
-        parse = parse_event if self.layout.name == "events" else parse_chunk
+        """Return the keys of a range's objects, as listed."""
+        parse = self.layout.keys.parse
         found = [(entry.key, parse(entry.key.removeprefix(PREFIX))) for entry in self.store.list(self.folder)]
         return [key for key, parsed in found if parsed and held.extent.start <= parsed.offset < held.extent.end]
 
@@ -115,15 +114,15 @@ class Case:
         return f"{PREFIX}{self.layout.name}/0000000003.0000000007/"
 
     def findings(self, held: Range) -> list[tuple[str, str]]:
-        report = self.layout.check_range(at(self.store), held.extent)
+        report = self.layout.check_range(place_of(self.store), held.extent)
         assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
         return [*((finding.kind, finding.key) for finding in report.damage), *(("stray", key) for key in report.strays)]
 
     def off_chain(self, start: int, end: int, *ranges: tuple[int, int]) -> list[str]:
-        return list(self.layout.off_chain(at(self.store), SEGMENT, start, end, ranges))
+        return list(self.layout.off_chain(place_of(self.store), SEGMENT, start, end, ranges))
 
     def key(self, offset: int, length: int) -> str:
-        """A well-formed key of the segment, whether it is right or not."""
+        """Return a well-formed key of the segment, which need not exist."""
         width = 10 if self.layout.name == "events" else 19
         return f"{self.folder}{offset:019d}-{length:0{width}d}"
 
@@ -148,7 +147,7 @@ def is_damage(reading: Iterator[object] | object) -> str:
 
 @settings(max_examples=30)
 @given(payloads=st.lists(st.binary(max_size=300), max_size=40), start=st.integers(0, 2**62), data=st.data())
-def test_any_part_between_events_comes_back(
+def test_any_part_between_events_is_read(
     layout: Layout, payloads: list[bytes], start: int, data: st.DataObject
 ) -> None:
     store = memory()
@@ -156,55 +155,55 @@ def test_any_part_between_events_comes_back(
     assert held.written.objects == (len(payloads) if layout.name == "events" else bool(payloads))
     cuts = [offset for offset, _ in held.events] + [held.extent.end]
     low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
-    blocks = list(layout.read_range(at(store), held.extent, low, high))
+    blocks = list(layout.read_range(place_of(store), held.extent, low, high))
     assert b"".join(blocks) == held.raw[low - start : high - start]
     if payloads:
-        report = layout.check_range(at(store), held.extent)
+        report = layout.check_range(place_of(store), held.extent)
         assert (report.damage, report.strays, report.bytes) == ((), (), len(held.raw))
         assert report.objects == held.written.objects
         assert report.events in {None, len(payloads)}
 
 
-def test_every_event_is_got_by_its_pointer_with_one_get(case: Case) -> None:
+def test_every_event_is_read_by_its_pointer_in_one_request(case: Case) -> None:
     for held in (case.first, case.second):
         for offset, payload in held.events:
             store = MeteredStore(case.store)
-            found = case.layout.read_event(at(store), held.extent, offset, len(payload) + 8)
+            found = case.layout.read_event(place_of(store), held.extent, offset, len(payload) + 8)
             assert bytes(found) == frame(payload)
             assert (store.meter.gets, store.meter.requests) == (1, 2 if case.layout.name == "events" else 1)
 
 
-def test_what_is_no_event_is_not_got(case: Case) -> None:
+def test_reading_a_pointer_of_no_event_fails(case: Case) -> None:
     held = case.first.extent
     offset, payload = case.first.events[2]
     for at, length in ((offset, len(payload) + 9), (offset, len(payload) + 7), (offset + 1, 20), (offset - 8, 40)):
         with pytest.raises((NoSuchObject, WrongSize)):
-            case.layout.read_event(at(case.store), held, at, length)
+            case.layout.read_event(place_of(case.store), held, at, length)
 
 
-def test_an_object_that_is_no_event_is_not_got(case: Case) -> None:
+def test_reading_a_stray_as_an_event_fails(case: Case) -> None:
     if case.layout.name == "events":
         at, payload = case.first.events[2]
         case.store.put(case.key(at + 8, 13), payload[:5])
         with pytest.raises(NoSuchObject, match="no event of 13 bytes begins at"):
-            case.layout.read_event(at(case.store), case.first.extent, at + 8, 13)
-        assert case.layout.find_event(at(case.store), case.first.extent, at + 8) == (at, len(payload) + 8)
+            case.layout.read_event(place_of(case.store), case.first.extent, at + 8, 13)
+        assert case.layout.find_event(place_of(case.store), case.first.extent, at + 8) == (at, len(payload) + 8)
 
 
-def test_the_event_that_holds_a_byte_is_found(case: Case) -> None:
+def test_event_that_holds_a_byte_is_found(case: Case) -> None:
     for offset, payload in case.first.events:
         length = len(payload) + 8
         for byte in {offset, offset + 1, offset + length // 2, offset + length - 1}:
-            assert case.layout.find_event(at(case.store), case.first.extent, byte) == (offset, length)
+            assert case.layout.find_event(place_of(case.store), case.first.extent, byte) == (offset, length)
 
 
-def test_writing_again_changes_nothing_and_says_the_same(case: Case) -> None:
+def test_rewriting_changes_nothing_and_returns_the_same(case: Case) -> None:
     before = [(entry, case.store.get(entry.key)) for entry in case.store.list("")]
     assert write(case.layout, case.store, START, PAYLOADS).written == case.first.written
     assert [(entry, case.store.get(entry.key)) for entry in case.store.list("")] == before
 
 
-def test_other_bytes_under_the_same_key_are_a_conflict(case: Case) -> None:
+def test_different_bytes_under_the_same_key_are_a_conflict(case: Case) -> None:
     before = [(entry, case.store.get(entry.key)) for entry in case.store.list("")]
     with pytest.raises(Conflict, match="a different object already exists") as caught:
         write(case.layout, case.store, START, [b"eno", *PAYLOADS[1:]])
@@ -212,7 +211,7 @@ def test_other_bytes_under_the_same_key_are_a_conflict(case: Case) -> None:
     assert [(entry, case.store.get(entry.key)) for entry in case.store.list("")] == before
 
 
-def test_a_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
+def test_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
     buffer, store = bytearray(12), memory()
 
     def blocks() -> Iterator[EventBlock]:
@@ -221,49 +220,49 @@ def test_a_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
             yield EventBlock(number * 12, memoryview(buffer), 1)
             buffer[:] = b"overwritten!"
 
-    written = layout.write_run(at(store), SEGMENT, blocks())
+    written = layout.write_run(place_of(store), SEGMENT, blocks())
     raw = b"".join(frame(number.to_bytes(4, "big")) for number in range(200))
     held = Extent(SEGMENT, 0, 2400, written.frames)
-    assert b"".join(layout.read_range(at(store), held, 0, 2400)) == raw
+    assert b"".join(layout.read_range(place_of(store), held, 0, 2400)) == raw
 
 
-def test_nothing_is_written_of_nothing(layout: Layout) -> None:
+def test_no_events_write_no_objects(layout: Layout) -> None:
     store = memory()
-    assert layout.write_run(at(store), SEGMENT, iter(())) == Written(0)
+    assert layout.write_run(place_of(store), SEGMENT, iter(())) == Written(0)
     assert list(store.list("")) == []
 
 
-def test_missing_objects_are_found_and_reading_says_so(case: Case) -> None:
+def test_missing_objects_are_reported_and_reading_fails(case: Case) -> None:
     keys = case.keys(case.first)
     case.store.delete(keys[-1:])
     assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
-    is_damage(case.layout.read_range(at(case.store), case.first.extent, *case.first.bounds))
+    is_damage(case.layout.read_range(place_of(case.store), case.first.extent, *case.first.bounds))
     case.store.delete(keys)
     assert [kind for kind, _ in case.findings(case.first)] == ["missing"]
     assert case.findings(case.second) == []
     assert case.read(case.second) == case.second.raw
 
 
-def test_objects_of_another_size_are_found_and_reading_says_so(case: Case) -> None:
+def test_objects_of_the_wrong_size_are_reported_and_reading_fails(case: Case) -> None:
     key = case.keys(case.first)[-1]
     whole = case.store.get(key)
     for other in (whole[:-1], b""):
         case.store.delete([key])
         case.store.put(key, other)
         assert case.findings(case.first) == [("changed", key)]
-        assert key in is_damage(case.layout.read_range(at(case.store), case.first.extent, *case.first.bounds))
+        assert key in is_damage(case.layout.read_range(place_of(case.store), case.first.extent, *case.first.bounds))
         offset, payload = case.first.events[-1]
         with pytest.raises(Damaged):
-            case.layout.read_event(at(case.store), case.first.extent, offset, len(payload) + 8)
+            case.layout.read_event(place_of(case.store), case.first.extent, offset, len(payload) + 8)
     case.store.delete([key])
     case.store.put(key, whole + b"x")
     assert case.findings(case.first) == [("changed", key)]
 
 
-def test_strays_are_told_and_skipped(case: Case) -> None:
+def test_strays_are_reported_and_skipped(case: Case) -> None:
     third = case.first.events[2][0]
     proved = [case.key(third + 1, 13), case.key(third + 20, 8)]
-    # not ours, or at the offset of what is ours: the listing alone does not tell which is right
+    # foreign, or at the offset of an archived object: the listing alone does not show which is right
     unknown = [case.key(START, 10), case.folder + f"{third:019d}.txt"]
     for key in (*proved, *unknown):
         case.store.put(key, b"")
@@ -271,7 +270,7 @@ def test_strays_are_told_and_skipped(case: Case) -> None:
     assert case.findings(case.second) == []
     assert (case.read(case.first), case.read(case.second)) == (case.first.raw, case.second.raw)
     found = case.off_chain(START, case.second.extent.end, case.first.bounds, case.second.bounds)
-    # behind two objects of one offset, nothing is proved
+    # after two objects at one offset, nothing is proved
     assert set(proved) <= set(found) or (case.layout.name == "events" and found == [])
     assert not {*case.keys(case.second), unknown[1]} & set(found)
     assert not set(found) - {*proved, *unknown}
@@ -280,22 +279,22 @@ def test_strays_are_told_and_skipped(case: Case) -> None:
 
 
 def test_framed_records_in_payloads_do_not_mislead_a_reader(layout: Layout) -> None:
-    """What a run wrote that took the records inside of payloads for events."""
+    """A run that mistook records inside payloads for events has written strays."""
     store = memory()
     payload = b"".join(frame(b"record %d" % number) for number in range(20))
     held = write(layout, store, 0, [payload] * 5)
     write(layout, store, 8, [b"record %d" % number for number in range(20)])
     write(layout, store, held.events[3][0] + 8 + 16, [b"record %d" % number for number in range(1, 20)])
-    assert b"".join(layout.read_range(at(store), held.extent, *held.bounds)) == held.raw
-    assert layout.check_range(at(store), held.extent).damage == ()
-    strays = list(layout.off_chain(at(store), SEGMENT, 0, held.extent.end, [held.bounds]))
+    assert b"".join(layout.read_range(place_of(store), held.extent, *held.bounds)) == held.raw
+    assert layout.check_range(place_of(store), held.extent).damage == ()
+    strays = list(layout.off_chain(place_of(store), SEGMENT, 0, held.extent.end, [held.bounds]))
     assert strays
     store.delete(strays)
-    assert layout.check_range(at(store), held.extent).strays == ()
-    assert b"".join(layout.read_range(at(store), held.extent, *held.bounds)) == held.raw
+    assert layout.check_range(place_of(store), held.extent).strays == ()
+    assert b"".join(layout.read_range(place_of(store), held.extent, *held.bounds)) == held.raw
 
 
-def test_nothing_is_named_behind_what_is_missing(case: Case) -> None:
+def test_nothing_after_a_missing_object_is_off_the_chain(case: Case) -> None:
     extra = case.key(case.second.extent.start + 1, 9)
     case.store.put(extra, b"x")
     case.store.delete(case.keys(case.first)[:1])
@@ -303,7 +302,7 @@ def test_nothing_is_named_behind_what_is_missing(case: Case) -> None:
         case.off_chain(START, case.second.extent.end, case.first.bounds, case.second.bounds)
 
 
-def test_all_that_begins_in_a_gap_is_off_the_chain(case: Case) -> None:
+def test_objects_that_begin_in_a_gap_are_off_the_chain(case: Case) -> None:
     start, end = case.first.extent.start, case.second.extent.end
     assert case.off_chain(start, end, case.second.bounds) == case.keys(case.first)
     assert case.off_chain(start, end, case.first.bounds) == case.keys(case.second)
@@ -311,7 +310,7 @@ def test_all_that_begins_in_a_gap_is_off_the_chain(case: Case) -> None:
     assert case.off_chain(start, end, case.first.bounds, case.second.bounds) == []
 
 
-def test_what_a_merge_may_make_is_never_off_the_chain(case: Case) -> None:
+def test_chunks_a_merge_may_write_are_never_off_the_chain(case: Case) -> None:
     if case.layout.name == "chunks":
         joined = case.key(START, case.second.extent.end - START)
         further = case.key(case.second.extent.start, case.second.extent.end - case.second.extent.start + 100)
@@ -322,14 +321,14 @@ def test_what_a_merge_may_make_is_never_off_the_chain(case: Case) -> None:
         assert case.off_chain(START, case.second.extent.end, *ranges) == [partly]
 
 
-def test_strays_are_what_lies_in_no_range(case: Case) -> None:
+def test_objects_outside_all_ranges_are_strays(case: Case) -> None:
     for name in (".first", "zlast"):
         case.store.put(case.folder + name, b"")
     ends = [case.folder + ".first", case.folder + "zlast"]
     first, second = case.keys(case.first), case.keys(case.second)
 
     def strays(*ranges: tuple[int, int]) -> list[str]:
-        return list(case.layout.strays(at(case.store), SEGMENT, ranges))
+        return list(case.layout.strays(place_of(case.store), SEGMENT, ranges))
 
     assert strays(case.first.bounds, case.second.bounds) == ends
     assert strays(case.first.bounds) == [ends[0], *second, ends[1]]
@@ -337,12 +336,12 @@ def test_strays_are_what_lies_in_no_range(case: Case) -> None:
     assert strays() == [ends[0], *first, *second, ends[1]]
 
 
-def test_segments_and_what_is_foreign(case: Case) -> None:
+def test_segments_and_foreign_keys_are_listed(case: Case) -> None:
     root = f"{PREFIX}{case.layout.name}/"
     [other] = [entry.key for entry in case.store.list(f"{root}0000000003.0000000008/")]
-    assert case.layout.segments(at(case.store)) == [SEGMENT, OTHER]
-    assert list(case.layout.foreign(at(case.store), [SEGMENT, OTHER])) == []
-    assert list(case.layout.foreign(at(case.store), [SEGMENT])) == [other]
+    assert case.layout.segments(place_of(case.store)) == [SEGMENT, OTHER]
+    assert list(case.layout.foreign(place_of(case.store), [SEGMENT, OTHER])) == []
+    assert list(case.layout.foreign(place_of(case.store), [SEGMENT])) == [other]
     foreign = [
         f"{root}0000000003.0000000007-x",
         f"{root}0000000003.00000000070",
@@ -353,12 +352,12 @@ def test_segments_and_what_is_foreign(case: Case) -> None:
     for key in foreign:
         case.store.put(key, b"")
     case.store.put(f"{case.folder}zlast", b"")  # a stray of its segment
-    assert list(case.layout.foreign(at(case.store), [SEGMENT, OTHER])) == foreign
-    assert case.layout.segments(at(case.store)) == [SEGMENT, OTHER]
+    assert list(case.layout.foreign(place_of(case.store), [SEGMENT, OTHER])) == foreign
+    assert case.layout.segments(place_of(case.store)) == [SEGMENT, OTHER]
     assert case.layout.segments(Place(case.store, "nobody/")) == []
 
 
-def test_an_archive_at_the_stores_root(layout: Layout) -> None:
+def test_archive_at_the_root_of_the_store(layout: Layout) -> None:
     store = memory()
     held = write(layout, store, START, PAYLOADS, prefix="")
     assert b"".join(layout.read_range(Place(store, ""), held.extent, *held.bounds)) == held.raw
@@ -367,12 +366,12 @@ def test_an_archive_at_the_stores_root(layout: Layout) -> None:
     assert layout.check_range(Place(store, ""), held.extent).damage == ()
 
 
-def test_what_reads_like_headers_in_a_payload_is_no_event(layout: Layout) -> None:
+def test_headers_inside_a_payload_are_not_events(layout: Layout) -> None:
     store = memory()
     payload = struct.pack(">q", 0) * 4
     held = write(layout, store, 0, [payload, payload])
-    assert layout.find_event(at(store), held.extent, 16) == (0, 40)
-    assert layout.find_event(at(store), held.extent, 40) == (40, 40)
+    assert layout.find_event(place_of(store), held.extent, 16) == (0, 40)
+    assert layout.find_event(place_of(store), held.extent, 40) == (40, 40)
 
 
 LARGE = random.Random(5).randbytes(3 * MIB) * 3 + bytes(2 * MIB) + b"end"
@@ -380,7 +379,7 @@ LARGE_EVENT = struct.pack(">ii", 0, len(LARGE)) + LARGE
 
 
 def in_blocks(raw: bytes, size: int = 300_000) -> Iterator[memoryview]:
-    """Each is valid until the next one is asked for."""
+    """Yield blocks, each valid until the next one is requested."""
     buffer = bytearray(size)
     for low in range(0, len(raw), size):
         some = raw[low : low + size]
@@ -389,27 +388,27 @@ def in_blocks(raw: bytes, size: int = 300_000) -> Iterator[memoryview]:
 
 
 @pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
-def test_a_large_event_is_an_object_of_its_own(layout: Layout, window: int) -> None:
+def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     store, length = memory(), len(LARGE_EVENT)
     event = Extent(SEGMENT, START, START + length)
-    written = layout.write_large(at(store), event, in_blocks(LARGE_EVENT), window)
+    written = layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), window)
     assert written.objects == 1
     held = Extent(SEGMENT, START, START + length, written.frames)
-    check = layout.check_range(at(store), held)
+    check = layout.check_range(place_of(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
     assert len(list(store.list(PREFIX))) == 1
     for low in (0, 1, 8, 9, 5 * MIB, length - 1):  # as an import does that is resumed in its middle
-        found = b"".join(layout.read_range(at(store), held, START + low, START + length, MIB))
+        found = b"".join(layout.read_range(place_of(store), held, START + low, START + length, MIB))
         assert found == LARGE_EVENT[low:]
-    assert layout.read_event(at(store), held, START, length) == LARGE_EVENT
-    assert layout.find_event(at(store), held, START + 7 * MIB) == (START, length)
+    assert layout.read_event(place_of(store), held, START, length) == LARGE_EVENT
+    assert layout.find_event(place_of(store), held, START + 7 * MIB) == (START, length)
     # whoever comes second compares, whether or not it holds the event
     for again in (MIB, 64 * MIB):
-        assert layout.write_large(at(store), event, in_blocks(LARGE_EVENT), again) == written
+        assert layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), again) == written
         other = bytearray(LARGE_EVENT)
         other[-1] ^= 1
         with pytest.raises(Conflict, match="a different object already exists"):
-            layout.write_large(at(store), event, in_blocks(bytes(other)), again)
+            layout.write_large(place_of(store), event, in_blocks(bytes(other)), again)
 
 
 def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Layout) -> None:
@@ -418,12 +417,12 @@ def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Lay
 
     def blocks() -> Iterator[memoryview]:
         yield from in_blocks(LARGE_EVENT[:MIB])
-        first = layout.write_large(at(store), event, in_blocks(LARGE_EVENT), MIB)
+        first = layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), MIB)
         written.append(first)
         yield from in_blocks(LARGE_EVENT[MIB:])
 
     written: list[Written] = []
-    assert [layout.write_large(at(store), event, blocks(), MIB)] == written
+    assert [layout.write_large(place_of(store), event, blocks(), MIB)] == written
 
 
 def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout: Layout) -> None:
@@ -434,9 +433,9 @@ def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout:
     store = Overwriting(MemoryStore(), bucket="memory://archive")
     event = Extent(SEGMENT, START, START + len(LARGE_EVENT))
     with pytest.raises(Failed, match=r"exceeds the window.*Use --window 12MiB"):
-        layout.write_large(at(store), event, in_blocks(LARGE_EVENT), MIB)
+        layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), MIB)
     assert list(store.list(PREFIX)) == []
-    layout.write_large(at(store), event, in_blocks(LARGE_EVENT), 12 * MIB)
+    layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), 12 * MIB)
     assert len(list(store.list(PREFIX))) == 1
 
 
@@ -449,9 +448,9 @@ def test_a_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path
             yield bytes([number]) * MIB
 
     tracemalloc.start()
-    written = layout.write_large(at(store), Extent(SEGMENT, START, START + size + 8), blocks(), 16 * MIB)
+    written = layout.write_large(place_of(store), Extent(SEGMENT, START, START + size + 8), blocks(), 16 * MIB)
     held = Extent(SEGMENT, START, START + size + 8, written.frames)
-    read = sum(map(len, layout.read_range(at(store), held, held.start, held.end, 16 * MIB)))
+    read = sum(map(len, layout.read_range(place_of(store), held, held.start, held.end, 16 * MIB)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert read == size + 8

@@ -50,6 +50,9 @@ def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(
         "import it as a new stream",
         "check --read-data",
         "compare both streams",
+        "export it in chunks",
+        "import and compare",
+        "hand it off as a table",
     ]
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
     assert report["kept"] == str(kept)

@@ -194,5 +194,5 @@ def test_data_go_into_a_storage_class(minio: S3Server, use_s3: UseS3, bucket_nam
         rotate(vault, storage_class="PAPER")
     rotate(vault)
     assert archive_of(vault.root).generations() == [1, 2, 3, 4]
-    with pytest.raises(Usage, match="a folder has no storage classes"):
+    with pytest.raises(Usage, match="this root has no storage classes"):
         export_stream(vault.uri(), f"file://{tmp_path}/vault", storage_class="STANDARD_IA", master="inline")

@@ -318,7 +318,7 @@ def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeyp
     with vault.store as store:
         configured(store)
         before = store.describe(BACK)
-    with pytest.raises(Conflict, match="somebody wrote to the restored stream before it was sealed"):
+    with pytest.raises(Conflict, match="another process wrote to the restored stream before it was sealed"):
         import_stream(vault.archive, vault.uri(BACK), master="inline")
     with vault.store as store:
         assert store.describe(BACK) == before
@@ -328,5 +328,5 @@ def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monk
     kill_after_finish(vault, monkeypatch)
     with vault.store as store:
         store.delete(BACK)
-    with pytest.raises(Conflict, match="a stream of this name was there before"):
+    with pytest.raises(Conflict, match="the name was used before"):
         import_stream(vault.archive, vault.uri(BACK), master="inline")

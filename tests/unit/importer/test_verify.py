@@ -117,10 +117,10 @@ class Stopped:
 
     def _fill(self, task: FillTask) -> Filled:
         if self._left == 0:
-            half = task.stretches[: len(task.stretches) // 2 + 1]
+            half = task.sections[: len(task.sections) // 2 + 1]
             with task.target.lend() as store, store.appender(task.stream, task.segment) as appender:
-                for stretch in half:
-                    block = bytearray(b"".join(fill._blocks(task, stretch, stretch.start)))
+                for section in half:
+                    block = bytearray(b"".join(fill._blocks(task, section, section.start)))
                     block[-1] ^= self._wrong
                     appender.append(bytes(block))
                 self.offsets[task.segment] = appender.flush()

@@ -246,7 +246,7 @@ def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[s
 
 def test_import_asks_which_of_several_tables(vault: Vault) -> None:
     vault.export()
-    with pytest.raises(Usage, match="no table"):
+    with pytest.raises(Usage, match="has no table"):
         import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline")
     hand_off(vault)
     hand_off(vault, table="lake.other", format="parquet")

@@ -1,4 +1,4 @@
-"""What is special about chunks: one object a range, frames of a mebibyte, requests, damage inside of objects."""
+"""Layout chunks beyond the contract of all layouts: one object per range, frames, requests, damaged objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = 1000
 MIB = 1024 * 1024
 
 
-def at(store: ObjectStore) -> Place:
+def place_of(store: ObjectStore) -> Place:
     return Place(store, PREFIX)
 
 
@@ -52,7 +52,7 @@ def extent(raw: bytes, frames: tuple[int, ...] = ()) -> Extent:
 
 
 def events(size: int, seed: int = 1) -> tuple[list[int], bytes]:
-    """Events of many sizes, half of each compressible: their offsets in the segment, and their bytes."""
+    """Return events of many sizes, each half compressible: their offsets in the segment, and their bytes."""
     rng, offsets, data = random.Random(seed), [], bytearray()
     while len(data) < size:
         offsets.append(START + len(data))
@@ -62,7 +62,7 @@ def events(size: int, seed: int = 1) -> tuple[list[int], bytes]:
 
 
 OFFSETS, LARGE = events(9 * MIB + 12_345)
-"""More than two parts, and more than nine frames."""
+"""Size of more than two parts and more than nine frames (bytes)."""
 
 
 @pytest.fixture(scope="module", params=["raw", "zstd"])
@@ -72,21 +72,21 @@ def layout(request: pytest.FixtureRequest) -> ChunksLayout:
 
 @pytest.fixture(scope="module")
 def held(layout: ChunksLayout) -> tuple[ObjectStore, Extent]:
-    """`LARGE`, archived; nobody changes it."""
+    """`LARGE`, archived; tests do not change it."""
     store = memory()
-    return store, extent(LARGE, layout.write_run(at(store), SEGMENT, blocks(LARGE)).frames)
+    return store, extent(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames)
 
 
 def test_range_is_one_object_of_the_segments_own_bytes() -> None:
     store = memory()
-    assert RAW.write_run(at(store), SEGMENT, blocks(LARGE)) == Written(1)
+    assert RAW.write_run(place_of(store), SEGMENT, blocks(LARGE)) == Written(1)
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     assert store.get(key_of(LARGE)) == LARGE
 
 
 def test_compressed_range_has_the_same_key_and_is_plain_zstd() -> None:
     store = memory()
-    written = ZSTD.write_run(at(store), SEGMENT, blocks(LARGE))
+    written = ZSTD.write_run(place_of(store), SEGMENT, blocks(LARGE))
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     data = store.get(key_of(LARGE))
     assert len(data) == sum(written.frames) < 0.8 * len(LARGE)
@@ -103,96 +103,94 @@ def test_compressed_range_has_the_same_key_and_is_plain_zstd() -> None:
 
 @pytest.mark.parametrize("size", [1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, PART_BYTES, PART_BYTES + 1])
 def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
-    raw = random.Random(size).randbytes(size)  # reading asks for no events
+    raw = random.Random(size).randbytes(size)  # reading needs no events
     rng = random.Random(7)
     for layout in (RAW, ZSTD):
         store = memory()
-        held = extent(raw, layout.write_run(at(store), SEGMENT, blocks(raw)).frames)
+        held = extent(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
         edges = [0, 1, size - 1, size, *(rng.randrange(size + 1) for _ in range(6))]
         for low in edges:
             for high in edges:
-                found = b"".join(layout.read_range(at(store), held, START + low, START + high))
+                found = b"".join(layout.read_range(place_of(store), held, START + low, START + high))
                 assert found == raw[low:high], (low, high)
 
 
-def test_part_is_read_with_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
+def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
     inner, where = held
     low, high = START + 3 * MIB + 17, START + 8 * MIB + 5
     store = MeteredStore(inner)
-    assert b"".join(layout.read_range(at(store), where, low, high)) == LARGE[low - START : high - START]
+    assert b"".join(layout.read_range(place_of(store), where, low, high)) == LARGE[low - START : high - START]
     assert store.meter.requests == store.meter.gets == (1 if layout is RAW else 2)
-    with_window = layout.read_range(at(store), where, low, high, window_bytes=8 * MIB)
+    with_window = layout.read_range(place_of(store), where, low, high, window_bytes=8 * MIB)
     assert sum(map(len, with_window)) == high - low
     assert store.meter.gets == (1 + 3 if layout is RAW else 2 + 2)
     store = MeteredStore(inner)
-    deque(layout.read_range(at(store), where, low, high), maxlen=0)
+    deque(layout.read_range(place_of(store), where, low, high), maxlen=0)
     # whole frames at both ends
     assert store.meter.bytes_got <= high - low + 2 * FRAME_BYTES
     store = MeteredStore(inner)
-    assert list(layout.read_range(at(store), where, low, low)) == []
+    assert list(layout.read_range(place_of(store), where, low, low)) == []
     assert store.meter.requests == 0
 
 
-def test_event_is_read_with_one_request_of_a_frame_or_two(
-    layout: ChunksLayout, held: tuple[ObjectStore, Extent]
-) -> None:
+def test_event_is_read_in_one_request_of_a_frame_or_two(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
     inner, where = held
     ends = [*OFFSETS[1:], where.end]
     edge = next(n for n, (low, high) in enumerate(zip(OFFSETS, ends, strict=True)) if low < START + MIB < high)
     for number in (0, 1, edge, len(OFFSETS) // 2, len(OFFSETS) - 1):
         offset, length = OFFSETS[number], ends[number] - OFFSETS[number]
         store = MeteredStore(inner)
-        found = layout.read_event(at(store), where, offset, length)
+        found = layout.read_event(place_of(store), where, offset, length)
         assert found == LARGE[offset - START : offset - START + length]
         assert (store.meter.requests, store.meter.gets) == (1, 1)
         assert store.meter.bytes_got <= (2 * FRAME_BYTES if where.frames else length)
-        assert layout.find_event(at(store), where, offset + length - 1) == (offset, length)
+        assert layout.find_event(place_of(store), where, offset + length - 1) == (offset, length)
 
 
 def test_events_larger_than_a_part_are_read() -> None:
     raw = b"".join(map(frame, [b"small", random.Random(3).randbytes(8 * MIB), b"", b"x" * (5 * MIB), b"end"]))
     for layout in (RAW, ZSTD):
         store = memory()
-        held = extent(raw, layout.write_run(at(store), SEGMENT, blocks(raw)).frames)
+        held = extent(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
         second = START + 13 + 8 * MIB + 8
-        assert layout.find_event(at(store), held, START + 13 + 7 * MIB) == (START + 13, 8 * MIB + 8)
-        assert layout.find_event(at(store), held, second) == (second, 8)
-        assert layout.find_event(at(store), held, START + len(raw) - 1) == (START + len(raw) - 11, 11)
+        assert layout.find_event(place_of(store), held, START + 13 + 7 * MIB) == (START + 13, 8 * MIB + 8)
+        assert layout.find_event(place_of(store), held, second) == (second, 8)
+        assert layout.find_event(place_of(store), held, START + len(raw) - 1) == (START + len(raw) - 11, 11)
 
 
 @pytest.mark.parametrize("header", [b"\xff" * 8, b"\x7f" * 8])
 def test_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
     raw = frame(b"first") + header + bytes(100)
     store = memory()
-    RAW.write_run(at(store), SEGMENT, blocks(raw))
-    assert RAW.find_event(at(store), extent(raw), START + 3) == (START, 13)
+    RAW.write_run(place_of(store), SEGMENT, blocks(raw))
+    assert RAW.find_event(place_of(store), extent(raw), START + 3) == (START, 13)
     for offset in (START + 60, START + len(raw) - 1):
         if header[0] == 0x7F:
-            continue  # one event of any length: it holds the byte, and only its end would tell
-        with pytest.raises(Damaged, match="no chain of events leads there"):
-            RAW.find_event(at(store), extent(raw), offset)
+            continue  # one event of any length holds the byte; only its end would show the damage
+        with pytest.raises(Damaged, match="no chain of events leads to the offset"):
+            RAW.find_event(place_of(store), extent(raw), offset)
 
 
 def test_existing_large_object_is_compared_in_parts(layout: ChunksLayout) -> None:
     inner = memory()
-    first = layout.write_run(at(inner), SEGMENT, blocks(LARGE))
+    first = layout.write_run(place_of(inner), SEGMENT, blocks(LARGE))
     store = MeteredStore(inner)
-    assert layout.write_run(at(store), SEGMENT, blocks(LARGE)) == first
+    assert layout.write_run(place_of(store), SEGMENT, blocks(LARGE)) == first
     if layout is RAW:
         assert (store.meter.sizes, store.meter.gets) == (1, 3)
     for place in (0, 5 * MIB, len(LARGE) - 1):
         changed = bytearray(LARGE)
         changed[place] ^= 1
         with pytest.raises(Conflict, match="a different object already exists"):
-            layout.write_run(at(inner), SEGMENT, blocks(bytes(changed)))
-    assert b"".join(layout.read_range(at(inner), extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
+            layout.write_run(place_of(inner), SEGMENT, blocks(bytes(changed)))
+    assert b"".join(layout.read_range(place_of(inner), extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
 
 
-def test_raw_object_of_another_size_is_a_conflict() -> None:
+def test_raw_object_of_a_different_size_is_a_conflict() -> None:
     store = memory()
     store.put(key_of(LARGE), LARGE[:-1])
     with pytest.raises(Conflict):
-        RAW.write_run(at(store), SEGMENT, blocks(LARGE))
+        RAW.write_run(place_of(store), SEGMENT, blocks(LARGE))
 
 
 def framed(raw: bytes, size: int = FRAME_BYTES, **options: int) -> list[bytes]:
@@ -201,21 +199,21 @@ def framed(raw: bytes, size: int = FRAME_BYTES, **options: int) -> list[bytes]:
 
 
 def test_other_frames_of_the_same_content_are_kept() -> None:
-    """As another release of zstd would have made them."""
+    """Another release of zstd may have made them."""
     raw = LARGE[: 2 * MIB + 99]
     store = memory()
     there = framed(raw, level=12)
     store.put(key_of(raw), b"".join(there))
-    written = ZSTD.write_run(at(store), SEGMENT, blocks(raw))
+    written = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
     assert written == Written(1, tuple(map(len, there)))
-    assert written.frames != ZSTD.write_run(at(memory()), SEGMENT, blocks(raw)).frames
+    assert written.frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw)).frames
     assert store.get(key_of(raw)) == b"".join(there)
     held = extent(raw, written.frames)
-    assert b"".join(ZSTD.read_range(at(store), held, START, START + len(raw))) == raw
+    assert b"".join(ZSTD.read_range(place_of(store), held, START, START + len(raw))) == raw
 
 
 @pytest.mark.parametrize("kind", ["raw", "cut", "empty", "more", "other frames", "unsized", "other content"])
-def test_other_compressed_object_in_the_way_is_a_conflict(kind: str) -> None:
+def test_different_compressed_object_is_a_conflict(kind: str) -> None:
     raw = LARGE[: 2 * MIB + 99]
     whole = b"".join(framed(raw))
     other = {
@@ -230,27 +228,27 @@ def test_other_compressed_object_in_the_way_is_a_conflict(kind: str) -> None:
     store = memory()
     store.put(key_of(raw), other)
     with pytest.raises(Conflict, match="a different object already exists"):
-        ZSTD.write_run(at(store), SEGMENT, blocks(raw))
+        ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
     assert store.get(key_of(raw)) == other
 
 
 def damaged(store: ObjectStore, held: Extent) -> str:
-    """Reading all of it is damage; one event, too. What it says is a line."""
+    """Check that reading all of it or one event raises `Damaged`; return the message, which is one line."""
     with pytest.raises(Damaged) as caught:
-        list(ZSTD.read_range(at(store), held, held.start, held.end))
+        list(ZSTD.read_range(place_of(store), held, held.start, held.end))
     text = str(caught.value)
     assert text.isprintable()
     assert "memory://archive/scope/stream/chunks/" in text
     with pytest.raises(Damaged):
-        ZSTD.read_event(at(store), held, held.start, 13)
+        ZSTD.read_event(place_of(store), held, held.start, 13)
     with pytest.raises(Damaged):
-        ZSTD.find_event(at(store), held, held.end - 1)
+        ZSTD.find_event(place_of(store), held, held.end - 1)
     return text
 
 
 def test_any_flipped_bit_of_a_frame_is_damage() -> None:
     raw = frame(b"first") + b"".join(frame(f"{{number: {n}}}".encode()) for n in range(60))
-    written = ZSTD.write_run(at(memory()), SEGMENT, blocks(raw))
+    written = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
     [data] = framed(raw, level=3, write_checksum=True)
     assert written.frames == (len(data),)
     for place in range(len(data)):
@@ -259,15 +257,15 @@ def test_any_flipped_bit_of_a_frame_is_damage() -> None:
         store = memory()
         store.put(key_of(raw), bytes(changed))
         try:
-            found = b"".join(ZSTD.read_range(at(store), extent(raw, written.frames), START, START + len(raw)))
+            found = b"".join(ZSTD.read_range(place_of(store), extent(raw, written.frames), START, START + len(raw)))
         except Damaged:
             damaged(store, extent(raw, written.frames))
         else:
-            # bits of a frame's header that mean nothing, or how large a window has to be, change nothing
+            # unused bits of a frame's header, and those of its window size, change nothing
             assert found == raw
 
 
-def test_frames_of_another_size_are_damage() -> None:
+def test_frames_of_the_wrong_size_are_damage() -> None:
     raw = frame(b"first") + bytes(100)
     for content in (raw[:-1], raw + b"x", bytes(5 * MIB)):
         [data] = framed(content, size=len(content))
@@ -277,7 +275,7 @@ def test_frames_of_another_size_are_damage() -> None:
 
 
 def bomb(size: int) -> bytes:
-    """A frame that says it holds a mebibyte."""
+    """Return a frame that declares 1 MiB and decompresses to ``size`` bytes."""
     [honest] = framed(bytes(size), size=size, write_content_size=False)
     head = zstandard.frame_header_size(honest)
     # magic, a descriptor for a content size of four bytes in a single segment, the size
@@ -300,12 +298,12 @@ def test_frame_yields_no_more_than_it_declares() -> None:
     store.put(key_of(raw), data)
     tracemalloc.start()
     with pytest.raises(Conflict):
-        ZSTD.write_run(at(store), SEGMENT, blocks(raw))
+        ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
     assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     tracemalloc.stop()
 
 
-def test_many_frames_in_the_place_of_one_are_not_decompressed() -> None:
+def test_many_frames_in_place_of_one_are_not_decompressed() -> None:
     raw = frame(b"first") + bytes(100)
     data = framed(bytes(FRAME_BYTES))[0] * 2000
     store = memory()
@@ -316,45 +314,45 @@ def test_many_frames_in_the_place_of_one_are_not_decompressed() -> None:
     tracemalloc.stop()
 
 
-def test_frames_that_are_not_those_of_the_index_are_damage() -> None:
+def test_frames_that_differ_from_the_index_are_damage() -> None:
     raw = LARGE[: 2 * MIB + 99]
     store = memory()
-    sizes = ZSTD.write_run(at(store), SEGMENT, blocks(raw)).frames
+    sizes = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw)).frames
     assert "cannot be decompressed" in damaged(store, extent(raw, (sizes[0] - 1, sizes[1] + 1, sizes[2])))
-    damaged(store, extent(raw, (sizes[0] + 1, *sizes[1:])))  # the object does not reach so far
+    damaged(store, extent(raw, (sizes[0] + 1, *sizes[1:])))  # beyond the end of the object
     with pytest.raises(Damaged, match="too few frames"):
-        list(ZSTD.read_range(at(store), extent(raw, sizes[:2]), START, START + len(raw)))
+        list(ZSTD.read_range(place_of(store), extent(raw, sizes[:2]), START, START + len(raw)))
 
 
 def test_chunks_of_wrong_guesses_are_off_the_chain() -> None:
     store = memory()
     first, second = frame(b"x" * 50) * 4, frame(b"y" * 30) * 3
-    RAW.write_run(at(store), SEGMENT, blocks(first))
+    RAW.write_run(place_of(store), SEGMENT, blocks(first))
     begin = START + len(first)
-    RAW.write_run(at(store), SEGMENT, iter([EventBlock(begin, memoryview(second), 3)]))
+    RAW.write_run(place_of(store), SEGMENT, iter([EventBlock(begin, memoryview(second), 3)]))
     right = [entry.key for entry in store.list("")]
     wrong = ((START, 58), (START + 9, 100), (START + 60, len(first)), (begin, 40), (begin + 1, 7))
     keys = [f"{PREFIX}chunks/0000000003.0000000007/{offset:019d}-{size:019d}" for offset, size in wrong]
     for key in keys:
         store.put(key, b"z")
     end = begin + len(second)
-    assert list(RAW.off_chain(at(store), SEGMENT, START, end, [(START, begin), (begin, end)])) == keys
+    assert list(RAW.off_chain(place_of(store), SEGMENT, START, end, [(START, begin), (begin, end)])) == keys
     store.delete(keys)
-    assert list(RAW.off_chain(at(store), SEGMENT, START, end, [(START, begin), (begin, end)])) == []
-    assert list(RAW.off_chain(at(store), SEGMENT, START, end, [])) == right
+    assert list(RAW.off_chain(place_of(store), SEGMENT, START, end, [(START, begin), (begin, end)])) == []
+    assert list(RAW.off_chain(place_of(store), SEGMENT, START, end, [])) == right
 
 
-def test_range_is_checked_with_one_listing() -> None:
+def test_range_is_checked_by_one_listing() -> None:
     store = MeteredStore(memory())
-    RAW.write_run(at(store), SEGMENT, blocks(LARGE))
+    RAW.write_run(place_of(store), SEGMENT, blocks(LARGE))
     before = store.meter
-    report = RAW.check_range(at(store), extent(LARGE))
+    report = RAW.check_range(place_of(store), extent(LARGE))
     assert (report.objects, report.bytes, report.events, report.damage) == (1, len(LARGE), None, ())
     assert store.meter.requests - before.requests == store.meter.lists - before.lists == 1
 
 
-def test_only_chunks_are_compressed() -> None:
+def test_only_chunks_can_be_compressed() -> None:
     assert isinstance(open_layout("chunks", "zstd"), ChunksLayout)
     assert open_layout("chunks").name == open_layout("chunks", "zstd").name == "chunks"
-    with pytest.raises(UnknownLayout, match="Only layout chunks is compressed"):
+    with pytest.raises(UnknownLayout, match="layout events does not support the compression"):
         open_layout("events", "zstd")

@@ -1,4 +1,4 @@
-"""The layout of one object per event, beyond the contract of all layouts: damage of every kind, blocks, memory."""
+"""Layout events beyond the contract of all layouts: every kind of damage, blocks, memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PREFIX = "scope/stream/"
 SEGMENT = SegmentId(3, 7)
 
 
-def at(store: ObjectStore) -> Place:
+def place_of(store: ObjectStore) -> Place:
     return Place(store, PREFIX)
 
 
@@ -41,7 +41,7 @@ def memory() -> ObjectStore:
 
 
 def framed(payloads: list[bytes], start: int = 0) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Events as (offset, payload), and the segment's raw bytes."""
+    """Return events as (offset, payload), and the segment's raw bytes."""
     events, raw = [], b""
     for payload in payloads:
         events.append((start + len(raw), payload))
@@ -58,7 +58,7 @@ def extent(start: int, end: int) -> Extent:
 
 
 def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> int:
-    return LAYOUT.write_run(at(store), SEGMENT, runs(events)).objects
+    return LAYOUT.write_run(place_of(store), SEGMENT, runs(events)).objects
 
 
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
@@ -69,27 +69,27 @@ END = START + len(RAW)
 
 @pytest.fixture
 def store() -> ObjectStore:
-    """Holds `EVENTS`, and neighbours in the same segment and in others."""
+    """Hold `EVENTS`, and neighbours in the same segment and in others."""
     store = memory()
     assert put(store, EVENTS) == len(EVENTS)
     put(store, framed([b"before"], START - 14)[0])
     put(store, framed([b"after"], END)[0])
-    LAYOUT.write_run(at(store), SegmentId(3, 8), runs(framed([b"another segment"], START)[0]))
+    LAYOUT.write_run(place_of(store), SegmentId(3, 8), runs(framed([b"another segment"], START)[0]))
     return store
 
 
 def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
-    return b"".join(LAYOUT.read_range(at(store), extent(start, end), start, end))
+    return b"".join(LAYOUT.read_range(place_of(store), extent(start, end), start, end))
 
 
 def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
-    """What the check says; the strict ways must agree with it."""
-    report = LAYOUT.check_range(at(store), extent(start, end))
+    """Return the findings of the check, after comparing them with what reading raises."""
+    report = LAYOUT.check_range(place_of(store), extent(start, end))
     assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
     if report.damage:
         first = report.damage[0]
         for strict in (
-            lambda: list(LAYOUT.list_range(at(store), extent(start, end))),
+            lambda: list(LAYOUT.list_range(place_of(store), extent(start, end))),
             lambda: read(store, start, end),
         ):
             with pytest.raises(Damaged) as caught:
@@ -116,10 +116,10 @@ def test_any_part_between_events_is_read_back(payloads: list[bytes], start: int,
     cuts = [offset for offset, _ in events] + [start + len(raw)]
     low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
     assert read(store, low, high) == raw[low - start : high - start]
-    listed = list(LAYOUT.list_range(at(store), extent(low, high)))
+    listed = list(LAYOUT.list_range(place_of(store), extent(low, high)))
     expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
     assert [entry[1:] for entry in listed] == expected
-    report = LAYOUT.check_range(at(store), extent(low, high))
+    report = LAYOUT.check_range(place_of(store), extent(low, high))
     assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
     assert (report.damage, report.strays) == ((), ())
 
@@ -131,14 +131,14 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     payloads[100] = random.randbytes(8 * 1024 * 1024)
     events, raw = framed(payloads)
     put(store, events)
-    blocks = list(LAYOUT.read_range(at(store), extent(0, len(raw)), 0, len(raw)))
+    blocks = list(LAYOUT.read_range(place_of(store), extent(0, len(raw)), 0, len(raw)))
     assert b"".join(blocks) == raw
     ends = {offset for offset, _ in events} | {len(raw)}
     assert set(itertools.accumulate(map(len, blocks))) <= ends
     assert all(2**20 <= len(block) <= 2**20 + 100_008 for block in blocks[:-1] if len(block) < 8 * 2**20)
 
 
-def test_writing_again_changes_nothing_and_other_bytes_are_a_conflict(store: ObjectStore) -> None:
+def test_rewriting_changes_nothing_and_different_bytes_are_a_conflict(store: ObjectStore) -> None:
     before = list(store.list(""))
     assert put(store, EVENTS) == len(EVENTS)
     with pytest.raises(Conflict, match="a different object already exists"):
@@ -151,11 +151,11 @@ def test_range_is_listed_between_two_keys() -> None:
     inner = memory()
     put(inner, framed([b"x"] * 5000)[0])
     store = MeteredStore(inner)
-    assert len(list(LAYOUT.list_range(at(store), extent(9 * 2000, 9 * 2500)))) == 500
+    assert len(list(LAYOUT.list_range(place_of(store), extent(9 * 2000, 9 * 2500)))) == 500
     assert (store.meter.lists, store.meter.requests) == (1, 1)
     assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
     assert store.meter.gets == 500
-    assert list(LAYOUT.list_range(at(store), extent(90, 90))) == []
+    assert list(LAYOUT.list_range(place_of(store), extent(90, 90))) == []
     assert read(store, 90, 90) == b""
 
 
@@ -171,46 +171,46 @@ def test_missing_segment_is_one_finding() -> None:
     assert findings(memory(), 0, 100) == [("missing", f"{PREFIX}events/0000000003.0000000007/{0:019d}-…")]
 
 
-def test_objects_of_another_size_are_found_as_changed(store: ObjectStore) -> None:
+def test_objects_of_the_wrong_size_are_reported_as_changed(store: ObjectStore) -> None:
     for index in (0, 3, 7):
         key = key_of(EVENTS[index][0], len(EVENTS[index][1]))
         store.delete([key])
         store.put(key, b"ab")
     assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
-    report = LAYOUT.check_range(at(store), extent(START, END))
+    report = LAYOUT.check_range(place_of(store), extent(START, END))
     assert report.damage[0].what == "the object has 2 bytes instead of 3"
     assert report.objects == len(EVENTS) - 3
 
 
-def test_unknown_objects_are_found_as_strays(store: ObjectStore) -> None:
+def test_unknown_objects_are_reported_as_strays(store: ObjectStore) -> None:
     inside = EVENTS[2][0]
     inside_events = [key_of(inside + 1, 5), key_of(inside + 20, 0)]
     unknown = [
         key_of(EVENTS[6][0], 3),  # at an event, with a wrong length: it sorts before the right one
-        key_of(EVENTS[7][0], 400),  # at the last event, reaching beyond the end
+        key_of(EVENTS[7][0], 400),  # at the last event, beyond the end
         f"{PREFIX}events/0000000003.0000000007/{EVENTS[4][0]:019d}.txt",
         key_of(EVENTS[5][0], 3) + ".bak",
     ]
     for key in (*inside_events, *unknown):
         store.put(key, b"")
     assert sorted(findings(store)) == sorted(("stray", key) for key in (*inside_events, *unknown))
-    assert LAYOUT.check_range(at(store), extent(START, END)).objects == len(EVENTS)
+    assert LAYOUT.check_range(place_of(store), extent(START, END)).objects == len(EVENTS)
     assert read(store) == RAW
-    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == inside_events
+    assert list(LAYOUT.off_chain(place_of(store), SEGMENT, START, END, [(START, END)])) == inside_events
 
 
-def test_nothing_behind_two_objects_of_one_offset_is_off_the_chain(store: ObjectStore) -> None:
-    """The listing does not tell which of them is right, nor what follows from it."""
+def test_nothing_after_two_objects_at_one_offset_is_off_the_chain(store: ObjectStore) -> None:
+    """The listing does not show which of them is right, nor what follows from it."""
     for offset, length in ((EVENTS[2][0] + 1, 5), (EVENTS[3][0], 3), (EVENTS[6][0] + 1, 5)):
         store.put(key_of(offset, length), b"")
-    assert list(LAYOUT.off_chain(at(store), SEGMENT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
+    assert list(LAYOUT.off_chain(place_of(store), SEGMENT, START, END, [(START, END)])) == [key_of(EVENTS[2][0] + 1, 5)]
 
 
-def test_findings_are_counted_beyond_those_that_are_kept() -> None:
+def test_findings_beyond_the_maximum_are_counted() -> None:
     store = memory()
     events, raw = framed([b"x"] * 300)
     put(store, events[::2])
-    report = LAYOUT.check_range(at(store), extent(0, len(raw)))
+    report = LAYOUT.check_range(place_of(store), extent(0, len(raw)))
     assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
 
 
@@ -220,30 +220,32 @@ def test_objects_in_no_range_are_strays(store: ObjectStore) -> None:
     store.put(folder + "zlast", b"")
     middle = EVENTS[4][0]
     before, after = key_of(START - 14, 6), key_of(END, 5)
-    assert list(LAYOUT.strays(at(store), SEGMENT, [(START, END)])) == [
+    assert list(LAYOUT.strays(place_of(store), SEGMENT, [(START, END)])) == [
         folder + ".first",
         before,
         after,
         folder + "zlast",
     ]
-    assert list(LAYOUT.strays(at(store), SEGMENT, [(START - 14, START), (START, middle), (middle, END + 13)])) == [
+    assert list(
+        LAYOUT.strays(place_of(store), SEGMENT, [(START - 14, START), (START, middle), (middle, END + 13)])
+    ) == [
         folder + ".first",
         folder + "zlast",
     ]
     gap = [key_of(offset, len(payload)) for offset, payload in EVENTS[2:4]]
     ranges = [(START, EVENTS[2][0]), (middle, END)]
-    assert list(LAYOUT.strays(at(store), SEGMENT, ranges)) == [
+    assert list(LAYOUT.strays(place_of(store), SEGMENT, ranges)) == [
         folder + ".first",
         before,
         *gap,
         after,
         folder + "zlast",
     ]
-    assert len(list(LAYOUT.strays(at(store), SEGMENT, []))) == len(EVENTS) + 4
+    assert len(list(LAYOUT.strays(place_of(store), SEGMENT, []))) == len(EVENTS) + 4
 
 
 class Vanishing(ObstoreStore):
-    """A store from which an object vanishes, or is cut short, between listing and reading."""
+    """A store in which an object vanishes, or is truncated, between listing and reading."""
 
     victim = ""
     left: bytes | None = None
@@ -267,13 +269,13 @@ def test_object_that_vanishes_during_a_read_is_damage(left: bytes | None, says: 
     assert caught.value.where == f"memory://archive/{key_of(EVENTS[3][0], 256)}"
 
 
-def test_finding_becomes_a_problem_of_one_line() -> None:
+def test_finding_becomes_an_error_of_one_line() -> None:
     problem = Finding("missing", "a/b", 0, 9, "something").problem("s3://bucket")
     assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
 
 
-def test_unknown_layout_is_refused() -> None:
-    with pytest.raises(UnknownLayout, match=r"'chunky'\. This release knows: events"):
+def test_unknown_layout_is_rejected() -> None:
+    with pytest.raises(UnknownLayout, match=r"'chunky'\. This release supports: events"):
         open_layout("chunky")
     assert LAYOUT.name == "events"
 
@@ -290,7 +292,7 @@ def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     put(store, events())  # type: ignore[arg-type]
     digest = hashlib.sha256()
-    for block in LAYOUT.read_range(at(store), extent(0, count * (size + 8)), 0, count * (size + 8)):
+    for block in LAYOUT.read_range(place_of(store), extent(0, count * (size + 8)), 0, count * (size + 8)):
         digest.update(block)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

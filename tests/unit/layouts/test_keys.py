@@ -1,4 +1,4 @@
-"""The key codec: exact names, order, round trips, and what it refuses."""
+"""Keys: exact names, order, round trips, rejected input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = GenerationSpan.of(7)
 
 
 def int31(low: int = 0) -> st.SearchStrategy[int]:
-    # Numbers of every width and the edges, or nearly all would have ten digits.
+    # numbers of every width, and the limits; otherwise nearly all would have ten digits
     widths = [st.integers(low, min(10**w, INT31)) for w in range(1, 11) if 10**w > low]
     return st.one_of(st.sampled_from([low, INT31, INT31 - 1]), *widths)
 
@@ -33,7 +33,7 @@ events = st.tuples(segments, offsets, int31(8))
     ("made", "expected"),
     [
         (keys.archive_prefix("scope", "stream"), "scope/stream/"),
-        (keys.events_folder(SegmentId(1, 2)), "events/0000000001.0000000002/"),
+        (keys.EVENT_KEYS.folder(SegmentId(1, 2)), "events/0000000001.0000000002/"),
         (keys.event_key(SegmentId(1, 2), 3, 12), "events/0000000001.0000000002/0000000000000000003-0000000012"),
         (
             keys.event_key(SegmentId(INT31, INT31), INT63 - 8, 8),
@@ -65,15 +65,15 @@ def test_byte_order_of_event_keys_is_the_streams_order(
 @given(events)
 def test_event_keys_round_trip(event: tuple[SegmentId, int, int]) -> None:
     key = keys.event_key(*event)
-    parsed = keys.parse_event(key)
+    parsed = keys.EVENT_KEYS.parse(key)
     assert parsed == event
     assert parsed.end == event[1] + event[2]
-    assert key.startswith(keys.events_folder(event[0]))
+    assert key.startswith(keys.EVENT_KEYS.folder(event[0]))
 
 
 @given(segments, offsets, st.integers(1, INT31 + 10))
 def test_chunk_keys_round_trip(segment: SegmentId, offset: int, length: int) -> None:
-    assert keys.parse_chunk(keys.chunk_key(segment, offset, length)) == (segment, offset, length)
+    assert keys.CHUNK_KEYS.parse(keys.chunk_key(segment, offset, length)) == (segment, offset, length)
 
 
 @given(int31(), segments, offsets)
@@ -125,7 +125,7 @@ def test_inexact_key_of_a_generation_is_foreign(key: str) -> None:
 
 
 @given(int31())
-def test_each_record_is_read_by_its_own_parser_alone(generation: int) -> None:
+def test_each_record_is_parsed_by_its_own_parser_only(generation: int) -> None:
     decision = keys.decision_key(generation)
     assert keys.parse_decision(decision) == generation
     assert keys.parse_record(decision) is None
@@ -136,17 +136,17 @@ def test_each_record_is_read_by_its_own_parser_alone(generation: int) -> None:
 
 
 def parse_nothing_else(key: str) -> bool:
-    return not any(parse(key) for parse in (keys.parse_event, keys.parse_chunk, keys.parse_row))
+    return not any(parse(key) for parse in (keys.EVENT_KEYS.parse, keys.CHUNK_KEYS.parse, keys.parse_row))
 
 
 @given(segments, offsets, int31(8))
 def test_listing_bound_sorts_between_its_neighbours(segment: SegmentId, offset: int, length: int) -> None:
-    bound = keys.events_after(segment, offset)
+    bound = keys.EVENT_KEYS.after(segment, offset)
     assert bound < keys.event_key(segment, offset, 8)
     assert bound < keys.event_key(segment, offset, length)
     if offset:
         assert bound > keys.event_key(segment, offset - 1, INT31)
-    assert keys.chunks_after(segment, offset) < keys.chunk_key(segment, offset, 1)
+    assert keys.CHUNK_KEYS.after(segment, offset) < keys.chunk_key(segment, offset, 1)
 
 
 @given(events)
@@ -178,7 +178,7 @@ def test_segment_names_round_trip(event: tuple[SegmentId, int, int]) -> None:
     ],
 )
 def test_inexact_event_key_is_foreign(key: str) -> None:
-    assert keys.parse_event(key) is None
+    assert keys.EVENT_KEYS.parse(key) is None
 
 
 @pytest.mark.parametrize("key", ["_manifest/2147483648.json", "_manifest/000000001.json", "_manifest/0000000001.json~"])
@@ -213,17 +213,17 @@ def test_foreign_segment_folder_is_not_parsed(name: str) -> None:
         (INT63 - 7, 8),
     ],
 )
-def test_impossible_numbers_make_no_key(numbers: tuple[int, int]) -> None:
+def test_invalid_numbers_are_rejected(numbers: tuple[int, int]) -> None:
     with pytest.raises(InvalidKey):
         keys.event_key(SegmentId(0, 0), *numbers)
 
 
-def test_impossible_generations_and_bounds_make_no_key() -> None:
+def test_invalid_generations_and_offsets_are_rejected() -> None:
     for call in (keys.manifest_key, keys.ranges_key, keys.plan_key, keys.work_folder):
         for generation in (-1, INT31 + 1):
             with pytest.raises(InvalidKey):
                 call(GenerationSpan.of(generation))
     with pytest.raises(InvalidKey):
-        keys.events_after(SegmentId(0, 0), -1)
+        keys.EVENT_KEYS.after(SegmentId(0, 0), -1)
     with pytest.raises(InvalidKey):
         keys.chunk_key(SegmentId(0, 0), 0, 0)

@@ -1,4 +1,4 @@
-"""Ranges read out of a table's files: the segment's own bytes, or a word on what is wrong."""
+"""Reading ranges from a table's files: the segment's bytes, or an error that names the damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, s
 
 @pytest.fixture
 def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
-    """A table of small row groups, and files that hold several segments."""
+    """A table with small row groups and files that hold several segments."""
     monkeypatch.setattr(lake.task, "ROW_GROUP_BYTES", 1500)
     monkeypatch.setattr(table_reader, "BATCH_ROWS", 7)
     vault = Vault(tmp_path)
@@ -136,7 +136,7 @@ def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
 
 
 def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
-    """Whatever its name: foreign bytes, a file of no table, and one of other ranges."""
+    """Foreign bytes, a file of no table, and one of other ranges, whatever their names."""
     table = table_of(vault)
     history, folder = table.history(), table_data(table.prefix)
     there = table_keys(vault.root)
@@ -156,7 +156,7 @@ def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
     assert [read(vault, row.extent, row.start, row.end) for row in ranges] == whole
 
 
-def test_file_that_unpacks_to_more_than_its_range_is_refused(vault: Vault) -> None:
+def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault) -> None:
     table = table_of(vault)
     segment = table.history().segments()[0]
     _, row = next(table.history().ranges(segment))
@@ -174,7 +174,7 @@ def test_file_that_unpacks_to_more_than_its_range_is_refused(vault: Vault) -> No
     ).replace_schema_metadata(rows.schema.metadata)
     change(vault, key, huge)
     assert objects_of(vault.root).size(key) < 100_000, "a hundred gigabytes"
-    with pytest.raises(Damaged, match="larger than any"):
+    with pytest.raises(Damaged, match="larger than in any"):
         read(vault, row.extent, row.start, row.end)
 
 
@@ -194,11 +194,11 @@ def test_foreign_file_name_is_not_parsed(key: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
-def test_invalid_table_name_is_refused(name: str) -> None:
+def test_invalid_table_name_is_rejected(name: str) -> None:
     with pytest.raises(InvalidKey):
         table_folder(name)
 
 
-def test_unknown_reader_is_refused() -> None:
+def test_unknown_reader_is_rejected() -> None:
     with pytest.raises(UnknownLayout):
         open_reader("tables")

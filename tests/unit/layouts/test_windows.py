@@ -1,4 +1,4 @@
-"""What a task may hold in memory: too little is refused before anything is done."""
+"""A task's window: a window that is too small is rejected before anything is done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import Usage
-from layouts.windows import LEAST_WINDOW, WINDOW, check_window
+from layouts.windows import MIN_WINDOW, WINDOW, check_window
 from streamvault.cli import main
 from tests.unit.small_archives import NAME, Vault, archive_of
 
@@ -15,20 +15,20 @@ MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    ("window", "whole"), [(LEAST_WINDOW, 0), (WINDOW, 0), (WINDOW, WINDOW), (LEAST_WINDOW, LEAST_WINDOW)]
+    ("window", "whole"), [(MIN_WINDOW, 0), (WINDOW, 0), (WINDOW, WINDOW), (MIN_WINDOW, MIN_WINDOW)]
 )
 def test_sufficient_window_is_accepted(window: int, whole: int) -> None:
     check_window(window, whole)
 
 
-@pytest.mark.parametrize("window", [-1, 0, 1, LEAST_WINDOW - 1])
-def test_window_below_the_minimum_is_refused(window: int) -> None:
-    with pytest.raises(Usage, match=r"a window has 16\.0 MiB at least"):
+@pytest.mark.parametrize("window", [-1, 0, 1, MIN_WINDOW - 1])
+def test_window_below_the_minimum_is_rejected(window: int) -> None:
+    with pytest.raises(Usage, match=r"the window must be at least 16\.0 MiB"):
         check_window(window)
 
 
-def test_window_smaller_than_a_whole_range_is_refused() -> None:
-    with pytest.raises(Usage, match="a chunk is put whole") as caught:
+def test_window_smaller_than_a_whole_range_is_rejected() -> None:
+    with pytest.raises(Usage, match="because a chunk is written whole") as caught:
         check_window(32 * MIB, 32 * MIB + 1)
     assert caught.value.exit_code == 2
     assert "--range-size" in str(caught.value)
@@ -38,7 +38,7 @@ def test_window_smaller_than_a_whole_range_is_refused() -> None:
     ("options", "code"),
     [
         (["--window", "1MiB"], 2),
-        (["--window", "16MiB"], 0),  # events do not need to hold a range
+        (["--window", "16MiB"], 0),  # events need not fit a whole range
         (["--window", "16MiB", "--layout", "chunks"], 2),  # the default range is larger
         (["--window", "16MiB", "--layout", "chunks", "--range-size", "16MiB"], 0),
         (["--window", "1x"], 2),
@@ -46,7 +46,7 @@ def test_window_smaller_than_a_whole_range_is_refused() -> None:
         (["--compress", "zstd", "--layout", "chunks"], 0),
     ],
 )
-def test_export_refuses_a_window_that_does_not_fit(
+def test_export_rejects_a_window_that_is_too_small(
     tmp_path: Path, options: list[str], code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
@@ -56,7 +56,7 @@ def test_export_refuses_a_window_that_does_not_fit(
     assert capfd.readouterr().err.count("\n") == bool(code)
 
 
-def test_import_refuses_a_window_below_the_minimum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_rejects_a_window_below_the_minimum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     vault.export("chunks", "zstd")
@@ -68,8 +68,8 @@ def test_import_refuses_a_window_below_the_minimum(tmp_path: Path, capfd: pytest
     assert main([*line, "--window", "16MiB"]) == 0
 
 
-def test_window_must_fit_the_plan_that_an_earlier_run_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan that an earlier run made holds, so its ranges have to fit."""
+def test_window_must_fit_the_ranges_of_an_existing_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An existing plan is resumed, so the window must fit its ranges."""
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     with monkeypatch.context() as patch:

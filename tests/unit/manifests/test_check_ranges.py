@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from layouts.keys import GenerationSpan, event_key, events_after
+from layouts.keys import EVENT_KEYS, GenerationSpan, event_key
 from manifests.archive import Archive
 from manifests.check_ranges import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
 from manifests.plan import Plan, PlannedSegment, create_plan, find_plan
@@ -88,7 +88,10 @@ FIRST = "0000000000.0000000000"
 DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "missing": (
         remove(0, 0, 0, 11),
-        ("scope/stream/0.#epoch.0 bytes 0 to 19: no object holds the bytes 0 to 11", events_after(SegmentId(0, 0), 0)),
+        (
+            "scope/stream/0.#epoch.0 bytes 0 to 19: no object holds the bytes 0 to 11",
+            EVENT_KEYS.after(SegmentId(0, 0), 0),
+        ),
     ),
     "missing, an empty event": (remove(0, 0, 11, 8), ("no object holds the bytes 11 to 19",)),
     "missing, in the second generation": (remove(0, 1, 125, 12), ("bytes 125 to 161: no object holds", "125 to 137")),

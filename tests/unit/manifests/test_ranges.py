@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Damaged
-from layouts.frames import MOST_STORED_BYTES
+from layouts.frames import MAX_FRAME_BYTES
 from manifests.range_row import RangeRow, segment_digest
 from manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
 from streamstore.model import SegmentId
@@ -226,7 +226,7 @@ def compressed_rows() -> list[RangeRow]:
     return [
         RangeRow(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
         RangeRow(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
-        RangeRow(RIGHT, 0, mib, 2, DIGEST, (MOST_STORED_BYTES,)),
+        RangeRow(RIGHT, 0, mib, 2, DIGEST, (MAX_FRAME_BYTES,)),
     ]
 
 
@@ -235,7 +235,7 @@ def test_frame_sizes_round_trip() -> None:
     assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
     table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows)))
     assert table.column_names == ["segment", "start", "end", "events", "digest", "frames"]
-    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [MOST_STORED_BYTES]]
+    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [MAX_FRAME_BYTES]]
     assert rows[0].extent == (LEFT.epoch, LEFT.number, 0, 2 * 1024 * 1024 + 8, (500, 700, 21))
 
 

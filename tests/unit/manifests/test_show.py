@@ -52,8 +52,8 @@ FOLDERS = ("", "/backups", "/backups/eu/2026", "/a/b/c/d/e/f")
 
 def test_archives_are_found_at_any_depth(vault: Vault, bucket: str) -> None:
     for folder in FOLDERS:
-        if bucket.startswith("file:"):
-            Path(RootAddress.parse(bucket + folder).place).mkdir(parents=True, exist_ok=True)
+        if (path := RootAddress.parse(bucket + folder).folder) is not None:
+            path.mkdir(parents=True, exist_ok=True)
         export(vault, bucket + folder)
     put(bucket, "foreign", "backups/foreign/deep/er", "no name/of a/stream/_manifest/0000000001.json", "_manifest/x/y")
     for folder in FOLDERS:

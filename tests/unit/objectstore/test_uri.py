@@ -17,25 +17,25 @@ SECRET = "wJalrXUtnFEMI-not-to-be-shown"
 
 
 @pytest.mark.parametrize(
-    ("text", "scheme", "place", "prefix", "uri"),
+    ("text", "name", "place", "prefix", "uri"),
     [
         ("s3://bucket", "s3", "bucket", "", "s3://bucket"),
         ("s3://bucket/", "s3", "bucket", "", "s3://bucket"),
         ("s3://bucket/a/b", "s3", "bucket", "a/b", "s3://bucket/a/b"),
         ("s3://my.bucket-1/a=1/", "s3", "my.bucket-1", "a=1", "s3://my.bucket-1/a=1"),
-        ("file:///a/b", "file", "/a/b", "", "file:///a/b"),
-        ("file:///a/b/", "file", "/a/b", "", "file:///a/b"),
-        ("file:////a//b", "file", "/a/b", "", "file:///a/b"),
-        ("file://localhost/a", "file", "/a", "", "file:///a"),
-        ("file:///a%20b", "file", "/a b", "", "file:///a%20b"),
-        ("file:///a b#1", "file", "/a b#1", "", "file:///a%20b%231"),
-        ("file:///", "file", "/", "", "file:///"),
+        ("file:///a/b", "file", "", "a/b", "file:///a/b"),
+        ("file:///a/b/", "file", "", "a/b", "file:///a/b"),
+        ("file:////a//b", "file", "", "a/b", "file:///a/b"),
+        ("file://localhost/a", "file", "", "a", "file:///a"),
+        ("file:///a%20b", "file", "", "a b", "file:///a%20b"),
+        ("file:///a b#1", "file", "", "a b#1", "file:///a%20b%231"),
+        ("file:///", "file", "", "", "file:///"),
         ("memory://name/x", "memory", "name", "x", "memory://name/x"),
     ],
 )
-def test_uri_is_parsed_and_normalized(text: str, scheme: str, place: str, prefix: str, uri: str) -> None:
+def test_uri_is_parsed_and_normalized(text: str, name: str, place: str, prefix: str, uri: str) -> None:
     address = RootAddress.parse(text)
-    assert (address.scheme, address.place, address.prefix, address.uri) == (scheme, place, prefix, uri)
+    assert (address.name, address.place, address.prefix, address.uri) == (name, place, prefix, uri)
     assert str(address) == uri
     assert RootAddress.parse(address.uri) == address
     assert pickle.loads(pickle.dumps(address)) == address

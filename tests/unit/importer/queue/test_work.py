@@ -39,7 +39,7 @@ from tests.streams import append_events
 from tests.unit.small_archives import Vault
 
 ARCHIVE = "s3://vault/backups/shop/orders"
-Handler = Callable[[Any, handlers.Workshop], dict[str, Any]]
+Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]
 
 
 @pytest.fixture
@@ -81,12 +81,12 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
     """A function that sets what is done for a restore."""
 
     def use(handler: Handler) -> None:
-        monkeypatch.setattr("importer.queue.attempts.HANDLERS", {"restore": handler})
+        monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": handler})
 
     return use
 
 
-def fine(request: RestoreRequest, _workshop: handlers.Workshop) -> dict[str, Any]:
+def fine(request: RestoreRequest, _context: handlers.RequestContext) -> dict[str, Any]:
     return {"events": 1, "bytes": 2}
 
 
@@ -125,7 +125,7 @@ def test_requests_round_trip(request: RestoreRequest | DeleteRequest) -> None:
 )
 def test_unknown_kind_version_or_field_is_refused(change: dict[str, Any]) -> None:
     told = json.loads(encode(RestoreRequest(archive="a", stream="b"))) | change
-    with pytest.raises(NotARequest, match="no request that this release knows"):
+    with pytest.raises(NotARequest, match="not a request that this release supports"):
         decode_request(json.dumps(told).encode())
 
 
@@ -229,10 +229,10 @@ def test_failed_request_is_put_aside_and_the_next_is_done(
 ) -> None:
     ids = ask(queue, 2)
 
-    def first_fails(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def first_fails(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         if request.stream == target(queue, 0):
             raise error
-        return fine(request, workshop)
+        return fine(request, context)
 
     restoring(first_fails)
     report, finished, warnings = work(queue)
@@ -277,21 +277,21 @@ def test_passing_error_is_retried_until_the_request_is_done(
     ask(queue, 1)
     left = [error] * 3
 
-    def comes_back(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def comes_back(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         if left:
             raise left.pop()
-        return fine(request, workshop)
+        return fine(request, context)
 
     restoring(comes_back)
     report, finished, warnings = work(queue)
     assert (report.done, report.failed, report.retries, finished[0].tries) == (1, 0, 3, 4)
-    assert all("Tried again in" in warning for warning in warnings)
+    assert all("Retry in" in warning for warning in warnings)
 
 
 def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[Handler], None]) -> None:
     (name,) = ask(queue, 1)
 
-    def away(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def away(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         raise ObjectStoreUnavailable("away")
 
     restoring(away)
@@ -309,13 +309,13 @@ def test_interrupted_request_is_named_and_kept(
 ) -> None:
     (name,) = ask(queue, 1)
 
-    def interrupted(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def interrupted(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         raise KeyboardInterrupt
 
     restoring(interrupted)
     assert main(["work", queue, "--master", "inline"]) == 130
     told = capfd.readouterr().err.splitlines()
-    assert told[0].startswith(f"warning: unfinished, and kept in {queue}: restore {ARCHIVE}")
+    assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
     assert name in told[0]
     assert told[1] == "streamvault: interrupted; the same command goes on where it stopped"
     restoring(fine)
@@ -346,7 +346,7 @@ def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
 def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
-    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         raise Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)
 
     restoring(failing)
@@ -362,7 +362,7 @@ def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[
 
 def test_request_restore_refuses_a_request_too_large_for_an_entry(queue: str) -> None:
     cut = {f"shop/orders/{number}.#epoch.0": number for number in range(40_000)}
-    with pytest.raises(Usage, match="at most 1048576 bytes"):
+    with pytest.raises(Usage, match="exceeds the maximum of 1048576"):
         request_restore(ARCHIVE, target(queue), queue=queue, from_cut=cut)
 
 
@@ -372,7 +372,7 @@ def test_request_restore_refuses_a_request_too_large_for_an_entry(queue: str) ->
 def test_unreadable_failed_entry_stays_with_the_failed_ones(
     queue: str, restoring: Callable[[Handler], None], foreign: bytes
 ) -> None:
-    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         raise Conflict("no")
 
     put(f"{queue}-failed", foreign)
@@ -382,14 +382,14 @@ def test_unreadable_failed_entry_stays_with_the_failed_ones(
     shown = show_queue(queue, failed="retry")
     assert (shown.moved, shown.failed) == (1, 1)
     assert [one.id for one in shown.first_waiting] == [name]
-    assert shown.first_failed[0].text == "an entry that is no failed request"
+    assert shown.first_failed[0].text == "an invalid failed request"
     assert show_queue(queue, failed="drop").dropped == 1
 
 
 def test_retry_into_a_full_queue_moves_nothing(
     queue: str, restoring: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(request: RestoreRequest, workshop: handlers.Workshop) -> dict[str, Any]:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
         raise Conflict("no")
 
     restoring(failing)
@@ -436,7 +436,7 @@ def test_commands_print_what_they_did(
     put(queue, b"nonsense")
     code, out, _ = command("work", queue, "--idle", "0s", "--master", "inline")
     assert code == 2
-    assert out.splitlines()[0].startswith("failed: an entry that is no request")
+    assert out.splitlines()[0].startswith("failed: an invalid request")
     code, out, _ = command("queue", "show", queue, "--json")
     assert json.loads(out)["failed"] == 1
     code, out, _ = command("queue", "retry", queue)
@@ -473,7 +473,7 @@ def test_queue_without_a_valid_queue_of_failed_requests_is_refused(queue: str) -
 
 def test_queue_of_failed_requests_is_refused(queue: str) -> None:
     for verb in (work_queue, show_queue, lambda failed: request_restore(ARCHIVE, target(queue), queue=failed)):
-        with pytest.raises(Usage, match="put aside"):
+        with pytest.raises(Usage, match="queue of failed requests"):
             verb(f"{queue}-failed")
 
 

@@ -98,7 +98,7 @@ class Requests:
         for stream in self.streams:
             request_restore(ARCHIVE, stream, queue=self.queue)
 
-    def handle(self, request: RestoreRequest, _workshop: object) -> dict[str, Any]:
+    def handle(self, request: RestoreRequest, _context: object) -> dict[str, Any]:
         if request.stream == self.streams[BAD]:
             raise Usage("no")
         self.done[request.stream] += 1
@@ -124,7 +124,7 @@ def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
 ) -> None:
     for pause in range(1, 1000):
         requests = Requests(tmp_path / str(pause))
-        monkeypatch.setattr("importer.queue.attempts.HANDLERS", {"restore": requests.handle})
+        monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": requests.handle})
         if late == "retry":
             requests.work()
         run: list[str] = []

@@ -15,7 +15,7 @@ from common.progress import Progress
 from exporter import run as exporting
 from exporter.convert import run as convert
 from importer import run as importing
-from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, parse_chunk, plan_key, ranges_key
+from layouts.keys import CHUNK_KEYS, GenerationSpan, checked_key, decision_key, manifest_key, plan_key, ranges_key
 from manifests import check_archive as checking
 from manifests import replaced
 from manifests.archive import Archive
@@ -145,7 +145,7 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
     )
     rows = [row for rows in archive_of(vault.root).load(5).rows.values() for row in rows]
     if before.generations[0].manifest.layout == "chunks":
-        assert sorted(parse_chunk(key)[:3] for key in keys if not key.startswith("_")) == sorted(  # type: ignore[index]
+        assert sorted(CHUNK_KEYS.parse(key)[:3] for key in keys if not key.startswith("_")) == sorted(  # type: ignore[index]
             (row.segment.epoch, row.segment.number, row.start) for row in rows
         )
         assert len(rows) < sum(len(held) for g in before.generations for held in g.rows.values())

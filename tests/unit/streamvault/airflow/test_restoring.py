@@ -37,7 +37,7 @@ def test_description_says_that_the_beginning_has_expired(tmp_path: Path) -> None
     assert back.events < len(vault.events())
     said = describe_restore(back.to_json(), read_back=True).splitlines()[1:]
     assert said[0] == (
-        "Note: the beginning is missing: generations 1 to 2 have expired, and the archive begins with generation 3"
+        "Note: the beginning is missing: generations 1 to 2 have expired, so the archive begins with generation 3"
     )
 
 

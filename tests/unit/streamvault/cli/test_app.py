@@ -141,11 +141,11 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
-            "--keep, --keep-for and --until are three ways to say what stays. Give one of them.",
+            "--keep, --keep-for and --until exclude each other. Give only one of them.",
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
-            "a folder has no storage classes: file:///x. Omit --storage-class.",
+            "this root has no storage classes: file:///x. Omit --storage-class.",
         ),
         (["hold", "file:///x/a/b", "a b"], "a hold's name has 1 to 64 letters, digits and hyphens: 'a b'"),
         (

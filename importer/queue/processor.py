@@ -1,4 +1,4 @@
-"""One request after the other: done, to be tried again, or failed for good and put aside."""
+"""Process requests one by one: each succeeds, is retried, or fails for good and moves to the failed ones."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from common.errors import Conflict, Damaged, Failed, Problem, Usage
-from importer.queue.handlers import HANDLERS, Workshop
+from importer.queue.handlers import HANDLERS, RequestContext
 from importer.queue.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from importer.queue.reports import FinishedRequest
 from manifests.transient import PASSING
 from streamstore.fifo import Entry, Producer, QueueSegment
 
-__all__ = ["Attempts"]
+__all__ = ["RequestProcessor"]
 
 FINAL = (Usage, Conflict, Damaged)
-"""What trying again does not mend."""
+"""Errors that a retry cannot fix."""
 
 TRIES = 3
-"""How often a request is tried that fails for any other reason (no permission, a full disk, a bug)."""
-
+"""RequestProcessor at a request that fails for any other reason (no permission, a full disk, a bug)."""
 
 TEXT_CHARACTERS = 2000
-"""Of each text that is noted with a failed request."""
+"""Maximum length of each text recorded with a failed request."""
 
 
-class Attempts:
-    """The handler of a queue of requests; see `streamstore.fifo.Handler`.
+class RequestProcessor:
+    """Processes the requests of a queue; a `streamstore.fifo.Handler`.
 
     Args:
-        workshop: what requests are done with.
-        failed: gives the queue that failed requests are put into; asked for when it is needed.
-        finished: told each request that was done or put aside.
+        context: passed to the handlers of requests.
+        failed: returns the queue for failed requests; called when a request fails.
+        finished: called with each request that was done or has failed.
 
     Attributes:
-        current: the request under way or to be tried again, for a person; empty if there is none.
-        tried: how often. trouble: why the last try failed; empty if there was none.
-        done, failed: how many. exit_codes: of those that failed.
+        current: the request in progress or to be retried, as text for users; empty if there is none.
+        tried: number of attempts at the current request.
+        trouble: why the last attempt failed; empty if it did not.
+        done: number of requests done.
+        failed: number of failed requests.
+        exit_codes: exit codes of the failed requests.
     """
 
     def __init__(
         self,
-        workshop: Workshop,
+        context: RequestContext,
         failed: Callable[[], QueueSegment],
         finished: Callable[[FinishedRequest], None],
     ) -> None:
-        self._workshop = workshop
-        self._aside = failed
+        self._context = context
+        self._failed_queue = failed
         self._finished = finished
         self.current = ""
         self.tried = 0
@@ -57,25 +59,25 @@ class Attempts:
         self.exit_codes: set[int] = set()
 
     def __call__(self, batch: Sequence[Entry]) -> None:
-        """Do one request.
+        """Process one request.
 
         Raises:
-            Exception: it is to be tried again.
+            Exception: the request must be retried.
         """
         (entry,) = batch
         began = time.monotonic()
         self.tried += 1
-        self.current, kind = f"an entry that is no request ({entry.name})", ""
+        self.current, kind = f"an invalid request ({entry.name})", ""
         try:
             request = decode_request(entry.content)
             self.current, kind = f"{request} ({entry.name})", request.kind
-            report = HANDLERS[kind](request, self._workshop)
+            report = HANDLERS[kind](request, self._context)
         except Exception as error:
-            self._workshop.close()
+            self._context.close()
             self.trouble = str(as_problem(error))
             if isinstance(error, PASSING) or not (isinstance(error, FINAL) or self.tried >= TRIES):
                 raise
-            self._put_aside(entry, kind, as_problem(error), began)
+            self._move_to_failed(entry, kind, as_problem(error), began)
         else:
             self.done += 1
             self._finished(
@@ -92,11 +94,11 @@ class Attempts:
             )
         self.current, self.trouble, self.tried = "", "", 0
 
-    def _put_aside(self, entry: Entry, kind: str, error: Problem, began: float) -> None:
-        """Move a request to the failed ones; it is in both for a moment, never in none.
+    def _move_to_failed(self, entry: Entry, kind: str, error: Problem, began: float) -> None:
+        """Move a request to the failed ones; for a moment it is in both queues, never in neither.
 
-        If another worker has moved it already, it is not moved again. Its name alone would not tell: one that was put
-        back and fails once more has to be moved, though whoever put it back has not taken it out there yet.
+        A request that another worker has moved already is not moved again. Comparing names would not do: a request that
+        was put back and fails again must be moved even if it was not yet removed from the failed ones.
         """
         failed = FailedRequest(
             content=entry.content,
@@ -115,7 +117,7 @@ class Attempts:
             except NotARequest:
                 return False
 
-        Producer(self._aside()).move(encode(failed), entry.name, unless=is_this)
+        Producer(self._failed_queue()).move(encode(failed), entry.name, unless=is_this)
         self.failed += 1
         self.exit_codes.add(error.exit_code)
         self._finished(
@@ -133,14 +135,14 @@ class Attempts:
 
 
 def as_problem(error: BaseException) -> Problem:
-    """An error in the form that is told."""
+    """Return an error as a `Problem`."""
     if isinstance(error, Problem):
         return error
     return Failed(f"internal error: {type(error).__name__}", where=" ".join(str(error).split()))
 
 
 def _shortened(text: str) -> str:
-    """A text as it is noted with a failed request: three of them fit into `NOTE_BYTES`, whatever they hold."""
+    """Shorten a text to be recorded with a failed request, so that three of them fit into `NOTE_BYTES`."""
     text = text.encode(errors="replace").decode()
     return text if len(text) <= TEXT_CHARACTERS else f"{text[: TEXT_CHARACTERS - 2]} …"
 
