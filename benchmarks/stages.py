@@ -26,7 +26,7 @@ from benchmarks.results import Results
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
-from exporter.reading import RangeReader
+from exporter.reading import SegmentReader
 from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Section, fill_segment
@@ -174,7 +174,7 @@ class _EventsTask(_Task):
         beside = self._root(f"{repeat}/beside").open()
         items = list(self._workload.objects(self._stream, SEGMENT.number))
         yield "create-only put, from memory", lambda: put_all(beside, items)
-        reader = RangeReader(self._setting.store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
+        reader = SegmentReader(self._setting.store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
         yield "read, split, hash", lambda: [deque(piece.blocks(), maxlen=0) for piece in reader.pieces()]
         task = ExportTask(
             source=self._address,
@@ -245,7 +245,7 @@ class _ChunksTask(_Task):
 
         yield "read", lambda: deque(store.read(self._stream, SEGMENT, 0, end), maxlen=0)
         yield "read, split", split
-        reader = RangeReader(store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
+        reader = SegmentReader(store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
         yield "read, split, hash", lambda: [deque(piece.blocks(), maxlen=0) for piece in reader.pieces()]
         data = b"".join(bytes(block) for block in store.read(self._stream, SEGMENT, 0, min(end, RANGE_BYTES)))
         beside = self._root(f"{repeat}/beside").open()

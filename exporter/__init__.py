@@ -1,1 +1,1 @@
-"""Export: a plan made once, ranges moved by tasks, boundaries proved, one generation committed."""
+"""Export: create a plan, move ranges in tasks, prove their boundaries, commit one generation; and conversion."""

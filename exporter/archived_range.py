@@ -1,4 +1,4 @@
-"""An archived range's events, proved on the way."""
+"""Reads the events of an archived range and verifies its digest."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def proved_blocks(
     *,
     part: tuple[int, int] | None = None,
 ) -> Iterator[EventBlock]:
-    """A range's events, proved before the last block is left.
+    """Yield a range's events; the digest is verified after the last block.
 
     Args:
         place: the archive.
-        layout: in which the range is stored.
+        layout: the range's layout.
         row: the range.
-        window: bytes to hold in memory at most.
-        part: where what is wanted begins and ends (bytes, both between events); None for all of it. The whole is read
-            and proved all the same, as only it has a digest.
+        window: maximum data buffered in memory (bytes).
+        part: start and end of the part to yield (bytes, both event boundaries); None for all. The whole range is read
+            and verified in any case, since only it has a digest.
 
     Raises:
-        Damaged: its bytes are not what the manifest says.
+        Damaged: the bytes differ from the manifest.
     """
     start, end = part or (row.start, row.end)
     bounds = [row.start, *sorted({start, end} - {row.start, row.end}), row.end]
@@ -56,7 +56,7 @@ def proved_blocks(
 
 
 def proved_data(place: Place, layout: Layout, row: RangeRow, window: int) -> Iterator[bytes | memoryview]:
-    """A range's bytes, for one that is a large event; arguments and errors as for `proved_blocks`."""
+    """Yield the bytes of a range that is one large event; arguments and errors as for `proved_blocks`."""
     digest = hashlib.sha256()
     for block in open_layout(layout).read_range(place, row.extent, row.start, row.end, window):
         digest.update(block)
@@ -67,7 +67,7 @@ def proved_data(place: Place, layout: Layout, row: RangeRow, window: int) -> Ite
 
 def _damaged(place: Place, row: RangeRow) -> Damaged:
     return Damaged(
-        "the archive's bytes are not what its manifest says",
+        "the archive's bytes differ from its manifest",
         where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
-        todo="Run 'streamvault check --read-data' on it.",
+        todo="Run 'streamvault check --read-data' on the archive.",
     )

@@ -1,4 +1,4 @@
-"""How many objects a plan will write, from a sample of the stream."""
+"""Estimates the number of objects that a plan will write, from a sample of the stream."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ SAMPLE_BYTES = 1024 * 1024
 
 
 def count_ranges(plan: Plan) -> int:
-    """How many ranges the plan's segments are cut into, at most."""
+    """Return the maximum number of ranges of a plan."""
     return sum(1 for s in plan.segments for _ in spans_of(s.start, s.end, plan.range_size))
 
 
 def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[int, bool]:
-    """About how many events lie between the plan's cuts, none of them larger than `largest` (bytes of payload).
+    """Estimate the number of events between a plan's cuts; `largest` is the maximum payload (bytes).
 
     Returns:
-        The number, and whether it is exact (the sample was all there is).
+        The number, and whether it is exact (the sample contained all events).
     """
     gone = {gap.segment: gap.end for gap in plan.gaps}
-    stretches = [(s, max(s.start, gone.get(s.name, 0))) for s in plan.segments]
-    stretches = sorted((pair for pair in stretches if pair[1] < pair[0].end), key=lambda pair: pair[1] - pair[0].end)
-    total = sum(segment.end - start for segment, start in stretches)
+    starts = [(s, max(s.start, gone.get(s.name, 0))) for s in plan.segments]
+    starts = sorted((pair for pair in starts if pair[1] < pair[0].end), key=lambda pair: pair[1] - pair[0].end)
+    total = sum(segment.end - start for segment, start in starts)
     events = size = 0
-    for segment, start in stretches[:SAMPLE_SEGMENTS]:
+    for segment, start in starts[:SAMPLE_SEGMENTS]:
         splitter = EventSplitter(start, segment.name, largest=largest)
         for block in store.read(plan.name, segment_key(segment.name), start, min(segment.end, start + SAMPLE_BYTES)):
             events += sum(1 for _ in splitter.events(block))
         size += splitter.offset - start
-        if splitter.pending:  # the event that the sample cuts counts whole: it may be much larger than the others
+        if splitter.pending:  # count the event at the sample's end as a whole: it may be much larger than the others
             events += 1
             size += splitter.next_length
     if not size:

@@ -1,4 +1,4 @@
-"""The verb *export*."""
+"""The *export* command."""
 
 from __future__ import annotations
 
@@ -57,33 +57,33 @@ def export_stream(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Archive what the stream holds, or what came since the newest generation, as the next generation.
+    """Archive a stream, or what has been added since the newest generation, as the next generation.
 
-    Head and tail are fixed when the run starts. An unfinished generation is gone on with, whoever began it; its plan
-    holds. If the newest generation already holds everything, nothing is written.
+    Head and tail are fixed when the run starts. An unfinished generation is resumed with its plan, no matter which run
+    began it. If the newest generation already has everything, nothing is written.
 
     Args:
         stream: ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``.
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        from_cut: a stream cut, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for the stream's head, or
-            where the archive ends.
-        to_cut: likewise; None for the stream's tail.
-        layout: ``"events"``: an object for each event; ``"chunks"``: one for each range.
-        compress: ``"zstd"`` compresses chunks; their digests stay those of the segment's bytes.
-        range_size: bytes; where ranges are cut.
-        window: bytes that a task may hold of what is on its way; at least `range_size` for chunks.
-        largest_event: the largest payload to accept (bytes). Clients write events of more than 8 MiB only where large
-            events are enabled for them.
-        storage_class: S3 storage class of the data's objects, such as ``"STANDARD_IA"``; empty for the bucket's own.
-        master: a Spark master, or ``"inline"`` for no Spark.
-        dry_run: only say what would be done and what S3 would ask for it.
-        progress: told how the run goes on.
+        from_cut: the stream cut at which to begin, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for
+            the stream's head, or the end of the archive.
+        to_cut: the stream cut at which to end; None for the stream's tail.
+        layout: ``"events"``: one object per event; ``"chunks"``: one per range.
+        compress: ``"zstd"`` compresses chunks; their digests remain those of the segment's bytes.
+        range_size: size of ranges (bytes).
+        window: maximum data a task buffers in memory (bytes); for chunks, at least `range_size`.
+        largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
+            events are enabled.
+        storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
+        master: a Spark master, or ``"inline"`` to run without Spark.
+        dry_run: report what would be done, and its cost in S3, without writing.
+        progress: receives the progress.
 
     Raises:
-        Problem: with the exit code that the command line ends with.
+        Problem: with the exit code of the command line.
     """
     began = time.monotonic()
-    Master.parse(master)  # before a plan is made for a run that cannot be
+    Master.parse(master)  # fail before a plan is made
     options = ExportOptions(
         from_cut=from_cut,
         to_cut=to_cut,
@@ -133,7 +133,7 @@ class ExportOrder:
         return cls(source, name, address, _wanted(name, options), options)
 
     def archive(self) -> Archive:
-        """The archive, opened."""
+        """Open the archive."""
         return Archive.at(self.root, self.name)
 
 
@@ -145,14 +145,14 @@ def export_next(
     began: float,
     dry_run: bool,
 ) -> ExportReport:
-    """Export as `export_stream` does.
+    """Export like `export_stream`, with a given runner.
 
     Args:
-        order: what.
-        runner_of: opens the place where tasks run; called only if there is something to move.
-        progress: told how the run goes on.
-        began: when, on the monotonic clock (seconds).
-        dry_run: only say what would be done.
+        order: what to export.
+        runner_of: opens the runner of tasks; called only if there is something to move.
+        progress: receives the progress.
+        began: start time, on the monotonic clock (seconds).
+        dry_run: report what would be done without writing.
     """
     source, wanted, window = order.source, order.wanted, order.options.window
     with source.open() as store:
@@ -172,7 +172,7 @@ def export_next(
             return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
         with runner_of() as runner:
-            start_seconds = time.monotonic() - opening  # of this call: who follows a stream has opened it before
+            start_seconds = time.monotonic() - opening  # in this call; when following, the runner is already open
             run = ExportRun(
                 archive,
                 source,
@@ -227,13 +227,15 @@ def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
         return []
     layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
     begun = f"layout {layout}, range size {plan.range_size}, its own cuts"
-    return [f"generation {plan.generation} was begun with other options ({begun}); they hold. Run again for the rest"]
+    return [
+        f"resuming generation {plan.generation} with the options it was begun with ({begun}); run again for the rest"
+    ]
 
 
 def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
-    # what a run left that was killed between publishing and tidying up
+    # clean up after a run that was killed between publication and cleanup
     finish_again(archive, planned.newest.generation, progress)
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(

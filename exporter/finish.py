@@ -1,4 +1,4 @@
-"""What comes after a generation is published: strays go, then what its runs left."""
+"""Cleanup after a generation is published: delete strays, then the work files of its runs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["finish", "finish_again", "tidy_up"]
 
 
 def finish(archive: Archive, generation: int, progress: Progress, *, strays: bool) -> None:
-    """Sweep a published generation and remove what its runs left. Any later run may do it again.
+    """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.
 
     Args:
-        archive: where.
-        generation: its number.
-        progress: told what had to be left.
-        strays: whether objects were seen that may be none of it.
+        archive: the archive.
+        generation: the generation's number.
+        progress: receives warnings about what could not be deleted.
+        strays: whether there may be strays.
     """
     if strays:
         try:
             _sweep(archive, generation)
         except (AccessDenied, ObjectStoreUnavailable) as error:
-            progress.warn(f"objects that belong to no event stay for now; they harm nobody: {error}")
+            progress.warn(f"objects that belong to no event could not be deleted; they are harmless: {error}")
     tidy_up(archive, GenerationSpan.of(generation), progress)
 
 
 def finish_again(archive: Archive, generation: int, progress: Progress) -> None:
-    """As `finish`, for a generation that an earlier run published: its plan is still there if that run was cut off."""
+    """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
     if find_plan(archive.store, archive.prefix, GenerationSpan.of(generation)) is not None:
         finish(archive, generation, progress, strays=True)
 
@@ -41,7 +41,7 @@ def _sweep(archive: Archive, generation: int) -> None:
     def sweep(listing: Listing) -> None:
         span = GenerationSpan.of(generation)
         if span not in listing.spans:
-            return  # merged since, or expired: what its index says need not be there, and is not all that may be
+            return  # merged or expired meanwhile, so the objects no longer follow its index
         tasks = list(tasks_of([archive.load_span(span)], archive.root, archive.prefix, lambda _: ()))
         with open_runner("inline[4]") as runner:
             for _ in runner.run(remove_strays, tasks):
@@ -51,14 +51,14 @@ def _sweep(archive: Archive, generation: int) -> None:
 
 
 def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
-    """Remove a published generation's plan and rows.
+    """Delete a published generation's plan and rows.
 
-    Where deleting is not allowed, or the server goes away meanwhile, they stay, which harms nobody: the generation is
-    published, and a later run may remove them.
+    If deletion is not allowed, or the server becomes unavailable, they remain, which is harmless: the generation is
+    published, and a later run may delete them.
     """
     try:
         remove_work(archive.store, archive.prefix, span)
     except AccessDenied:
-        progress.warn(f"deleting is not allowed there: the work files of generation {span.last} stay under _work/")
+        progress.warn(f"deletion is not allowed; the work files of generation {span.last} remain under _work/")
     except ObjectStoreUnavailable as error:
-        progress.warn(f"the work files of generation {span.last} stay under _work/ for now: {error}")
+        progress.warn(f"the work files of generation {span.last} remain under _work/ for now: {error}")

@@ -1,8 +1,8 @@
-"""Whether a stream is the one that a plan or a generation was made of.
+"""Checks that a stream is the one that a plan or a generation was made from.
 
-A name says little: a stream may have been deleted and made again, and other clusters have streams of the same name.
-What decides is the stream's history (its epochs, and that it only grows) and a *witness*: a digest of the last bytes
-before each segment's cut, read again where the source still has them.
+The name is not enough: a stream may have been deleted and created again, and other clusters may have a stream of the
+same name. A stream is identified by its history (its epochs, and that it only grows) and by a *witness*: a digest of
+the last bytes before each segment's cut, which is compared as far as the source still has them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from streamstore.store import StreamStore
 __all__ = ["check_gone", "check_same_stream", "check_witness", "take_witness"]
 
 WITNESS_BYTES = 64 * 1024
-"""Bytes before a cut that are read of one segment, so that planning and looking again cost a request a segment."""
+"""Bytes before a cut that are read from one segment, so that a witness costs one request per segment."""
 
 ALL_WITNESSES_BYTES = 64 * 1024 * 1024
-"""Bytes that are read of all segments together: of many segments, less each."""
+"""Maximum bytes read from all segments together; with many segments, less is read from each."""
 
 
 def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
-    """The last bytes before a cut, of each segment of which the source still has some.
+    """Yield a witness of each segment of a cut, if the source still has bytes before the cut.
 
     Raises:
         Problem: the store cannot be read.
@@ -51,31 +51,31 @@ def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
 
 
 def check_same_stream(described: StreamDescription, store: StreamStore, known: GenerationModel) -> None:
-    """Refuse a stream that is not the one of a plan or a generation.
+    """Reject a stream that is not the one of a plan or a generation.
 
     Args:
-        described: the stream now.
-        store: what has it.
-        known: what was noted of the stream.
+        described: the stream's current state.
+        store: the stream's store.
+        known: the plan or manifest.
 
     Raises:
-        Conflict: its epochs are others, it is shorter, or it holds other bytes.
+        Conflict: the stream has different epochs, is shorter, or has different bytes.
     """
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     shorter = any(described.tail.offsets.get(segment, offset) < offset for segment, offset in known.to.offsets.items())
     if epochs[: len(known.epochs)] != known.epochs or shorter:
-        raise _other_stream(store, known, "its epochs are others" if not shorter else "it is shorter")
+        raise _other_stream(store, known, "its epochs differ" if not shorter else "it is shorter")
     check_witness(store, known)
 
 
 def check_witness(store: StreamStore, known: GenerationModel) -> bool:
-    """Read again what a plan or a generation noted of the stream's bytes.
+    """Compare the stream's bytes with the witness of a plan or a generation.
 
     Returns:
-        Whether the source still had all of it. What it has no more cannot be compared.
+        Whether the source still has all of these bytes; truncated ones cannot be compared.
 
     Raises:
-        Conflict: the bytes are others.
+        Conflict: the bytes differ.
     """
     complete = True
     for seen in known.witness:
@@ -88,22 +88,23 @@ def check_witness(store: StreamStore, known: GenerationModel) -> bool:
         except ValueError:  # the segment is shorter
             digest = ""
         if digest != seen.digest:
-            what = f"its bytes {seen.offset} to {end} of {segment} are others"
+            what = f"its bytes {seen.offset} to {end} of {segment} differ"
             raise _other_stream(store, known, what)
     return complete
 
 
 def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> None:
-    """Raise unless a segment that a store does not find was truncated: the stream's head has passed it.
+    """Raise unless a segment that the store does not find was truncated, that is, the stream's head has passed it.
 
     Raises:
-        NoSuchStream: the stream was deleted. Conflict: the stream never had the segment: it is another one.
-        NoSuchSegment: the stream should still have it.
+        NoSuchStream: the stream was deleted.
+        Conflict: the stream never had the segment, so it is a different one.
+        NoSuchSegment: the stream should still have the segment.
     """
     described = store.describe(stream)
     if segment not in described.ranges():
         raise Conflict(
-            "the stream is not the one that is being archived: it was deleted and made again meanwhile",
+            "the stream is not the one that is being archived: it was deleted and created again meanwhile",
             where=f"{store.uri}/{segment.in_stream(stream)}",
             todo="Archive it below another root.",
         )
@@ -125,8 +126,8 @@ def _digest(store: StreamStore, stream: StreamName, segment: SegmentId, start: i
 def _other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:
     archived = f"{known.source}/{known.name}" if known.source else str(known.name)
     return Conflict(
-        f"the stream is not the one that was archived here from {archived}: {what} (deleted and made again, or another"
-        " cluster's?)",
+        f"the stream is not the one that was archived here from {archived}: {what} (deleted and created again, or a"
+        " different cluster?)",
         where=f"{store.uri}/{known.name}",
         todo="Archive it below another root.",
     )

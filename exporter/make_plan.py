@@ -1,4 +1,4 @@
-"""What the next generation holds: which stretch of which segment lies between its cuts, and what of it is gone."""
+"""Computes the plan of the next generation: each segment's bytes between its cuts, and the gaps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ TRUNCATED_BEFORE = "truncated at the source before this generation began"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asked for.
+    """The options of a plan.
 
     Attributes:
-        from_cut: where the first generation starts; None for the stream's head.
-        to_cut: where this generation ends; None for the stream's tail.
-        layout: how the data is laid out. compression: of chunks. range_size: bytes.
+        from_cut: the cut at which the first generation begins; None for the stream's head.
+        to_cut: the cut at which this generation ends; None for the stream's tail.
+        layout: the layout of the data.
+        compression: the compression of chunks.
+        range_size: size of ranges (bytes).
     """
 
     from_cut: StreamCut | None = None
@@ -40,17 +42,18 @@ class Wanted:
 def make_plan(
     described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted, source: str = ""
 ) -> Plan | None:
-    """Work out the plan that follows the newest generation; None if there is nothing new.
+    """Return the plan that follows the newest generation; None if there is nothing new.
 
     Args:
-        described: the stream now.
-        store: what has it.
-        newest: the newest generation; None for the first.
-        wanted: what the user asked for.
-        source: the store's address as it was given, to be noted.
+        described: the stream's current state.
+        store: the stream's store.
+        newest: the manifest of the newest generation; None if this is the first.
+        wanted: the options.
+        source: the store's address as given by the user, for the manifest.
 
     Raises:
-        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one of the newest generation.
+        InvalidCut, Usage: a cut is not valid.
+        Conflict: the stream is not the one of the newest generation.
     """
     to = wanted.to_cut or described.tail
     if wanted.to_cut is not None:
@@ -59,12 +62,12 @@ def make_plan(
     configuration = Configuration.of(described.configuration)
     metadata = (epochs, configuration, described.sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
-    # Before the look whether it is the same stream: should another one take its place, one of the two is found wrong.
+    # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
     start = _start(described, store, newest, wanted)
     if not is_new:
         return None
-    segments, gaps = _stretches(described, store, start, to)
+    segments, gaps = _segments(described, store, start, to)
     return Plan(
         generation=newest.generation + 1 if newest else 1,
         created=now_utc(),
@@ -86,7 +89,7 @@ def make_plan(
 
 
 def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted) -> StreamCut:
-    """Where the generation starts: where the one before ended, or for the first one where the user said."""
+    """Return the cut at which the generation begins: the end of the previous one; for the first, the user's choice."""
     if newest is None:
         if wanted.from_cut is not None:
             _check_cut(described, store, wanted.from_cut)
@@ -95,14 +98,14 @@ def _start(described: StreamDescription, store: StreamStore, newest: Manifest | 
         raise Usage(
             "--from is not where the archive ends",
             where=f"{described.name}, generation {newest.generation}",
-            todo="Leave it out: a generation starts where the one before ended.",
+            todo="Omit it: a generation starts where the previous one ended.",
         )
     check_same_stream(described, store, newest)
     return newest.to
 
 
 def _check_cut(described: StreamDescription, store: StreamStore, cut: StreamCut) -> None:
-    """Refuse a cut that cannot be meant, also for an offset beyond the end of a segment that is sealed."""
+    """Reject a cut that is not valid, also one beyond the end of a sealed segment."""
     validate_cut(described, cut)
     for info in store.segment_info(described.name, list(cut.offsets)):
         if cut.offsets[info.segment] > info.write_offset:
@@ -112,10 +115,10 @@ def _check_cut(described: StreamDescription, store: StreamStore, cut: StreamCut)
             )
 
 
-def _stretches(
+def _segments(
     described: StreamDescription, store: StreamStore, start: StreamCut, to: StreamCut
 ) -> tuple[list[PlannedSegment], list[GapEntry]]:
-    """Every segment between the cuts, and what of them the source no longer has."""
+    """Return the segments between the cuts, and the gaps: what the source no longer has of them."""
     between = segments_between(described, start, to)
     readable = segments_between(described, described.head, to)
     whole = [segment for segment, (_, end) in between.items() if end is None]
@@ -136,7 +139,7 @@ def _stretches(
 
 
 def _sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
-    """Segment → end offset; a segment that is gone from the source, so that its length is not known, is absent."""
+    """Return segment → end offset; a segment that the source no longer has, whose end is unknown, is absent."""
     try:
         return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
     except NoSuchSegment:

@@ -1,4 +1,4 @@
-"""The plan that a manifest would have had."""
+"""Derives a plan from a manifest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["plan_of"]
 
 
 def plan_of(manifest: Manifest) -> Plan:
-    """The plan that an export of this generation would have had."""
+    """Return the plan that an export of the generation would have had."""
     return Plan(
         **manifest.in_common(),
         range_size=manifest.range_size,

@@ -1,9 +1,9 @@
-"""The proof that ranges begin where events begin.
+"""Proof that ranges begin at event boundaries.
 
-A task that starts in the middle of a segment guesses its first event boundary: a payload can look like a chain of
-events. The chain starts at a boundary that is known (the segment's start) and follows the finished ranges: each has to
-begin exactly where the one before it ended. A range that nobody's end leads to began in the wrong place; it is left
-aside, and the stretch is done again from the proved boundary. What the chain runs through is the truth.
+A task that starts in the middle of a segment guesses its first event boundary, and a payload can look like a chain of
+events. So the driver follows the finished ranges from a known boundary (the segment's start): each must begin exactly
+where the previous one ended. A range that is not reached began at a wrong boundary; it is ignored, and its span is
+moved again from the proved boundary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ __all__ = ["SegmentChain", "prove_all"]
 
 Found = Iterable[tuple[SegmentId, FinishedRange | None]]
 
-
 Decide = Callable[[SegmentId, FinishedRange], FinishedRange]
 
 
@@ -33,16 +32,16 @@ def prove_all(
     run: Callable[[Sequence[tuple[SegmentId, Span]]], Found],
     decide: Decide = _as_it_is,
 ) -> None:
-    """Have ranges done until they are proved to lead from each segment's start to its end.
+    """Run spans until the ranges are proved to be contiguous from each segment's start to its end.
 
     Args:
-        chains: with what was finished before.
-        run: does the ranges of some spans; what comes of each, in any order.
-        decide: leaves the row of a gap that follows from a later range, create-only; returns the row that holds. So
-            runs beside each other agree on each step of a chain, and who is first decides.
+        chains: the chains, with the ranges finished before.
+        run: runs spans; yields the result of each, in any order.
+        decide: writes the row of a gap that follows from a later range, create-only; returns the row in the store. So
+            concurrent runs agree on each step of a chain: the first decides.
 
     Raises:
-        Failed: as `SegmentChain.prove`.
+        Failed: as for `SegmentChain.prove`.
     """
     spans = list(_first_spans(chains, decide))
     while spans:
@@ -65,14 +64,14 @@ def _first_spans(chains: Mapping[SegmentId, SegmentChain], decide: Decide) -> It
 
 
 class SegmentChain:
-    """The finished ranges of one segment between the plan's two cuts, and how far they are proved.
+    """The finished ranges of one segment between the plan's cuts, and how far they are proved.
 
-    Memory is one small row a range.
+    Memory: one small row per range.
 
     Args:
-        start: the segment's first offset of this generation (bytes), an event boundary.
-        end: the offset it ends at.
-        range_size: of the plan (bytes).
+        start: the segment's start in this generation (bytes), an event boundary.
+        end: its end.
+        range_size: the plan's range size (bytes).
     """
 
     def __init__(self, start: int, end: int, range_size: int) -> None:
@@ -84,16 +83,16 @@ class SegmentChain:
         self._links: list[FinishedRange] = []
 
     def add(self, row: FinishedRange) -> None:
-        """Take a finished range in; of two that begin at the same offset the first is kept (they are equal)."""
+        """Add a finished range; of two that begin at the same offset, which are equal, the first is kept."""
         self._rows.setdefault(row.start, row)
 
     def open_spans(self) -> Iterator[Span]:
-        """The planned spans in which no finished range begins: what is left to do, as far as one can tell."""
+        """Return the spans in which no finished range begins: what is left to do, as far as known."""
         begun = {max(self.start, start // self.range_size * self.range_size) for start in self._rows}
         return (span for span in spans_of(self.start, self.end, self.range_size) if span.low not in begun)
 
     def prove(self, decide: Callable[[FinishedRange], FinishedRange] = lambda row: row) -> Span | None:
-        """Follow the chain as far as it goes; the span to do next, from a boundary that is known, or None at the end.
+        """Follow the chain as far as possible; return the next span to run, from a known boundary, or None at the end.
 
         Args:
             decide: as for `prove_all`.
@@ -116,7 +115,7 @@ class SegmentChain:
         return None
 
     def _gap_until_head(self) -> FinishedRange | None:
-        """A gap up to the first range beyond that was begun at the source's new head: all before it is gone there."""
+        """Return a gap up to the next range that began at the source's new head, if any: all before it is truncated."""
         beyond = (row for row in self._rows.values() if row.start > self.proved and row.follows_truncation)
         row = min(beyond, key=lambda row: row.start, default=None)
         if row is None:
@@ -126,17 +125,17 @@ class SegmentChain:
         return FinishedRange(start=self.proved, end=row.start, pieces=(), gaps=(gap,))
 
     def pieces(self) -> Iterator[Piece]:
-        """What is archived of the segment, in order."""
+        """Yield the archived pieces of the segment, in order."""
         for row in self._links:
             yield from row.pieces
 
     def gaps(self) -> Iterator[Gap]:
-        """What was truncated away before it could be archived, in order, neighbours joined."""
+        """Yield what was truncated before it could be archived, in order, neighbours joined."""
         return _joined(self._loose_gaps())
 
     def _loose_gaps(self) -> Iterator[Gap]:
         for row in self._links:
-            yield from (gap for gap in row.gaps if gap.end != row.start)  # else the link before it has the gap
+            yield from (gap for gap in row.gaps if gap.end != row.start)  # such a gap belongs to the previous link
 
 
 def _joined(gaps: Iterable[Gap]) -> Iterator[Gap]:

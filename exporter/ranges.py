@@ -1,4 +1,4 @@
-"""Reading the one range whose events begin in a span, wherever what is read goes to."""
+"""Reads the range whose events begin in a span; the caller decides what is done with the data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from common.errors import Failed, Problem
-from exporter.reading import TRUNCATED, LargeEventReader, PieceReader, RangeReader
+from exporter.reading import TRUNCATED, LargeEventReader, PieceReader, SegmentReader
 from exporter.spans import Span
 from manifests.rows import FinishedRange, Gap, Piece
 from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
@@ -20,7 +20,7 @@ __all__ = ["FindTask", "NotEvents", "find_range", "not_events", "read_range"]
 
 
 class NotEvents(Failed):
-    """A segment's bytes are not events, or the range was begun inside of one."""
+    """A segment's bytes are not events, or the range began inside an event."""
 
 
 def read_range(
@@ -33,29 +33,29 @@ def read_range(
     largest: int,
     take: Callable[[PieceReader | LargeEventReader], Piece],
 ) -> FinishedRange | None:
-    """Find where the range of a span begins, and hand on its pieces.
+    """Find where the range of a span begins, and process its pieces.
 
     Args:
-        store: what has the stream.
-        stream: which.
-        segment: which segment of it.
-        span: where the range's events begin; if its low end is not known to be a boundary, the start is a guess.
-        segment_end: where the segment ends for this run (bytes).
-        largest: the largest payload to accept (bytes) where the range's start is known. A guess refuses more than
-            `MAX_EVENT_BYTES`, whatever is said here; the range is then done again from the proved boundary.
-        take: uses a piece's blocks up, or a large event's data, and says what it was.
+        store: the stream's store.
+        stream: the stream.
+        segment: the segment.
+        span: the range's span; if its start is not known to be an event boundary, the range's start is a guess.
+        segment_end: the segment's end in this run (bytes).
+        largest: maximum payload of an event (bytes), if the range's start is known. A guess accepts at most
+            `MAX_EVENT_BYTES`; a range with larger events is then read again from the proved boundary.
+        take: consumes the blocks of a piece, or the data of a large event, and returns its description.
 
     Returns:
-        What became of it; None if no event begins in the span, or the guess led nowhere.
+        The finished range; None if no event begins in the span, or the guess was wrong.
 
     Raises:
-        NotEvents: a range that begins at a known boundary is not made of events.
-        InvalidCut: the segment's end for this run lies inside an event.
+        NotEvents: a range that begins at a known boundary does not consist of events.
+        InvalidCut: the segment's end in this run is inside an event.
     """
     found = _start(store, stream, segment, span, segment_end)
     if found is None or found.start >= span.high:
         return None
-    reader = RangeReader(
+    reader = SegmentReader(
         store,
         stream,
         segment,
@@ -68,7 +68,7 @@ def read_range(
         pieces = tuple(_taken(reader, take))
     except NotAnEvent as error:
         if not span.known:
-            return None  # a wrong guess; the driver comes back with a proved boundary
+            return None  # a wrong guess; the driver tries again from a proved boundary
         raise not_events(error, segment.in_stream(stream)) from None
     return FinishedRange(
         start=found.start,
@@ -78,11 +78,11 @@ def read_range(
     )
 
 
-def _taken(reader: RangeReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
-    """What becomes of each piece; nothing of a large event that the source loses while it is read.
+def _taken(reader: SegmentReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
+    """Yield the result of each piece, except for a large event that is truncated while it is read.
 
     Raises:
-        NoSuchSegment: the store does not find the segment, though the stream should still have it.
+        NoSuchSegment: the store does not find the segment, although the stream should still have it.
     """
     for piece in reader.pieces():
         try:
@@ -95,18 +95,18 @@ def _taken(reader: RangeReader, take: Callable[[PieceReader | LargeEventReader],
 
 
 def not_events(error: NotAnEvent, where: str) -> Problem:
-    """What it means that no event begins where one is known to."""
+    """Return the error to raise if no event begins where one must."""
     if "cut" in error.what:
         return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
     if error.length:
-        todo = "If the stream holds events that large, raise --largest-event; byte streams cannot be archived."
+        todo = "If the stream has such large events, increase --largest-event; byte streams cannot be archived."
         return NotEvents(error.what, where=where, todo=todo)
-    return NotEvents(error.what, where=where, todo="A cut has to lie between events; byte streams cannot be archived.")
+    return NotEvents(error.what, where=where, todo="A cut must be between events; byte streams cannot be archived.")
 
 
 @dataclass(frozen=True, slots=True)
 class FindTask:
-    """All that a task needs to say where a range begins and ends: see `read_range`."""
+    """Arguments of a task that finds where a range begins and ends: see `read_range`."""
 
     source: StoreAddress
     stream: StreamName
@@ -117,7 +117,7 @@ class FindTask:
 
 
 def find_range(task: FindTask) -> FinishedRange | None:
-    """Read a range only to say where it begins and ends. See `read_range`."""
+    """Read a range only to find where it begins and ends. See `read_range`."""
     with task.source.lend() as store:
         return read_range(
             store,
@@ -139,7 +139,7 @@ def _only_read(piece: PieceReader | LargeEventReader) -> Piece:
 def _start(
     store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int
 ) -> FinishedRange | None:
-    """Where the range begins, as a row without content yet; None if that cannot be said."""
+    """Return a row without content at the range's start; None if the start is not found."""
     if span.known:
         return FinishedRange(start=span.low, end=span.low, pieces=())
     try:
@@ -149,5 +149,5 @@ def _start(
         gap = Gap(start=span.low, end=start, reason=TRUNCATED)
         return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
     except NoSuchSegment:
-        return None  # the task that comes from the known boundary says what is gone
+        return None  # the task that starts at the known boundary determines what is gone
     return None if start is None else FinishedRange(start=start, end=start, pieces=())

@@ -1,4 +1,4 @@
-"""Reading one range of a segment: its events, its digest, and what was truncated away meanwhile."""
+"""Reads one range of a segment: its events, its digest, and what is truncated meanwhile."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from streamstore.splitting import EventBlock
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk
 
-__all__ = ["TRUNCATED", "LargeEventReader", "PieceReader", "RangeReader"]
+__all__ = ["TRUNCATED", "LargeEventReader", "PieceReader", "SegmentReader"]
 
 TRUNCATED = "truncated at the source while the run went on"
 
 _HEADER = struct.Struct(">q")
 
 
-class RangeReader:
-    """Walks the events of one range, once.
+class SegmentReader:
+    """Reads the events of one range, once.
 
-    Use up the blocks of each of `pieces`, then ask for `end` and `gaps`. Memory: a few blocks, and one event of 8 MiB
-    at most that is cut by a block's end; a larger one is a piece of its own, which need not be held.
+    Consume the blocks of each of `pieces`, then read `end` and `gaps`. Memory: a few blocks, and one event of at most
+    8 MiB that is split by a block's end; a larger event is a separate piece, which need not be buffered.
 
     Args:
-        start: an event boundary (known or guessed) in the span. high: the span's high end: events that begin below
-            it belong to the range.
-        segment_end: where the segment ends for this generation; no event may reach beyond.
-        largest: the largest payload to accept (bytes). More than `MAX_EVENT_BYTES` only where ``start`` is known.
+        store: the stream's store.
+        stream: the stream.
+        segment: the segment.
+        start: an event boundary (known or guessed) in the span.
+        high: the span's end: events that begin below it belong to the range.
+        segment_end: the segment's end in this generation; no event may extend beyond it.
+        largest: maximum payload of an event (bytes). More than `MAX_EVENT_BYTES` only if ``start`` is known.
 
     Attributes:
-        end: where the next range begins. gaps: what was truncated away meanwhile, in order.
+        end: start of the next range.
+        gaps: what was truncated meanwhile, in order.
     """
 
     def __init__(
@@ -59,10 +63,10 @@ class RangeReader:
         self.gaps: list[Gap] = []
 
     def pieces(self) -> Iterator[PieceReader | LargeEventReader]:
-        """The runs of events that the source still has: one, unless it is truncated meanwhile or has large events.
+        """Yield the runs of events: one, unless the source is truncated meanwhile or has large events.
 
         Raises:
-            NotAnEvent: no event begins or ends where one should; as `PieceReader.blocks`.
+            NotAnEvent: no event begins or ends where one must; as for `PieceReader.blocks`.
         """
         large = 0
         while self.end < self._high:
@@ -72,7 +76,7 @@ class RangeReader:
             if gone_until > piece.end:
                 self.gaps.append(Gap(start=piece.end, end=gone_until, reason=TRUNCATED))
             self.end = max(piece.end, gone_until)
-            # Large events often follow each other: a look at the next header saves reading ahead for nothing.
+            # Large events often follow each other: reading the next header alone avoids useless read-ahead.
             large = self._next_length() if large else piece.large
 
     def _small(self) -> PieceReader:
@@ -96,7 +100,7 @@ class RangeReader:
         return LargeEventReader(self._store, self._stream, self._segment, start=self.end, length=length)
 
     def _next_length(self) -> int:
-        """The length of the event at `end` if it is a large one that is accepted; else 0, and `PieceReader` looks."""
+        """Return the length of the event at `end` if it is large and acceptable; else 0: `PieceReader` examines it."""
         if self.end + HEADER_BYTES > min(self._high, self._segment_end):
             return 0
         try:
@@ -108,13 +112,13 @@ class RangeReader:
 
 
 class PieceReader:
-    """The events of a stretch, as long as the source has it, and up to the first large one.
+    """Reads a run of events, up to the first large one or to what the source has truncated.
 
     Attributes:
         start: offset of the first event.
-        count: how many events there were so far.
-        gone_until: what lies between `end` and here is gone at the source.
-        large: the length with its header of the large event at `end` that ended the piece; 0 if there is none.
+        count: number of events so far.
+        gone_until: everything between `end` and this offset has been truncated at the source.
+        large: length, header included, of the large event at `end` that ended the piece; 0 if there is none.
     """
 
     def __init__(
@@ -138,20 +142,20 @@ class PieceReader:
 
     @property
     def end(self) -> int:
-        """Behind the last whole event so far."""
+        """Offset after the last complete event so far."""
         return self._walk.end
 
     @property
     def digest(self) -> str:
-        """Of the whole events so far."""
+        """SHA-256 of the complete events so far, hexadecimal."""
         return self._digest.hexdigest()
 
     def blocks(self) -> Iterator[EventBlock]:
-        """The events, in blocks of whole ones that are valid until the next is asked for.
+        """Yield blocks of complete events, each valid until the next one is requested.
 
         Raises:
-            NotAnEvent: no event begins where one should: `start` was wrong, or the segment holds other data, or an
-                event that is larger than is accepted.
+            NotAnEvent: no event begins where one must: `start` is wrong, the segment holds other data, or an event is
+                larger than the maximum.
         """
         try:
             for whole in self._walk.blocks():
@@ -170,11 +174,13 @@ class PieceReader:
 
 
 class LargeEventReader:
-    """One event of more than 8 MiB, as long as the source has it.
+    """Reads one event of more than 8 MiB.
 
     Attributes:
-        start: offset of its header. length: of the event with its header (bytes).
-        gone_until: what lies between `end` and here is gone at the source.
+        start: offset of its header.
+        end: offset after the event once it has been read; until then `start`.
+        length: length of the event, header included (bytes).
+        gone_until: everything between `end` and this offset has been truncated at the source.
     """
 
     large = 0
@@ -189,27 +195,27 @@ class LargeEventReader:
 
     @property
     def count(self) -> int:
-        """1 once the event has been read to its end; else 0."""
+        """1 if the event has been read completely; otherwise 0."""
         return int(self.end > self.start)
 
     @property
     def digest(self) -> str:
-        """Of the event with its header, once it has been read."""
+        """SHA-256 of the event with its header, hexadecimal, once it has been read."""
         return self._digest.hexdigest()
 
     def data(self) -> Iterator[memoryview]:
-        """The event's bytes with its header, in blocks that are valid until the next is asked for.
+        """Yield the event's bytes, header included, in blocks that are valid until the next one is requested.
 
         Raises:
-            SegmentTruncated, NoSuchSegment: the source lost it meanwhile; `gone_until` says how much is gone. What was
-                read of it is of no use.
+            SegmentTruncated, NoSuchSegment: the event was truncated meanwhile, up to `gone_until`. What has been read
+                of it is useless.
         """
         try:
             for block in self._store.read(self._stream, self._segment, self.start, self.start + self.length):
                 self._digest.update(block)
                 yield block
         except SegmentTruncated as truncated:
-            # It may have been truncated in its middle, by whoever knows no events: the rest of it is no event.
+            # A truncation that ignores event boundaries may have cut the event: its remaining bytes are not an event.
             self.gone_until = max(truncated.start_offset, self.start + self.length)
             raise
         except NoSuchSegment:
@@ -219,7 +225,7 @@ class LargeEventReader:
         self.end = self.start + self.length
 
     def blocks(self) -> Iterator[EventBlock]:
-        """The event as a block, for who needs it whole; nothing if the source lost it meanwhile. Holds all of it."""
+        """Yield the event as one block, buffered whole; nothing if it was truncated meanwhile."""
         held = bytearray()
         try:
             for block in self.data():

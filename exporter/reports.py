@@ -1,4 +1,4 @@
-"""What *export* and *convert* return."""
+"""Reports of the *export* and *convert* commands."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ __all__ = ["ConvertReport", "ExportReport"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport(Report):
-    """What an export did.
+    """Result of an export.
 
     Attributes:
-        archive: URI of the archive.
-        generation: the generation that now is the newest.
-        unchanged: True if there was nothing new and nothing was written.
-        adopted: True if the plan of an unfinished or concurrent run was taken up.
-        events, bytes: of this generation (bytes with event headers); 0 if unchanged.
-        moved_bytes: of those, moved by this run; the rest was there from an earlier one.
-        ranges: how many ranges the generation has.
+        archive: the archive's URI.
+        generation: the newest generation after the export.
+        unchanged: whether there was nothing new and nothing was written.
+        adopted: whether the plan of an unfinished or concurrent run was used.
+        events: number of events of this generation; 0 if unchanged.
+        bytes: number of bytes of this generation, event headers included; 0 if unchanged.
+        moved_bytes: the bytes moved by this run; the rest was moved by earlier runs.
+        ranges: number of ranges of this generation.
         fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
-        gaps: what was truncated away meanwhile.
-        seconds: from the plan to the commit, without Spark's start.
-        total_seconds: the whole call (the command line puts in the whole command).
-        dry_run: True if nothing was written. cost: only then.
+        gaps: what was truncated before it could be archived.
+        warnings: the warnings of the run.
+        seconds: duration from the plan to the commit, without the start of Spark.
+        total_seconds: duration of the call (on the command line, of the command).
+        dry_run: whether nothing was written.
+        cost: the estimated cost, in a dry run.
     """
 
     archive: str
@@ -47,15 +50,22 @@ class ExportReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertReport(Report):
-    """What a conversion did.
+    """Result of a conversion.
 
     Attributes:
-        archive: URI of the new archive. source: of the old one.
-        generations: that the old one has. converted: those of them that this run wrote.
-        unchanged: True if all were there already.
-        events, bytes: over all generations (bytes with event headers). moved_bytes: written by this run.
-        ranges: of the generations that were written.
-        seconds, total_seconds, dry_run, cost: as for an export.
+        archive: URI of the new archive.
+        source: URI of the old archive.
+        generations: the generations of the old archive.
+        converted: the generations written by this run.
+        unchanged: whether all of them already existed.
+        events: number of events in all generations.
+        bytes: number of bytes in all generations, event headers included.
+        moved_bytes: the bytes written by this run.
+        ranges: number of ranges of the written generations.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: as for an export.
+        cost: as for an export.
     """
 
     archive: str
@@ -73,5 +83,5 @@ class ConvertReport(Report):
     cost: Cost | None = None
 
     def timed(self, total: float, start: float, moved_bytes: int = 0) -> ConvertReport:
-        """The same with its times (seconds): in all, and of that the start of Spark; and what was written."""
+        """Return the report with the total duration, minus the start of Spark (seconds), and the bytes written."""
         return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3), moved_bytes=moved_bytes)

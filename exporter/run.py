@@ -1,4 +1,4 @@
-"""The run of one generation: tasks, proof, commit, sweep. What earlier runs finished is not moved again."""
+"""The run of one generation: tasks, proof, commit, sweep. Ranges finished by earlier runs are not moved again."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from streamstore.uri import StoreAddress
 __all__ = ["ExportRun", "Published"]
 
 FEW_OBJECTS = 10_000
-"""So many objects are listed sooner here than tasks for it are started elsewhere."""
+"""Up to this many objects are listed faster by the driver than by tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A generation that is there now.
+    """A published generation.
 
     Attributes:
-        generation: as it was published, or what it was merged into since.
-        moved_bytes: what this run moved of it.
-        first: False if another run published it before this one.
-        committed: when that was, on the monotonic clock (seconds); what follows is tidying up.
+        generation: the generation, or the one it has been merged into.
+        moved_bytes: the bytes moved by this run.
+        first: whether this run published it, not another one.
+        committed: time of the commit, before the cleanup, on the monotonic clock (seconds).
     """
 
     generation: Generation
@@ -53,15 +53,17 @@ class Published:
 
 
 class ExportRun:
-    """Works on one plan until its generation is published.
+    """Executes a plan until its generation is published.
 
     Args:
-        archive: where to. root: the same root, for tasks. source: the stream's store, for tasks.
-        plan: of the generation. attempt: which plan of the generation it is, see `layouts.keys.work_folder`.
-        tool: name and version to note in the manifest.
-        window: bytes that a task may hold of what is on its way.
-        largest_event: the largest payload to accept (bytes).
-        storage_class: S3 storage class of the data's objects; empty for the bucket's own.
+        archive: the archive.
+        source: address of the stream's store, for tasks.
+        plan: the generation's plan.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
+        tool: name and version of the program, for the manifest.
+        window: maximum data a task buffers in memory (bytes).
+        largest_event: maximum payload of an event (bytes).
+        storage_class: S3 storage class of the data objects; empty for the bucket's default.
     """
 
     def __init__(
@@ -96,14 +98,14 @@ class ExportRun:
         return SegmentChain(first, segment.end, self._plan.range_size)
 
     def run(self, runner: Runner, progress: Progress) -> Published:
-        """Move what is missing, prove it, publish it, tidy up.
+        """Move what is missing, prove it, publish it, clean up.
 
-        Nothing below the layout's folder is deleted before the generation is published, and then only by its index. If
-        another run publishes the generation first, what that one published holds, whatever this one has seen.
+        No data object is deleted before the generation is published, and then only by its index. If another run
+        publishes the generation first, that one counts.
 
         Raises:
-            NotEvents, InvalidCut: this plan can never be finished (its cuts lie inside events); it is ended.
-            Conflict: the stream is another one by now, or another plan's generation was published.
+            NotEvents, InvalidCut: the plan can never be finished (its cuts are inside events); it is ended.
+            Conflict: the stream is a different one by now, or the generation of another plan was published.
         """
         try:
             self._move(runner, progress)
@@ -127,32 +129,33 @@ class ExportRun:
         )
 
     def _end(self, reason: str = "") -> None:
-        """Say how the plan ended; `reason` as for `manifests.plan.end_plan`.
+        """Record how the plan ended; `reason` as for `manifests.plan.end_plan`.
 
         Raises:
-            Conflict: all of it is archived, and another run has found that it can never be finished.
+            Conflict: everything is archived, but another run has found that the plan can never be finished.
         """
         store, prefix = self._archive.store, self._archive.prefix
         given_up = end_plan(store, prefix, self._plan.generation, self._attempt, reason)
         if given_up and not reason:
             where = f"{self._archive.uri}, generation {self._plan.generation}"
-            raise Overtaken(f"another run has given up this generation's plan ({given_up})", where=where)
+            raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)
 
     def _published(self) -> Manifest | None:
-        """The generation's manifest, if another run has published it.
+        """Return the generation's manifest if another run has published it.
 
         Raises:
             Conflict: it has expired, or another plan's was published.
         """
-        with suppress(ObjectStoreUnavailable):  # then what went wrong before is what there is to say
+        with suppress(ObjectStoreUnavailable):  # then the earlier error is reported
             return self._archive.published(self._plan)
         return None
 
     def _check_source(self) -> None:
-        """Refuse to publish a mixture: after all was read, the source has to be the stream that was planned.
+        """Check, after everything was read, that the source is still the planned stream, so as not to mix streams.
 
         Raises:
-            Conflict: it is another one. NoSuchStream: it was deleted, and part of it could not be read any more.
+            Conflict: it is a different stream.
+            NoSuchStream: it was deleted, and a part could no longer be read.
         """
         has_gaps = any(True for chain in self._chains.values() for _ in chain.gaps())
         with self._source.lend() as store:
@@ -167,8 +170,8 @@ class ExportRun:
             check_same_stream(described, store, self._plan)
 
     def _move(self, runner: Runner, progress: Progress) -> None:
-        """Move ranges until they are proved to lead from each segment's start to its end."""
-        done = self._take_up()
+        """Move ranges until they are proved to be contiguous from each segment's start to its end."""
+        done = self._read_rows()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
         store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
@@ -185,8 +188,8 @@ class ExportRun:
 
         prove_all(self._chains, run, decide)
 
-    def _take_up(self) -> int:
-        """Read the rows that earlier runs left; returns how many bytes they stand for."""
+    def _read_rows(self) -> int:
+        """Read the rows of earlier runs; return the number of bytes they cover."""
         done = 0
         store, prefix = self._archive.store, self._archive.prefix
         for segment, row in find_rows(store, prefix, self._plan.span, attempt=self._attempt):
@@ -214,10 +217,10 @@ class ExportRun:
         )
 
     def _prove(self, runner: Runner, progress: Progress) -> int:
-        """Before anything is published: every object is there. Returns how many lie beside them.
+        """Prove, before publication, that every object exists; return the number of strays.
 
         Raises:
-            Damaged: an object that this generation wrote is gone again.
+            Damaged: an object of this generation has disappeared.
         """
         tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
         progress.begin("proving", sum(task.end - task.start for task in tasks))

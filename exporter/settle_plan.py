@@ -1,4 +1,4 @@
-"""Deciding what the next generation holds: head and tail are fixed here, once."""
+"""Creates or resumes the plan of the next generation, which fixes its head and tail."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Planned:
     """The plan to work on.
 
     Attributes:
-        plan: None if the newest generation already holds all that was asked for.
-        attempt: which plan of its generation it is, see `layouts.keys.work_folder`.
+        plan: the plan; None if the newest generation already has everything.
         newest: the newest generation's manifest, if there is one.
-        adopted: whether the plan is one that an earlier or concurrent run made.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
+        adopted: whether an earlier or concurrent run created the plan.
     """
 
     plan: Plan | None
@@ -34,17 +34,17 @@ class Planned:
 
 
 def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: str) -> Planned:
-    """Take up the unfinished generation's plan, or make the next one, create-only.
+    """Return the plan of the unfinished generation, or create the next one, create-only.
 
     Args:
-        archive: where to.
-        store: what has the stream.
-        wanted: what the user asked for.
-        source: the store's address as it was given.
+        archive: the archive.
+        store: the stream's store.
+        wanted: the options of a new plan.
+        source: the store's address as given by the user.
 
     Raises:
-        InvalidCut, Usage: a cut cannot be meant. Conflict: the stream is not the one archived or planned, or not
-            a user's.
+        InvalidCut, Usage: a cut is not valid.
+        Conflict: the stream is not the one archived or planned, or is not a user's stream.
     """
     while True:
         newest = archive.newest()
@@ -64,8 +64,8 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: Wanted, source: st
             return Planned(None, newest)
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
         if not created:
-            continue  # another run was first; its plan may have ended since
+            continue  # another run was first; its plan may have ended meanwhile
         if generation > archive.listing().newest:
             return Planned(plan, newest, attempt)
-        # Another run published this generation after we looked and has tidied its plan away: ours comes too late.
+        # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
         remove_work(archive.store, archive.prefix, GenerationSpan.of(generation))

@@ -1,4 +1,4 @@
-"""One range, moved by one task: from the segment's bytes to objects, and a row that says so."""
+"""The task of an export: move one range from the segment to objects, and leave a row."""
 
 from __future__ import annotations
 
@@ -23,15 +23,23 @@ __all__ = ["ExportTask", "Exported", "export_range"]
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """All that a task needs to move one range.
+    """Arguments of a task that moves one range.
 
     Attributes:
-        source, stream, segment: where from. segment_end: where the segment ends for this generation (bytes).
-        root, prefix: the archive. generation, attempt, layout, compression: of the plan.
-        window: bytes to hold in memory at most, of what is on its way.
-        storage_class: of the data's objects; empty for the bucket's own.
-        span: where the range's events begin; if its low end is not known to be a boundary, the task has to guess.
-        largest: the largest payload to accept (bytes), if it is known.
+        source: address of the stream's store.
+        stream: the stream.
+        segment: the range's segment.
+        segment_end: the segment's end in this generation (bytes).
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        generation: the plan's generation.
+        attempt: the plan's attempt.
+        layout: the plan's layout.
+        compression: the plan's compression.
+        window: maximum data buffered in memory (bytes).
+        span: the range's span; if its start is not known to be an event boundary, the task guesses one.
+        storage_class: storage class of the data objects; empty for the bucket's default.
+        largest: maximum payload of an event (bytes), where event boundaries are known.
     """
 
     source: StoreAddress
@@ -52,10 +60,11 @@ class ExportTask:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of a task.
+    """Result of a task.
 
     Attributes:
-        segment: which. row: the finished range; None if no event begins in the span, or the guess led nowhere.
+        segment: the range's segment.
+        row: the finished range; None if no event begins in the span, or the guess was wrong.
     """
 
     segment: SegmentId
@@ -63,11 +72,11 @@ class Exported:
 
 
 def export_range(task: ExportTask) -> Exported:
-    """Move one range. Doing it twice, or in two places at once, writes the same objects.
+    """Move one range. Repeated and concurrent calls write the same objects.
 
     Raises:
-        NotEvents: a range that begins at a known boundary is not made of events.
-        InvalidCut: the segment's end for this generation lies inside an event.
+        NotEvents: a range that begins at a known boundary does not consist of events.
+        InvalidCut: the segment's end in this generation is inside an event.
     """
     data = replace(task.root, storage_class=task.storage_class).open()
     with task.source.lend() as source:

@@ -13,7 +13,7 @@ from importer.fill import Section
 from importer.options import KeptRetention, Offsets
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
-from manifests.selection import ArchivedPart, select_parts
+from manifests.selection import RangePart, select_parts
 from streamstore.cuts import segments_between
 from streamstore.model import Retention, ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN
@@ -22,7 +22,7 @@ __all__ = ["Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"
 
 
 @dataclass(frozen=True, slots=True)
-class Part(ArchivedPart):
+class Part(RangePart):
     """An archived range, or the part of it that is restored.
 
     Attributes:

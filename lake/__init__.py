@@ -1,1 +1,1 @@
-"""Archives as tables for query engines: Parquet files written by tasks, and the catalogs that list them."""
+"""Tables for query engines: Parquet files written by tasks, and the catalogs that list them."""

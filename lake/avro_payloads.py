@@ -1,4 +1,4 @@
-"""Payloads that are one Avro record each, without a header, by a schema that is given."""
+"""Decode payloads that are single Avro records without a header, by a given schema."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["AvroPayloads"]
 
 
 class AvroPayloads:
-    """See `lake.payloads.PayloadParser`.
+    """A `lake.payloads.PayloadParser` for Avro.
 
     Args:
-        schema: JSON text.
-        columns: the table's.
+        schema: the Avro schema, as JSON text.
+        columns: the table's columns.
 
     Raises:
-        Usage: the schema is none, or no Avro library is installed.
+        Usage: the schema is not valid, or no Avro library is installed.
     """
 
     def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
@@ -56,18 +56,18 @@ class AvroPayloads:
         source = io.BytesIO(payload)
         try:
             record = fastavro.schemaless_reader(source, self._schema, None)
-        except Exception as error:  # noqa: BLE001  (what it raises of wrong bytes has no common kind)
-            raise NotDecoded(f"not such an Avro record: {type(error).__name__} {error}") from None
+        except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+            raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
         left = len(payload) - source.tell()
         if left:
-            raise NotDecoded(f"{left} bytes are left behind the Avro record")
+            raise NotDecoded(f"{left} bytes follow the Avro record")
         if not isinstance(record, dict):
             raise NotDecoded("not an Avro record")
         return record
 
 
 def _plain(value: Any) -> Any:
-    """As Arrow takes it: a moment without its zone (it is UTC), an UUID as text."""
+    """Convert a value for Arrow: timestamps (in UTC) lose their zone, UUIDs become text."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The columns that an Avro schema stands for."""
+"""Derive a table's columns from an Avro schema."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _DEEPEST = 20
 
 
 def avro_columns(schema: str) -> tuple[TableColumn, ...]:
-    """A column for each field of a record's schema (JSON text).
+    """Return a column for each field of a record schema (JSON text).
 
     Raises:
-        Usage: it is not the schema of a record, or has a type that no table has.
+        Usage: it is not a record schema, or has a type without a column type.
     """
     parsed(schema)
     found = json.loads(schema)
     if not isinstance(found, dict) or found.get("type") != "record":
-        raise Usage("an Avro schema has to be a record's", where=str(found)[:80])
+        raise Usage("the Avro schema is not of a record", where=str(found)[:80])
     types = _Types()
     fields = [(str(field["name"]), types.arrow(field["type"])) for field in found["fields"]]
     names = fresh_names([name for name, _ in fields])
@@ -56,23 +56,23 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
 
 
 class _Types:
-    """Avro's types as Arrow's; knows the types that the schema has named so far."""
+    """Converts Avro types to Arrow types; remembers the named types seen so far."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def arrow(self, schema: Any, depth: int = 0) -> pa.DataType:
-        """The type of a value of this schema.
+        """Return the Arrow type for a schema.
 
         Raises:
-            Usage: no column can have it.
+            Usage: there is no column type for it.
         """
         if depth > _DEEPEST:
-            raise Usage("a table has no column for a record that holds itself", where=str(schema)[:100])
+            raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
         if isinstance(schema, list):
             real = [one for one in schema if one != "null"]
             if len(real) != 1:
-                raise Usage("a table has no column for a union of several types", where=str(schema)[:100])
+                raise Usage("a column cannot hold an Avro union of several types", where=str(schema)[:100])
             return self.arrow(real[0], depth)
         if isinstance(schema, str):
             return self.arrow(self._named.get(schema) or {"type": schema}, depth + 1)
@@ -96,21 +96,21 @@ class _Types:
             return pa.map_(pa.string(), self.arrow(schema["values"], depth + 1))
         if schema["type"] == "record":
             return pa.struct([(field["name"], self.arrow(field["type"], depth + 1)) for field in schema["fields"]])
-        raise Usage("a table has no column for this Avro type", where=str(schema)[:100])
+        raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
 
 
 def parsed(schema: str) -> Any:
-    """A schema (JSON text) as the library wants it.
+    """Parse a schema (JSON text) for the Avro library.
 
     Raises:
-        Usage: it is none, or the library is not installed.
+        Usage: it is not valid, or the library is not installed.
     """
     try:
         import fastavro  # noqa: PLC0415  (an extra)
     except ImportError:
         todo = "pip install 'streamvault[lake]'"
-        raise Usage("payloads in Avro need a library that is not installed", todo=todo) from None
+        raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
         return fastavro.parse_schema(json.loads(schema))
-    except Exception as error:  # noqa: BLE001  (what it raises of a wrong schema has no common kind)
+    except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None

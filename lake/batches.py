@@ -1,7 +1,7 @@
-"""Events as Arrow record batches: the one place that knows the columns of an event in a table.
+"""Convert events to Arrow record batches: the only place that defines an event's columns.
 
-A range's bytes are walked once. Nothing is done an event at a time where the events are of one size; the payloads are
-copied once, out of the segment's bytes into a column.
+A range's bytes are parsed once, without a loop over events if all have one size; payloads are copied once, from the
+segment's bytes into a column.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ segment, offset).
 """
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""The most segment bytes that make one batch, but for one larger event; the blocks of a range are rarely larger."""
+"""Maximum segment bytes of a batch, unless a single event is larger; a range's blocks are rarely larger."""
 
 _HEADER = struct.Struct(">q")
 
@@ -51,39 +51,39 @@ def event_batches(
     blocks: Iterable[bytes | bytearray | memoryview],
     schema: pa.Schema = EVENT_SCHEMA,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a stretch of a segment, in order, as batches of `EVENT_SCHEMA`.
+    """Yield the events of a part of a segment, in order, as batches of `EVENT_SCHEMA`.
 
     Memory: one block and its batch; a batch does not refer to the block's memory.
 
     Args:
-        stream: whose events they are.
-        segment: the segment of it.
-        start: offset of the first one's header (bytes).
-        blocks: the segment's bytes from there on, cut anywhere; the last event has to be whole.
-        schema: some of the columns of `EVENT_SCHEMA`; only these are made.
+        stream: the events' stream.
+        segment: the events' segment.
+        start: offset of the first event's header (bytes).
+        blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
+        schema: the columns of `EVENT_SCHEMA` to compute.
 
     Raises:
-        NotAnEvent: the bytes are not events, or the last event is cut.
+        NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
     for events in event_blocks(start, segment.in_stream(stream), blocks):
         yield batch_of(stream, segment, events, schema)
 
 
 def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[EventBlock]:
-    """The events of a stretch of a segment, in order, as blocks that are small enough for a batch each.
+    """Yield the events of a part of a segment, in order, in blocks small enough for one batch each.
 
     Args:
-        start: offset of the first one's header (bytes).
-        where: names the segment in messages.
-        blocks: the segment's bytes from there on, cut anywhere; the last event has to be whole.
+        start: offset of the first event's header (bytes).
+        where: the segment's name for messages.
+        blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
 
     Raises:
-        NotAnEvent: the bytes are not events, or the last event is cut.
+        NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
     splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES)
     for block in blocks:
         view = memoryview(block)
-        # in parts, so that a batch is small whatever the blocks are
+        # in parts, to limit a batch's size whatever the size of the blocks
         for low in range(0, len(view), BATCH_BYTES):
             yield from splitter.feed(view[low : low + BATCH_BYTES])
     splitter.finish()
@@ -92,7 +92,7 @@ def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | me
 def batch_of(
     stream: StreamName, segment: SegmentId, events: EventBlock, schema: pa.Schema = EVENT_SCHEMA
 ) -> pa.RecordBatch:
-    """Whole events of one segment as a batch of `EVENT_SCHEMA`, or of some of its columns."""
+    """Return events of one segment as a batch of `EVENT_SCHEMA`, or of some of its columns."""
     starts = _starts(events.data, events.count)
     offset = pa.array(starts[:-1].astype(np.int64) + events.offset)
     length = pa.array(np.diff(starts))
@@ -121,7 +121,7 @@ def _all(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def _starts(data: memoryview, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Where in the data each event begins, and behind them where the last one ends."""
+    """Return the position of each event in the data, followed by the end of the last one."""
     size, unpack = len(data), _HEADER.unpack_from
     if not count:
         return np.zeros(1, np.int32)
@@ -137,7 +137,7 @@ def _starts(data: memoryview, count: int) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
-    """The payloads as a column: headers and payloads in turn are an array over the data; every other value is taken."""
+    """Return the payloads as a column: every second value of an array over the data's headers and payloads."""
     count = len(starts) - 1
     ends = np.empty(2 * count + 1, np.int32)
     ends[0::2] = starts

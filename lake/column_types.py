@@ -1,4 +1,4 @@
-"""The types of a table's columns, in one notation: Hive's, which Athena and Glue take as it is.
+"""The types of a table's columns, in Hive's notation, which Athena and Glue accept unchanged.
 
 ``boolean int bigint float double string binary date timestamp decimal(P,S) array<T> map<K,V> struct<name:T,…>``. A
 ``timestamp`` is in UTC and has microseconds: Hive tables have no type with a time zone.
@@ -35,26 +35,26 @@ _DEEPEST = 20
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type of a text.
+    """Parse a type into an Arrow type.
 
     Raises:
-        Usage: it is not a type.
+        Usage: it is not a valid type.
     """
     squeezed = "".join(text.split())
     if squeezed.count("<") > _DEEPEST:
-        raise Usage("a column's type is nested too deep", where=text[:100])
+        raise Usage("the column type is nested too deeply", where=text[:100])
     found = _arrow(squeezed)
     if found is None:
-        raise Usage("not a column's type", where=repr(text[:100]), todo=_TODO)
+        raise Usage("not a valid column type", where=repr(text[:100]), todo=_TODO)
     return found
 
 
 def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
-    """The text of an Arrow type that `arrow_type` knows.
+    """Return an Arrow type (one that `arrow_type` returns) in Hive's notation.
 
     Args:
         kind: the type.
-        quoted: with the members of structs in backquotes, as a statement needs them; catalogs take them bare.
+        quoted: put struct members in backquotes, as statements need; catalogs take them without.
     """
     quote = "`" if quoted else ""
     if pa.types.is_decimal(kind):
@@ -70,7 +70,7 @@ def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
 
 
 def trino_type(kind: pa.DataType) -> str:
-    """The same in Trino's and Presto's words."""
+    """Return an Arrow type in the notation of Trino and Presto."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_map(kind):
@@ -114,7 +114,7 @@ def _struct(parts: list[str]) -> pa.DataType | None:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no brackets."""
+    """Split at the commas outside brackets."""
     parts, depth, begin = [], 0, 0
     for index, character in enumerate(text):
         depth += (character in "<(") - (character in ">)")

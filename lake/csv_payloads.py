@@ -1,4 +1,4 @@
-"""Payloads that are a line of comma-separated values each."""
+"""Decode payloads that are single lines of comma-separated values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["CsvPayloads"]
 _LINES = "not one line"
 _VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
 _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
-"""A line whose quoted values all end. A quote counts at a value's beginning only, and there a doubled one is no end."""
+"""A line without unclosed quotes. A quote counts only at a value's beginning; a doubled one does not end the value."""
 
 
 class CsvPayloads:
-    """See `lake.payloads.PayloadParser`. Columns are told by their places; an empty value is null.
+    """A `lake.payloads.PayloadParser` for CSV. Columns go by position; an empty value is null.
 
     Args:
-        columns: the table's, in the order of the lines' values.
+        columns: the table's columns, in the order of the values.
     """
 
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
@@ -48,9 +48,9 @@ class CsvPayloads:
             if pc.any(pc.match_substring_regex(texts, r"[\r\n]")).as_py():
                 raise NotDecoded(_LINES)
             if len(self._columns) > 1 and pc.any(pc.equal(texts, "")).as_py():
-                raise NotDecoded("an empty line")  # the parser would take it for a row of nulls
+                raise NotDecoded("an empty line")  # the parser would read it as a row of nulls
             if not pc.all(pc.match_substring_regex(texts, _CLOSED)).as_py():
-                raise NotDecoded("a quote is not closed")  # the parser would take the line's end into the value
+                raise NotDecoded("a quote is not closed")  # the parser would include the end of the line in the value
             joined = ("\n".join(texts.to_pylist()) + "\n").encode()
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(joined),

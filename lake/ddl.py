@@ -1,4 +1,4 @@
-"""The statements that tell a query engine of a table, for whoever registers it by hand."""
+"""Statements that register a table with a query engine by hand."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["raw_ddl", "table_ddl"]
 
 
 def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
-    """Statements that make the table and register the generations that are complete.
+    """Return statements that create the table and register its generations.
 
     Args:
         place: the table.
-        generations: those that it has got.
-        engine: ``athena``; ``trino`` (Presto takes the same); ``hive`` (Spark takes the same).
+        generations: the table's generations, ascending.
+        engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
 
     Raises:
-        Usage: the engine does not take an Iceberg table from a statement.
+        Usage: the engine cannot register an Iceberg table by a statement.
     """
     if place.options.kind == "iceberg":
         return _iceberg(place, engine)
@@ -36,7 +36,7 @@ def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> 
         f"STORED AS PARQUET\nLOCATION '{place.location}/'"
     )
     if engine == "athena":
-        # projection says which generations there are; it is renewed after each handoff
+        # the projection lists the generations; repeat the statement after each handoff
         if generations:
             inner = ",\n".join(
                 f"  '{key}' = '{value}'" for key, value in projected(generations[0], generations[-1]).items()
@@ -52,12 +52,12 @@ def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> 
 
 
 def raw_ddl(database: str, table: str, location: str, segments: Sequence[str], engine: Engine) -> str:
-    """Statements that make a table over the objects of layout ``events``: an event is a row (of each line it has).
+    """Return statements that create a table over the objects of layout ``events``, with a row for each line.
 
     Args:
-        database: the catalog's.
-        table: its name.
-        location: of the archive.
+        database: the catalog's database.
+        table: the table's name.
+        location: URI of the archive.
         segments: folder names of the archive's segments.
         engine: see `table_ddl`.
     """
@@ -88,7 +88,7 @@ def raw_ddl(database: str, table: str, location: str, segments: Sequence[str], e
 
 def _trino(place: TablePlace, generations: Sequence[int]) -> str:
     fields = [(field.name, trino_type(field.type)) for field in place.options.schema if field.name != GENERATION]
-    # the precision has to be the one that Trino's catalog is set to: milliseconds by default
+    # the precision must be the one configured in Trino's catalog: milliseconds by default
     columns = [(name, kind.replace("timestamp(6)", "timestamp")) for name, kind in fields]
     inner = ",\n".join(f'  "{name}" {kind}' for name, kind in [*columns, (GENERATION, "integer")])
     text = (
@@ -114,5 +114,5 @@ def _iceberg(place: TablePlace, engine: Engine) -> str:
             "STORED BY 'org.apache.iceberg.mr.hive.HiveIcebergStorageHandler'\n"
             f"LOCATION '{place.location}'\nTBLPROPERTIES ('iceberg.catalog' = 'location_based_table');\n"
         )
-    todo = "Use --catalog glue; the table is in Athena then."
-    raise Usage("Athena takes Iceberg tables from Glue, not from a statement", todo=todo)
+    todo = "Use --catalog glue; Athena then sees the table."
+    raise Usage("Athena cannot register an Iceberg table by a statement", todo=todo)

@@ -1,6 +1,6 @@
-"""Payloads into typed columns. What cannot be decoded keeps its payload, and says why in a column of its own.
+"""Decode payloads into typed columns. A payload that cannot be decoded is kept; an error column says why.
 
-A batch is decoded as a whole; only if that fails it is taken apart, until the events that spoil it are found.
+A batch is decoded as a whole; only if that fails, it is split until the invalid events are found.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lake.times import NotATime, as_time
 __all__ = ["decoded_columns", "parser_of", "time_field"]
 
 MOST_TEXT = 300
-"""Characters of an error that are kept."""
+"""Maximum characters of a recorded error."""
 
 
 @lru_cache(maxsize=8)
 def parser_of(options: TableOptions) -> PayloadParser | None:
-    """What parses the table's payloads; None if nobody looks into them.
+    """Return the parser of the table's payloads; None if they are not decoded.
 
     Raises:
-        Usage: the schema cannot be used, or what parses it is not installed.
+        Usage: the schema is not valid, or the library for it is not installed.
     """
     if options.decode == "json":
         return JsonPayloads(options.columns)
@@ -43,7 +43,7 @@ def parser_of(options: TableOptions) -> PayloadParser | None:
 
 
 def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.Array]:
-    """The columns that come out of payloads: the event time, the fields, and why an event has none.
+    """Return the columns decoded from payloads: the event time, the fields, and the error column.
 
     Raises:
         Usage: as `parser_of`.
@@ -74,13 +74,13 @@ def _decode(
 ) -> pa.Table:
     with suppress(NotDecoded):
         return attempt(payloads)
-    reasons = parser.suspects(payloads)  # also of one alone, so that an event's reason is the same in any company
+    reasons = parser.suspects(payloads)  # also for a single payload, so that its reason does not depend on the batch
     if not any(reasons):
         return _halved(attempt, payloads, empty)
     wrong = pa.array([reason is not None for reason in reasons])
     good = _halved(attempt, payloads.filter(pc.invert(wrong)), empty)
     bad = _failed([reason for reason in reasons if reason is not None], empty)
-    # back into the events' order: where each stands among the good ones, and then the bad ones
+    # restore the events' order: the index of each in the good ones followed by the bad ones
     places, next_good, next_bad = [], 0, len(good)
     for reason in reasons:
         places.append(next_good if reason is None else next_bad)
@@ -89,7 +89,7 @@ def _decode(
 
 
 def _halved(attempt: Callable[[pa.Array], pa.Table], payloads: pa.Array, empty: dict[str, pa.DataType]) -> pa.Table:
-    """Whole if that works, else each half by itself, down to the events that do not decode."""
+    """Decode the whole batch; if that fails, decode each half by itself, down to the invalid events."""
     try:
         if len(payloads):
             return attempt(payloads)
@@ -104,12 +104,12 @@ def _halved(attempt: Callable[[pa.Array], pa.Table], payloads: pa.Array, empty: 
 
 def _failed(reasons: list[str], empty: dict[str, pa.DataType]) -> pa.Table:
     columns = {name: pa.nulls(len(reasons), kind) for name, kind in empty.items()}
-    told = [" ".join(reason.split())[:MOST_TEXT] for reason in reasons]
-    return pa.table({**columns, ERROR: pa.array(told, pa.string())})
+    texts = [" ".join(reason.split())[:MOST_TEXT] for reason in reasons]
+    return pa.table({**columns, ERROR: pa.array(texts, pa.string())})
 
 
 def _field(options: TableOptions, columns: dict[str, pa.Array]) -> pa.Array:
-    """The event time's field: a column, or a member of a struct (with dots)."""
+    """Return the values of the event time's field: a column, or a member of a struct (with dots)."""
     column, path = time_field(options.columns, options.event_time)
     found = columns[column.column]
     for name in path:
@@ -118,10 +118,10 @@ def _field(options: TableOptions, columns: dict[str, pa.Array]) -> pa.Array:
 
 
 def time_field(columns: tuple[TableColumn, ...], wanted: str) -> tuple[TableColumn, list[str]]:
-    """The column that a field's name leads to, and the way from there on.
+    """Return the column of a field, and the path from there to the field.
 
     Raises:
-        KeyError: none.
+        KeyError: there is no such field.
     """
     for column in columns:
         if column.field == wanted:

@@ -1,4 +1,4 @@
-"""Which ranges make a file of a table."""
+"""Assign ranges to a table's files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol, TypeVar
 from layouts.keys import table_file_key
 from streamstore.model import SegmentId
 
-__all__ = ["Stretch", "file_key", "files_of"]
+__all__ = ["SegmentRange", "file_key", "files_of"]
 
 
-class Stretch(Protocol):
-    """A range: what of which segment (bytes)."""
+class SegmentRange(Protocol):
+    """A range of a segment (bytes)."""
 
     @property
     def segment(self) -> SegmentId:
-        """Which segment."""
+        """The segment."""
 
     @property
     def start(self) -> int:
@@ -27,13 +27,13 @@ class Stretch(Protocol):
         """Offset after the last byte."""
 
 
-S = TypeVar("S", bound=Stretch)
+S = TypeVar("S", bound=SegmentRange)
 
 
 def files_of(rows: Iterable[S], target_size: int) -> Iterator[tuple[S, ...]]:
-    """Ranges put together to files: whole ranges in order, up to the target size (segment bytes), one at least.
+    """Group ranges into files: whole ranges, in order, at least one and at most ``target_size`` segment bytes.
 
-    So files depend on the plan and the target size alone, and each holds a stretch of the stream's order.
+    So files depend only on the plan and the target size, and each holds consecutive ranges.
     """
     held: list[S] = []
     size = 0
@@ -47,7 +47,7 @@ def files_of(rows: Iterable[S], target_size: int) -> Iterator[tuple[S, ...]]:
         yield tuple(held)
 
 
-def file_key(generation: int, rows: Sequence[Stretch]) -> str:
-    """The file's key in the table's folder: named after generation and first range alone."""
+def file_key(generation: int, rows: Sequence[SegmentRange]) -> str:
+    """Return the file's key in the table's folder, which depends only on the generation and the first range."""
     first = rows[0]
     return table_file_key(generation, first.segment, first.start)

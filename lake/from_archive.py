@@ -1,4 +1,4 @@
-"""An archive as what a table is made of: its generations, oldest first, whatever they were merged into."""
+"""Archive as the origin of a table: its generations, oldest first, whether or not they were merged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from common.progress import Progress
 from lake.inference import SAMPLE_BYTES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
-from lake.sources import ArchivedPart, ArchiveSource, WantedRange
+from lake.sources import ArchivedRow, ArchiveSource, TableRange
 from layouts.layout import open_reader
 from manifests.archive import Archive
 from manifests.history import Generation, History
 from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
-from manifests.rest import rest_of
+from manifests.remainder import remainder_of
 from sparkrun.runner import Runner
 from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventSplitter
@@ -24,12 +24,12 @@ __all__ = ["ArchiveOrigin"]
 
 
 class ArchiveOrigin:
-    """See `lake.origin.Origin`.
+    """A `lake.origin.Origin` that is an archive.
 
     Args:
         archive: the archive.
         history: its generations in force.
-        window: bytes that a task may hold of what is on its way.
+        window: maximum data a task buffers in memory (bytes).
     """
 
     kind: OriginKind = "archive"
@@ -51,7 +51,7 @@ class ArchiveOrigin:
 
     @property
     def has_nothing_yet(self) -> bool:
-        """See `Origin.has_nothing_yet`: a generation without events is one, too."""
+        """See `Origin.has_nothing_yet`. Always false, as a generation without events counts."""
         return False
 
     @property
@@ -60,7 +60,7 @@ class ArchiveOrigin:
         return ArchiveSource(self.archive.root, self.archive.prefix, self._window)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
-        """See `Origin.draft`: the first generation of which the table has not got all, or the rest of it."""
+        """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""
         after = 0 if last is None else last.generation
         generation = next((one for one in self.history.generations if one.manifest.generation > after), None)
         if generation is None:
@@ -78,29 +78,29 @@ class ArchiveOrigin:
         *,
         all_of_it: bool = False,  # noqa: ARG002
     ) -> TablePlan:
-        """See `Origin.prove`: the archive's ranges have been proved."""
+        """See `Origin.prove`. An archive's ranges are proved already."""
         return draft
 
     def check(self, plan: TablePlan, where: str) -> None:
-        """See `Origin.check`: what was planned may have expired, or be newer than this run knows."""
+        """See `Origin.check`. Planned generations may have expired, or be newer than this run knows."""
         self._check_not_expired(plan.first, where)
         self._check_same(plan.manifest, where)
         if plan.generation > self.history.generation:
-            what = f"another run hands off generation {plan.generation}, which is newer than this run knows"
+            what = f"another run is handing off generation {plan.generation}, which was published after this run began"
             raise Overtaken(what, where=where)
 
     def _check_same(self, known: Manifest, where: str) -> None:
-        """Refuse what is of another archive: it has another generation of this number."""
+        """Reject a manifest of another archive, which has another generation with this number."""
         number = known.generation
         held = next((one.manifest for one in self.history.generations if one.manifest.generation >= number), None)
         if held is None or number < held.first:
-            return  # this run does not know it yet, or it has expired
+            return  # published after this run began, or expired
         ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
         if (number, known.created, known.to) in ends:
             return
         made_of, ours = (f"{one.source or 'a store'}, {one.created:%Y-%m-%d %H:%M:%S} UTC" for one in (known, held))
         raise Conflict(
-            f"generation {number} of the table is none of this archive: it is of {made_of}, the archive's of {ours}",
+            f"generation {number} of the table is not from this archive: it is of {made_of}, the archive's of {ours}",
             where=where,
             todo="Give the new table another name (--table).",
         )
@@ -110,21 +110,21 @@ class ArchiveOrigin:
         if number < first:
             gone = f"generation {number}" if number == first - 1 else f"generations {number} to {first - 1}"
             raise Conflict(
-                f"{gone} expired before the table had got all of it",
+                f"{gone} expired before the table had all of it",
                 where=where,
-                todo="Begin another table (--table NAME); it begins where the archive does now.",
+                todo="Create another table (--table NAME); it begins where the archive begins now.",
             )
 
-    def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
+    def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
         """See `Origin.ranges`.
 
         Raises:
-            Damaged: the archive has not got some of it.
+            Damaged: the archive lacks some of them.
         """
         return _wanted_ranges(plan, self.history)
 
     def events(self, plan: TablePlan) -> int:
-        """See `Origin.events`: they are known."""
+        """See `Origin.events`. The number is exact."""
         return plan.events or 0
 
     def sample(self) -> Iterator[bytes]:
@@ -139,12 +139,12 @@ class ArchiveOrigin:
 
 
 def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePlan:
-    """The plan that makes a generation of the archive, or what of a merged one the table has not got, the next one.
+    """Plan a generation of the archive as the table's next one; of a merged one, only the part that the table lacks.
 
     Args:
-        generation: of the archive; the table has not got its last original generation.
-        last: the table's newest; None if it has none.
-        where: names the table in messages.
+        generation: of the archive; the table does not have its last original generation.
+        last: the table's newest generation; None if it has none.
+        where: the table's name for messages.
 
     Raises:
         Conflict: the table does not end where an original generation of this archive does.
@@ -155,10 +155,10 @@ def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePl
         start = next((one.to for one in manifest.replaces if one.generation == after), manifest.from_)
         if start != last.to or manifest.epochs[: len(last.epochs)] != last.epochs:
             todo = "Give the new table another name (--table)."
-            raise Conflict(f"generation {after} of the table is none of this archive", where=where, todo=todo)
+            raise Conflict(f"generation {after} of the table is not from this archive", where=where, todo=todo)
         if manifest.first <= after:
-            rest = rest_of(generation, after)
-            return _plan(after, rest.manifest, rest.parts, rest.events)
+            remainder = remainder_of(generation, after)
+            return _plan(after, remainder.manifest, remainder.parts, remainder.events)
     parts = ((row, row.start) for rows in generation.rows.values() for row in rows)
     return _plan(after, manifest, parts, manifest.events)
 
@@ -172,15 +172,15 @@ def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[RangeRow, int]],
     )
 
 
-def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[WantedRange]:
-    """A planned generation's ranges in the stream's order: by epoch, number and offset.
+def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[TableRange]:
+    """Yield a planned generation's ranges in the stream's order: by epoch, number and offset.
 
     Args:
-        plan: what is wanted.
+        plan: the plan.
         history: the archive's generations in force.
 
     Raises:
-        Damaged: the archive has not got some of it.
+        Damaged: the archive lacks some of them.
     """
     held = [
         generation
@@ -191,18 +191,18 @@ def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[WantedRange]:
         yield from _located(segment_key(name), plan.ranges[name], held)
 
 
-def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[WantedRange]:
-    parts = [ArchivedPart(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
+def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[TableRange]:
+    parts = [ArchivedRow(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
     at = 0
     for start, end in bounds:
         while at < len(parts) and parts[at].row.end <= start:
             at += 1
-        found: list[ArchivedPart] = []
+        found: list[ArchivedRow] = []
         reached, next_one = start, at
         while reached < end and next_one < len(parts) and parts[next_one].row.start <= reached:
             found.append(parts[next_one])
             reached = parts[next_one].row.end
             next_one += 1
         if reached < end:
-            raise Damaged(f"the archive has not got all of segment {segment} from {start} to {end}")
-        yield WantedRange(segment, start, end, tuple(found))
+            raise Damaged(f"the archive lacks a part of segment {segment} from {start} to {end}")
+        yield TableRange(segment, start, end, tuple(found))

@@ -1,8 +1,8 @@
-"""A stream as what a table is made of: each run takes what came since the one before.
+"""Stream as the origin of a table: each run adds the events that are new since the one before.
 
-Where a segment is longer than a file, its files begin at event boundaries that are guessed and proved, as those of an
-export (`exporter.ranges`). They are proved before anything is planned or written, by reading such segments once more: a
-file that began at a wrong guess would be seen by whoever looks at the table's folder.
+If a segment is longer than a file, its files begin at event boundaries that are guessed and then proved, as in an
+export (`exporter.ranges`). They are proved before anything is planned or written, by reading such segments once more:
+queries of the table's folder would see a file that begins at a wrong guess.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from exporter.spans import Span, spans_of
 from lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import UNKNOWN, TablePlan
-from lake.sources import StreamSource, WantedRange
+from lake.sources import StreamSource, TableRange
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.plan import Plan
 from manifests.rows import FinishedRange
@@ -39,12 +39,13 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class StreamOrigin:
-    """See `lake.origin.Origin`. Head and tail are those of the moment when they are first asked for.
+    """A `lake.origin.Origin` that is a stream. Head and tail are fixed when they are first needed.
 
     Args:
-        address: the stream's store, for tasks. store: the same, open.
-        stream: which.
-        tool: name and version to note in manifests.
+        address: the stream's store, for tasks.
+        store: the same store, open.
+        stream: the stream.
+        tool: name and version to record in manifests.
         largest: the largest payload to accept (bytes).
     """
 
@@ -77,13 +78,13 @@ class StreamOrigin:
 
     @property
     def has_nothing_yet(self) -> bool:
-        """See `Origin.has_nothing_yet`: there is no event between head and tail."""
-        return not any(start < end for _, start, end in self._stretches)
+        """See `Origin.has_nothing_yet`. True if there are no events between head and tail."""
+        return not any(start < end for _, start, end in self._segments)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
-        """See `Origin.draft`: all up to the tail. A range is what of a segment fits into a file.
+        """See `Origin.draft`. Draft all events up to the tail; a range is the part of a segment that fits into a file.
 
-        Nothing follows if there are no events and no gap, also if the stream has been sealed or scaled.
+        There is no draft without new events or gaps, even if the stream was sealed or scaled.
         """
         wanted = Wanted(layout="chunks", range_size=options.target_size)
         plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
@@ -92,7 +93,7 @@ class StreamOrigin:
         return _table_plan(plan, 0 if last is None else last.generation, self._tool)
 
     def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
-        """See `Origin.prove`. A segment of one range only begins and ends at the cuts; it is read only if all is."""
+        """See `Origin.prove`. A segment with one range begins and ends at cuts, and is read only with ``all_of_it``."""
         chains = {
             segment_key(name): SegmentChain(bounds[0][0], bounds[-1][1], draft.manifest.range_size)
             for name, bounds in draft.ranges.items()
@@ -111,7 +112,7 @@ class StreamOrigin:
                     progress.advance(row.events, row.bytes)
                 yield spans[index][0], row
 
-        progress.begin("finding where files begin", sum(chain.end - chain.start for chain in chains.values()))
+        progress.begin("finding file boundaries", sum(chain.end - chain.start for chain in chains.values()))
         prove_all(chains, run)
         ranges: dict[str, Bounds] = dict(draft.ranges)
         gaps = list(draft.manifest.gaps)
@@ -126,19 +127,19 @@ class StreamOrigin:
         return draft.model_copy(update={"ranges": ranges, "manifest": _with(draft.manifest, ranges, gaps)})
 
     def check(self, plan: TablePlan, where: str) -> None:  # noqa: ARG002
-        """See `Origin.check`: what was planned has to be of this stream."""
+        """See `Origin.check`. The plan must be of this stream."""
         check_same_stream(self._description(plan.manifest), self._store, plan.manifest)
 
-    def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
+    def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
         """See `Origin.ranges`."""
         for planned in plan.planned():
-            yield WantedRange(*planned)
+            yield TableRange(*planned)
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""
-        stretches = self._stretches
-        step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in stretches) // SAMPLE_PLACES))
-        places = [(segment, span, end) for segment, start, end in stretches for span in spans_of(start, end, step)]
+        segments = self._segments
+        step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in segments) // SAMPLE_PLACES))
+        places = [(segment, span, end) for segment, start, end in segments for span in spans_of(start, end, step)]
         return sample(places, self._read)
 
     def events(self, plan: TablePlan) -> int:
@@ -146,8 +147,8 @@ class StreamOrigin:
         return estimate_events(self._store, plan.manifest, self._largest)[0] if plan.events is None else plan.events
 
     @cached_property
-    def _stretches(self) -> list[tuple[SegmentId, int, int]]:
-        """What lies between head and tail."""
+    def _segments(self) -> list[tuple[SegmentId, int, int]]:
+        """The segments' offsets between head and tail."""
         plan = make_plan(self._description(None), self._store, None, Wanted(layout="chunks"))
         return [] if plan is None else [(segment_key(one.name), one.start, one.end) for one in plan.segments]
 
@@ -170,7 +171,7 @@ class StreamOrigin:
             return
 
     def _description(self, known: Manifest | None) -> StreamDescription:
-        """The stream when this run first looked; later, if another run has been further since."""
+        """Describe the stream once, and again if another run has got further since."""
         if self._described is None or (known is not None and _is_beyond(known.to, self._described)):
             self._described = describe_source(self._store, self.stream)
         return self._described
@@ -182,7 +183,7 @@ def _is_beyond(cut: StreamCut, described: StreamDescription) -> bool:
 
 
 def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
-    """A plan as a table's, with ranges that begin at multiples of the range size, wherever events do."""
+    """Convert a plan to a table's, with ranges that begin at multiples of the range size, not yet at events."""
     gone: dict[str, int] = {}
     for gap in plan.gaps:
         gone[gap.segment] = max(gap.end, gone.get(gap.segment, 0))
@@ -199,14 +200,14 @@ def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
 
 
 def _spans(start: int, end: int, size: int) -> Bounds:
-    """Where ranges may begin: at the multiples of a size; nowhere in between if all is no more than one."""
+    """Split at the multiples of a size, unless everything fits into one range."""
     if end - start <= size:
         return ((start, end),) if start < end else ()
     return tuple((span.low, span.high) for span in spans_of(start, end, size))
 
 
 def _with(manifest: Manifest, ranges: Mapping[str, Bounds], gaps: Sequence[GapEntry]) -> Manifest:
-    """A manifest of these ranges, of which only the bytes are known yet."""
+    """Return the manifest with these ranges, of which only the sizes are known yet."""
     sizes = {name: sum(end - start for start, end in bounds) for name, bounds in ranges.items()}
     segments = tuple(one.model_copy(update={"bytes": sizes.get(one.name, 0)}) for one in manifest.segments)
     return manifest.model_copy(update={"segments": segments, "gaps": tuple(gaps), "bytes": sum(sizes.values())})

@@ -1,4 +1,4 @@
-"""The verb *handoff*."""
+"""The *handoff* command."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def handoff_archive(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> HandoffReport:
-    """Make a table of Parquet files of an archive's generations, or of a stream itself, and register it.
+    """Write a table of Parquet files from an archive or directly from a stream, and register it.
 
-    What the table has got is kept. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
-    payload``, and what `decode` gets out of the payload. Rows stand in the stream's order. Every range of an archive is
-    proved by its digest on the way. After a kill the same call goes on where it stopped; later it adds the generations
-    that are new, or, of a stream, one with what came since. What a table was begun with holds for all.
+    Existing rows are never rewritten. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
+    payload``, and the columns that ``decode`` extracts from the payload. Rows are in the stream's order. Every range of
+    an archive is checked against its digest. After a kill, repeat the call to resume; a later call adds the archive's
+    new generations, or a generation with the stream's new events. The first call's options hold for all later ones.
 
     Args:
         source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``,
@@ -83,9 +83,11 @@ def handoff_archive(
         progress: told how the run goes on.
 
     Raises:
-        NoSuchArchive: there is nothing to hand off. Damaged: it is not whole. Conflict: something else is there.
-        Usage: the options cannot be meant, or a table of a stream has no root.
-        CatalogFailed: the files are there, the catalog does not know all of them; the same call goes on.
+        NoSuchArchive: there is no archive.
+        Damaged: the archive is damaged.
+        Conflict: the table was created with other options, or from another source.
+        Usage: an option is not valid, or a table from a stream has no root.
+        CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -108,7 +110,7 @@ def handoff_archive(
         setting = settle_table(origin, target, options)
         place, table_options = setting.place, setting.place.options
         if raw and catalog != "glue":
-            raise Usage("a table over raw events is registered in Glue", todo="Use --catalog glue, or `ddl --raw`.")
+            raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
         raw_table = _raw_table(setting) if raw else None
         opened = None if catalog is None else open_catalog(catalog, table_options.kind, projection=projection)
         for warning in setting.warnings:
@@ -123,7 +125,7 @@ def handoff_archive(
         todo = next(plans_of(handoff), None)
         if todo is not None:
             begin_table(place)
-            # an archive's own root was looked at when the archive was begun
+            # an archive's own root was probed when the archive was created
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
             with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
@@ -167,7 +169,7 @@ def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
 
 
 def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
-    """What is missing in a stream; of an archive it was told when it was made."""
+    """Return the gaps of a stream; those of an archive were reported by its exports."""
     if origin.kind == "archive":
         return ()
     return tuple(
@@ -178,12 +180,12 @@ def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport
 
 
 def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
-    """What is known of a handoff before and after it.
+    """Return the part of the report that is known before the handoff, too.
 
     Args:
-        setting: what it works on.
+        setting: the handoff's table and source.
         added: the generations that it adds.
-        files: that they have.
+        files: number of their files.
     """
     place, origin = setting.place, setting.origin
     return HandoffReport(
@@ -212,7 +214,7 @@ def print_table_ddl(
     raw: bool = False,
     root: str | None = None,
 ) -> str:
-    """The statements that make the table known to a query engine, with the generations that it has got.
+    """Return the statements that register the table and its generations with a query engine.
 
     Args:
         source: as for `handoff_archive`, like all that is not named here.
@@ -226,10 +228,10 @@ def print_table_ddl(
         root: see there.
 
     Raises:
-        Usage: the engine does not take such a table from a statement.
+        Usage: the engine cannot register such a table by a statement.
     """
     if engine not in get_args(Engine):
-        raise Usage("no such engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
+        raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
     options = DdlOptions(
         table=table, format=format, decode=decode, schema=schema, event_time=event_time, raw=raw, root=root
     )
@@ -243,12 +245,12 @@ def print_table_ddl(
 
 
 def _compare(catalog: Catalog, place: TablePlace) -> None:
-    """Before anything is written: what the catalog has got is of this table.
+    """Check, before anything is written, that the catalog's table is this one.
 
     Raises:
-        Conflict: it is not.
+        Conflict: it is another one.
     """
-    with suppress(CatalogFailed):  # the stream may not wait for a catalog; this is said when it is to register
+    with suppress(CatalogFailed):  # an unavailable catalog must not delay the handoff; registering reports it
         catalog.missing(place, place.archive.generations())
 
 
@@ -263,7 +265,7 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
 
 @dataclass(frozen=True, slots=True)
 class _RawEvents:
-    """A table over the objects of an archive: its name, where they are, and the folders of their segments."""
+    """A table over the objects of an archive: its name, their location, and the folders of their segments."""
 
     database: str
     table: str
@@ -278,7 +280,7 @@ def _register_raw(raw: _RawEvents) -> int:
 
 
 def _raw_table(setting: TableSetting) -> _RawEvents:
-    """The table over raw events beside a table.
+    """Return the table over raw events beside a table.
 
     Raises:
         Usage: there are no objects of layout ``events``.
@@ -293,6 +295,6 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
     }
     if not found:
         todo = "Export or convert with --layout events."
-        raise Usage("a table over raw events needs an archive of layout events", where=str(origin.stream), todo=todo)
+        raise Usage("--raw requires an archive with layout events", where=str(origin.stream), todo=todo)
     names = [segment_name(segment) for segment in sorted(found)]
     return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)

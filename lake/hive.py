@@ -1,4 +1,4 @@
-"""A table in Hive's words: what Glue, Athena, Hive, Presto and Trino agree on."""
+"""A table in Hive's terms, which Glue, Athena, Hive, Presto and Trino share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PARQUET", "TEXT", "StorageFormat", "hive_columns", "projected"]
 
 
 class StorageFormat(NamedTuple):
-    """Hive's classes for a kind of file, and Glue's name for it."""
+    """Hive's classes for a file format, and Glue's name for it."""
 
     input_format: str
     output_format: str
@@ -35,14 +35,14 @@ TEXT = StorageFormat(
 
 
 def hive_columns(options: TableOptions, *, quoted: bool = False) -> Iterator[tuple[str, str]]:
-    """Name and type of every column of the files but the partition; `quoted` as for `hive_type`."""
+    """Yield name and type of the files' columns except the partition; ``quoted`` as for `hive_type`."""
     for field in options.schema:
         if field.name != GENERATION:
             yield field.name, hive_type(field.type, quoted=quoted)
 
 
 def projected(first: int, last: int) -> dict[str, str]:
-    """The properties that say which generations there are, in place of partitions."""
+    """Return the table properties that list the generations in place of partitions."""
     return {
         "projection.enabled": "true",
         f"projection.{GENERATION}.type": "integer",

@@ -1,4 +1,4 @@
-"""Which columns payloads have, from a bounded sample of them."""
+"""Infer the columns of payloads from a bounded sample."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ P = TypeVar("P")
 Block = bytes | memoryview
 
 SAMPLE_EVENTS = 2000
-"""How many events are looked at."""
+"""Maximum events in the sample."""
 
 SAMPLE_PLACES = 8
-"""From so many places at most, spread over all."""
+"""Maximum places that the sample is taken from, spread over all."""
 
 SAMPLE_BYTES = 4 * 1024 * 1024
-"""How much is looked at from each place on."""
+"""Maximum bytes read at each place."""
 
 MOST_COLUMNS = 500
 
 NEARLY_ALL = 0.9
-"""Of a field's values in the sample, so many have to be of one type."""
+"""Minimum share of a field's values in the sample that must have one type."""
 
 _INT64 = range(-(2**63), 2**63)
 
 
 class Inferred(tuple[tuple[TableColumn, ...], tuple[str, ...]]):
-    """The columns, and the fields that are left out because they have several types (they stay in the payload)."""
+    """The columns, and the fields without a column because they have several types; these stay in the payload only."""
 
     __slots__ = ()
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        """What the table gets."""
+        """The table's columns."""
         return self[0]
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What it does not."""
+        """The fields without a column."""
         return self[1]
 
 
 def sample(places: Sequence[P], read: Callable[[P], tuple[EventSplitter, Iterable[Block]]]) -> Iterator[bytes]:
-    """Some payloads: the first ones from some places, spread over all.
+    """Yield sample payloads: the first ones at some places, spread over all.
 
     Args:
         places: where events begin.
-        read: begins to read at one: what walks its events, and the bytes from there on, cut anywhere.
+        read: returns, for a place, a splitter and the bytes from there on, cut anywhere.
     """
     chosen = places[:: max(1, -(-len(places) // SAMPLE_PLACES))]
     share = SAMPLE_EVENTS // max(1, len(chosen))
     for place in chosen:
         splitter, blocks = read(place)
         taken, fed = 0, 0
-        with suppress(NotAnEvent):  # whoever hands it off says so
+        with suppress(NotAnEvent):  # the handoff itself reports it
             for block in blocks:
                 fed += len(block)
                 for _, payload in splitter.events(block):
@@ -80,9 +80,9 @@ def sample(places: Sequence[P], read: Callable[[P], tuple[EventSplitter, Iterabl
 
 
 def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
-    """The columns of payloads.
+    """Infer the columns of payloads.
 
-    Numbers are ``bigint`` or ``double``; texts stay texts, also those that look like dates: a later one may not.
+    Numbers become ``bigint`` or ``double``. Texts stay texts, even if they look like dates, as later ones may not.
 
     Raises:
         Usage: no payload of the sample can be decoded, or none has a field.
@@ -90,8 +90,8 @@ def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
     held = list(payloads)
     fields = _json_fields(held) if decode == "json" else _csv_fields(held)
     if not fields:
-        todo = "Declare the columns with --schema, or leave --decode out."
-        raise Usage(f"no {decode.upper()} with fields was found in a sample of {len(held)} events", todo=todo)
+        todo = "Declare the columns with --schema, or omit --decode."
+        raise Usage(f"no {decode.upper()} with fields in a sample of {len(held)} events", todo=todo)
     plain = {name: kind for name, kind in fields.items() if kind is not None}
     left_out = [name for name, kind in fields.items() if kind is None]
     kept, beyond = list(plain)[:MOST_COLUMNS], list(plain)[MOST_COLUMNS:]
@@ -116,7 +116,7 @@ def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
 
 
 def _count(kinds: dict[str, tuple[int, Any]], kind: Any) -> None:
-    """Count a value of a field; lists are of one kind with other lists, whatever is in them."""
+    """Count a value of a field; all lists count as one kind, whatever their elements."""
     if kind is None:
         return
     sort = next(iter(kind)) if isinstance(kind, dict) else str(kind)
@@ -125,7 +125,7 @@ def _count(kinds: dict[str, tuple[int, Any]], kind: Any) -> None:
 
 
 def _usual(kinds: dict[str, tuple[int, Any]]) -> Any:
-    """What nearly all values of a field are: a stray one is an event that does not decode, no reason for no column."""
+    """Return the type of nearly all values of a field; events with other values will not decode."""
     kinds = dict(kinds)
     if {"bigint", "double"} <= kinds.keys():
         kinds["double"] = kinds["double"][0] + kinds.pop("bigint")[0], "double"
@@ -135,7 +135,7 @@ def _usual(kinds: dict[str, tuple[int, Any]]) -> Any:
     return kind if count >= NEARLY_ALL * sum(one for one, _ in kinds.values()) else "mixed"
 
 
-# What a value is: None (nothing known), a name of a plain type, {"struct": …} or {"list": …}, or "mixed".
+# The kind of a value: None (unknown), the name of a plain type, {"struct": …}, {"list": …}, or "mixed".
 
 
 def _kind(value: Any, depth: int) -> Any:  # noqa: PLR0911  (one for each of JSON's types)
@@ -173,7 +173,7 @@ def _merged(one: Any, other: Any) -> Any:
 
 
 def _type(kind: Any) -> pa.DataType | None:
-    """None for what no column can hold."""
+    """Return the column type; None if no column can hold the values."""
     plain = {"boolean": pa.bool_(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string()}
     if kind is None:
         return pa.string()
@@ -183,7 +183,7 @@ def _type(kind: Any) -> pa.DataType | None:
         inner = _type(kind["list"])
         return None if inner is None else pa.list_(inner)
     fields = {name: _type(inner) for name, inner in kind["struct"].items()}
-    # names in a struct have to be some that every catalog takes; a map of many keys is none to make columns of
+    # a struct's names must be valid in every catalog; an object with many keys is a map, not a struct
     usable = {
         name: inner for name, inner in fields.items() if inner is not None and name.isidentifier() and name.isascii()
     }

@@ -1,4 +1,4 @@
-"""Payloads that are JSON objects."""
+"""Decode payloads that are JSON objects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lake.times import NotATime, as_time
 __all__ = ["JsonPayloads"]
 
 _AS_TEXT = (pa.date32(), pa.timestamp("us"))
-"""What Arrow's parser reads in fewer forms than we do: read as texts first."""
+"""Types of which Arrow's parser accepts fewer notations than this package: read as text first."""
 
 
 class JsonPayloads:
-    """See `lake.payloads.PayloadParser`. Fields that the table does not have stay in the payload.
+    """A `lake.payloads.PayloadParser` for JSON. Fields without a column stay in the payload only.
 
     Args:
-        columns: the table's.
+        columns: the table's columns.
     """
 
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
@@ -41,7 +41,7 @@ class JsonPayloads:
         """See `PayloadParser.parse`."""
         try:
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
-            # each is one object at least, so that as many rows as payloads are one of each
+            # each payload has at least one object, so equal counts mean exactly one each
             objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
             if not pc.all(objects).as_py():
                 raise NotDecoded("not a JSON object")
@@ -71,5 +71,5 @@ def _wrong_with(payload: bytes) -> str | None:
     except ValueError as error:
         return str(error)
     except RecursionError:
-        return "nested too deep"
+        return "nested too deeply"
     return None if isinstance(found, dict) else "not a JSON object"

@@ -1,4 +1,4 @@
-"""Where a table is: its name in a catalog, its folder, and how that is reached."""
+"""A table's location: its name in a catalog, its folder, and the access to it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class TablePlace:
     """A table, for a catalog.
 
     Attributes:
-        database: the catalog's (Glue's database, Iceberg's namespace).
-        options: the table's. archive: the copy of the archive that it is.
-        access: how the bucket is reached; None for a folder.
+        database: Glue's database or Iceberg's namespace.
+        options: the table's options.
+        archive: the copy of the archive that the table is.
+        access: access to the bucket; None for a folder.
     """
 
     database: str
@@ -41,20 +42,20 @@ class TablePlace:
 
     @property
     def location(self) -> str:
-        """The URI of the folder with its files, without a slash at its end, as query engines take it."""
+        """The URI of the folder with its files, without a trailing slash, as query engines take it."""
         uri = self.archive.store.uri
-        root = unquote(uri) if uri.startswith("file:") else uri  # engines take a path for what it is
+        root = unquote(uri) if uri.startswith("file:") else uri  # engines do not decode a path
         return f"{root}/{table_data(self.archive.prefix)}".rstrip("/")
 
     def partition(self, generation: int) -> str:
-        """The URI of the folder with a generation's files, with a slash at its end."""
+        """Return the URI of the folder with a generation's files, with a trailing slash."""
         return f"{self.location}/{table_files(generation)}"
 
     def files(self, generation: Generation) -> list[str]:
-        """The URIs of a complete generation's files, but for those without a row.
+        """Return the URIs of a published generation's files, except those without rows.
 
         Raises:
-            Damaged: one is not in the table's folder any more.
+            Damaged: a file is missing in the table's folder.
         """
         store, records, manifest = self.archive.store, self.archive.prefix, generation.manifest
         planned = files_of(plan_of(store, records, manifest).planned(), self.options.target_size)
@@ -69,38 +70,39 @@ class TablePlace:
         gone = next((key for key in wanted if folder + key not in there), None)
         if gone is not None:
             raise Damaged(
-                f"a file of generation {manifest.generation} is gone, which the catalog has not got yet",
+                f"a file of generation {manifest.generation}, which is not registered yet, is missing",
                 where=f"{self.location}/{gone}",
-                todo="Begin another table (--table NAME).",
+                todo="Create another table (--table NAME).",
             )
         return [f"{self.location}/{key}" for key in wanted]
 
     def before(self, number: int) -> int:
-        """The table's generation before one of it; 0 if it begins with that."""
+        """Return the table's generation before another; 0 if there is none."""
         return max((found for found in self.archive.generations() if found < number), default=0)
 
 
 def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
-    """Whether one of some ascending numbers lies in ``[low, high)``."""
+    """Return whether one of some ascending numbers lies in ``[low, high)``."""
     return bisect_left(numbers, low) < bisect_left(numbers, high)
 
 
 def begin_table(place: TablePlace) -> None:
-    """Fix what the table is, create-only; no file is there before that.
+    """Record the table's options, create-only, before any file is written.
 
     Raises:
-        Conflict: the table was begun with other options, or its files are there and its records are gone.
+        Conflict: the table was created with other options, or it has files but no records.
     """
     options, archive = place.options, place.archive
     prefix = archive_prefix(options.scope, options.stream)
     if (
         find_options(archive.store, prefix, options.table) is None
         and any(name.startswith("generation=") for name in archive.store.folders(table_data(archive.prefix)))
-        and find_options(archive.store, prefix, options.table) is None  # else another run has begun it meanwhile
+        and find_options(archive.store, prefix, options.table)
+        is None  # else another run has created it in the meantime
     ):
         raise Conflict(
-            "the folder has files of a table, whose records are gone",
+            "the folder has files of a table, but the table's records are missing",
             where=place.location,
-            todo=f"Restore {archive.uri} from a backup, or begin another table (--table NAME).",
+            todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
         )
     fix_options(archive.store, prefix, options)

@@ -1,4 +1,4 @@
-"""Opening what a table is made of: an archive, or a stream."""
+"""Open the origin of a table: an archive or a stream."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ TableOrigin = ArchiveOrigin | StreamOrigin
 def open_origin(
     source: str, root: str | None, window: int = WINDOW, largest_event: int = LARGEST_EVENT_BYTES
 ) -> Iterator[tuple[TableOrigin, RootAddress]]:
-    """What a table is made of, and the root that it goes to.
+    """Open the origin of a table; yield it with the table's root.
 
     Args:
         source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``.
-        root: of the table; None for the archive's.
-        window: bytes that a task may hold of what is on its way from an archive.
-        largest_event: of a stream, the largest payload to accept (bytes).
+        root: the table's root; None for the archive's.
+        window: maximum data a task buffers in memory, of an archive (bytes).
+        largest_event: the largest payload to accept, of a stream (bytes).
 
     Raises:
-        NoSuchArchive, Damaged: the archive is not there, or not whole.
-        Usage: a table of a stream, and nothing says where it goes.
+        NoSuchArchive: there is no archive.
+        Damaged: the archive is damaged.
+        Usage: the source is a stream and ``root`` is None.
     """
     if not is_stream(source):
         archive = Archive.open(source)
@@ -45,17 +46,17 @@ def open_origin(
     store_address, name = parse_stream(source)
     if root is None:
         todo = f"Add --root ROOT; the table's folder will be ROOT/{name}/table/NAME."
-        raise Usage("a table that is made of a stream needs a place", where=source, todo=todo)
+        raise Usage("a table from a stream requires --root", where=source, todo=todo)
     target = RootAddress.parse(root).resolve()
     with store_address.open() as store:
         yield StreamOrigin(store_address, store, name, TOOL, largest_event), target
 
 
 def none_changed(origin: TableOrigin, first: int | None = None) -> AbstractContextManager[None]:
-    """As `unless_changed`, where the origin is an archive: what a stream has lost is a gap.
+    """As `unless_changed` for an archive; nothing for a stream, whose truncated events are gaps.
 
     Args:
-        origin: what is read.
+        origin: the origin that is read.
         first: the first generation that matters; None for all.
     """
     if isinstance(origin, StreamOrigin):

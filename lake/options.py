@@ -1,4 +1,4 @@
-"""What a table was begun with; it holds for every generation that is added later."""
+"""Options that a table was created with; they hold for every generation added later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TAKEN = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME})
 
 
 class TableColumn(Model):
-    """A column that comes out of the payload: the field's name there, the column's here, its type in Hive's words."""
+    """A column decoded from the payload: the field's name there, the column's name, its type in Hive's notation."""
 
     field: str
     column: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,127}$")]
@@ -61,16 +61,18 @@ class TableOptions(File):
     """The file ``table.json`` among a table's records.
 
     Attributes:
-        scope, stream: the stream.
-        origin: what the table is made of, and goes on with: an archive, or the stream itself.
-        table: the table's name, which is its folder's too.
-        kind: what the catalogs shall say of it. Iceberg's files have a column `generation`; in Hive's words that is the
-            partition, which is no column of the files.
-        decode: what payloads are. columns: what comes out of them.
-        avro: the schema of payloads in Avro, as JSON text.
-        event_time: the field (with dots into structs) that the column `event_time` is made of; empty for none.
-        event_time_unit: of a field that is a number, since 1970.
-        target_size: segment bytes that make a file.
+        scope: scope of the stream.
+        stream: name of the stream.
+        origin: the table's origin: an archive, or the stream itself.
+        table: the table's name, which is also its folder's.
+        kind: the table's format in catalogs. Files of Iceberg tables have a column `generation`; in Hive's format it is
+            the partition and not in the files.
+        decode: the format of payloads.
+        columns: the columns decoded from payloads.
+        avro: the schema of Avro payloads, as JSON text.
+        event_time: the field (with dots into structs) for the column `event_time`; empty for none.
+        event_time_unit: the unit of a numeric field, since 1970.
+        target_size: maximum segment bytes in a file.
     """
 
     format: Literal[1] = 1
@@ -105,11 +107,11 @@ class TableOptions(File):
 
 
 def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | None:
-    """What the table was begun with, or None if there is none.
+    """Return the options of a table, or None if the table does not exist.
 
     Args:
         store: the root.
-        prefix: the archive in it.
+        prefix: prefix of the archive's keys.
         table: the table's name.
 
     Raises:
@@ -123,10 +125,10 @@ def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | 
 
 
 def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
-    """Write the options, create-only; others begin no second table in the same place.
+    """Write the options, create-only, so that there is one table at a location.
 
     Raises:
-        Conflict: the table was begun with other options.
+        Conflict: the table was created with other options.
     """
     key = prefix + table_folder(options.table) + table_options_key()
     try:
@@ -138,27 +140,27 @@ def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
 
 
 def check_same(found: TableOptions, wanted: TableOptions, where: str) -> None:
-    """Refuse to go on with a table that was begun with other options.
+    """Check that a table was created with the same options.
 
     Raises:
-        Conflict: it was; says which differ.
+        Conflict: it was not; names the options that differ.
     """
     if found == wanted:
         return
     theirs, ours = found.document(), wanted.document()
     differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
-    todo = "Leave the options out to go on with it, or give the new one another name (--table)."
-    raise Conflict(f"the table was begun with other options ({differ})", where=where, todo=todo)
+    todo = "Omit these options to continue the table, or give the new one another name (--table)."
+    raise Conflict(f"the table was created with other options ({differ})", where=where, todo=todo)
 
 
 def plain_name(text: str) -> str:
-    """A text as a name that every catalog takes: a-z, 0-9 and _, not beginning with a digit."""
+    """Convert a text to a name valid in every catalog: a-z, 0-9 and _, not beginning with a digit."""
     name = re.sub(r"[^a-z0-9_]+", "_", text.lower())[:120]
     return name if re.match(r"[a-z_]", name) else f"_{name}"
 
 
 def fresh_names(fields: list[str]) -> list[str]:
-    """A column's name for each field: plain, and none of the others' or of an event's own columns."""
+    """Return a column name for each field: valid, unique, and different from an event's own columns."""
     taken, names = set(_TAKEN), []
     for field in fields:
         wanted = plain_name(field)

@@ -1,4 +1,4 @@
-"""What a table is made of, and grows from: an archive, or a stream itself."""
+"""The origin of a table's events: an archive or a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from common.progress import Progress
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
-from lake.sources import RangeSource, WantedRange
+from lake.sources import RangeSource, TableRange
 from manifests.model import Manifest
 from sparkrun.runner import Runner
 from streamstore.model import StreamName
@@ -17,63 +17,67 @@ __all__ = ["Origin"]
 
 
 class Origin(Protocol):
-    """Says what follows in a table. What it says is fixed by `lake.plan`, and then holds for all runs.
+    """Drafts a table's next generation. `lake.plan` then records the plan, which holds for all runs.
 
     Attributes:
-        kind: what it is.
+        kind: archive or stream.
     """
 
     kind: OriginKind
 
     @property
     def stream(self) -> StreamName:
-        """Whose events they are."""
+        """The stream whose events these are."""
 
     @property
     def uri(self) -> str:
-        """The archive's, or the stream's."""
+        """URI of the archive or the stream."""
 
     @property
     def has_nothing_yet(self) -> bool:
-        """Whether a new table would get nothing of it by now."""
+        """Whether there is nothing yet for a new table."""
 
     @property
     def source(self) -> RangeSource:
-        """Where tasks get the bytes."""
+        """The source that tasks read from."""
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:
-        """What follows in a table, as far as one can tell without reading it; None if the table has all.
+        """Plan the table's next generation without reading its events; None if the table is up to date.
 
         Args:
             last: the table's newest generation; None if it has none.
-            options: the table's.
-            where: names the table in messages.
+            options: the table's options.
+            where: the table's name for messages.
 
         Raises:
-            Conflict: the table is of something else, or what should follow is gone.
+            Conflict: the table is of another origin, or the next events are gone.
         """
 
     def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
-        """The same plan with ranges that are known to begin and end where events do.
+        """Return the plan with ranges that are proved to begin and end at event boundaries.
 
         Args:
-            draft: of this origin.
+            draft: a draft of this origin.
             runner: where tasks run.
-            progress: told how it goes on.
-            all_of_it: also that what lies between known boundaries is nothing but events.
+            progress: receives the progress.
+            all_of_it: also read ranges with known boundaries, to prove that they contain only events.
 
         Raises:
-            NotEvents, InvalidCut: the stream holds something else than events, or ends inside of one.
+            NotEvents, InvalidCut: the stream contains other data than events, or ends inside an event.
         """
 
     def check(self, plan: TablePlan, where: str) -> None:
-        """Raise `Conflict` unless this run can do what was planned, by now or by another run."""
+        """Check that this run can carry out a plan, its own or another run's.
 
-    def ranges(self, plan: TablePlan) -> Iterator[WantedRange]:
-        """A planned generation's ranges in the stream's order: by epoch, number and offset."""
+        Raises:
+            Conflict: it cannot.
+        """
+
+    def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
+        """Yield a planned generation's ranges in the stream's order: by epoch, number and offset."""
 
     def events(self, plan: TablePlan) -> int:
-        """How many events a plan has; about, as long as nobody has counted them."""
+        """Return the number of events of a plan; an estimate if they were not counted yet."""
 
     def sample(self) -> Iterator[bytes]:
-        """Some payloads, from places spread over all; none if there is no event."""
+        """Yield sample payloads from places spread over all; none if there are no events."""

@@ -1,4 +1,4 @@
-"""The narrow interface to a way of writing events, and its contract."""
+"""Interface of payload decoders."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["NotDecoded", "PayloadParser"]
 
 
 class NotDecoded(ValueError):
-    """Some payload is not what it should be; with one payload, says why."""
+    """A payload cannot be decoded; if there is only one, the message says why."""
 
 
 class PayloadParser(Protocol):
-    """One way to write events."""
+    """Decoder for one format of payloads."""
 
     def suspects(self, payloads: pa.Array) -> list[str | None]:
-        """Why each payload certainly is not right, or None.
+        """Return, for each payload, why it is certainly invalid, or None.
 
-        Asked only if a batch failed, so that most of what spoils it is found at once.
+        Called only if a batch failed, to find most invalid payloads at once.
         """
 
     def parse(self, payloads: pa.Array) -> list[pa.Array]:
-        """The fields' values, an array for each column.
+        """Return the fields' values, an array for each column.
 
         Raises:
-            NotDecoded: a payload, whichever, is not right.
+            NotDecoded: at least one payload is invalid.
         """

@@ -1,8 +1,8 @@
-"""What comes next in a table: fixed once for each place where the table can end, create-only.
+"""Plans of a table's generations: for each possible end of the table, the next generation is planned once, create-only.
 
-The archive's generations may be merged while they are handed off, or between a run that was killed and the next one; a
-stream grows. A table never takes back what it has shown, so what follows a generation of it is decided once, by whoever
-comes first, down to the ranges. All runs write the same files then, whatever they find where the table comes from.
+The archive's generations may be merged during a handoff, or between a killed run and the next one; a stream grows. Rows
+that queries have seen must never disappear, so the first run decides what follows a generation, down to the ranges.
+Then all runs write the same files, whatever they find at the origin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode
 from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
-from manifests.rest import UNKNOWN
+from manifests.remainder import UNKNOWN
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject
 from objectstore.store import ObjectStore
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class PlannedRange(NamedTuple):
-    """A range that a plan names: which segment, its first offset, and the offset after its last byte."""
+    """A range in a plan: the segment, its first offset, and the offset after its last byte."""
 
     segment: SegmentId
     start: int
@@ -50,13 +50,13 @@ class PlannedRange(NamedTuple):
 
 
 class TablePlan(File):
-    """The generation that follows another one in a table.
+    """Plan of the generation that follows another one in a table.
 
     Attributes:
-        after: the table's newest generation before it; 0 if the table begins with this one.
-        manifest: its manifest; of segments of which only a part is taken, events and digests are not known yet.
-        ranges: full segment name → first and last offset of each of its ranges, in order.
-        events: how many events all of them have; None if nobody knows before they were read.
+        after: the table's generation before it; 0 if the table begins with this one.
+        manifest: its manifest; events and digests of partly included segments are not known yet.
+        ranges: full segment name → start and end of each of its ranges, in order.
+        events: total number of events; None if it is known only after reading.
     """
 
     format: Literal[1] = 1
@@ -67,7 +67,7 @@ class TablePlan(File):
 
     @property
     def generation(self) -> int:
-        """Its number, which is that of its last original generation."""
+        """Its number, that of its last original generation."""
         return self.manifest.generation
 
     @property
@@ -76,18 +76,19 @@ class TablePlan(File):
         return self.manifest.first
 
     def planned(self) -> Iterator[PlannedRange]:
-        """Its ranges in the stream's order: by epoch, number and offset."""
+        """Yield its ranges in the stream's order: by epoch, number and offset."""
         for name in sorted(self.ranges, key=segment_key):
             for start, end in self.ranges[name]:
                 yield PlannedRange(segment_key(name), start, end)
 
 
 class PlanEnd(File):
-    """How a plan ended: created once, before the generation is published, so that all runs publish the same.
+    """Outcome of a plan: created once, before the generation is published, so that all runs publish the same.
 
     Attributes:
-        after: as the plan's.
-        given_up: it can never be finished; its generation stays empty, and the next plan begins where this one did.
+        after: as in the plan.
+        given_up: whether it was given up because it can never be finished; its generation stays empty, and the next
+            plan begins where this one did.
     """
 
     format: Literal[1] = 1
@@ -96,15 +97,15 @@ class PlanEnd(File):
 
 
 def find_plan(store: ObjectStore, prefix: str, after: int) -> TablePlan | None:
-    """The plan of what follows a generation, or None.
+    """Return the plan of the generation that follows another; None if there is none.
 
     Args:
         store: the table's root.
-        prefix: the table's records in it.
+        prefix: prefix of the table's records.
         after: see `TablePlan`.
 
     Raises:
-        Damaged: the file is not such a plan.
+        Damaged: the file is not a plan of this table.
     """
     key = prefix + table_plan_key(after)
     try:
@@ -121,10 +122,10 @@ def _decode(data: bytes, prefix: str, after: int, where: str) -> TablePlan:
 
 
 def fix_plan(store: ObjectStore, prefix: str, plan: TablePlan) -> TablePlan:
-    """Write a plan, create-only; returns the one that holds.
+    """Write a plan, create-only; return the plan in force.
 
     Raises:
-        Damaged: the one that is there cannot be read.
+        Damaged: the existing plan cannot be read.
     """
     key = prefix + table_plan_key(plan.after)
     data, created = decide(store, key, plan.encode())
@@ -132,17 +133,17 @@ def fix_plan(store: ObjectStore, prefix: str, plan: TablePlan) -> TablePlan:
 
 
 def plan_of(store: ObjectStore, prefix: str, manifest: Manifest) -> TablePlan:
-    """The plan that a generation of the table was made by.
+    """Return the plan of a published generation.
 
     Args:
         store: the table's root.
-        prefix: the table's records in it.
-        manifest: of the generation.
+        prefix: prefix of the table's records.
+        manifest: the generation's manifest.
 
     Raises:
-        Damaged: it is not there, or cannot be read.
+        Damaged: the plan is missing or cannot be read.
     """
-    for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin behind generations that have expired
+    for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin after expired generations
         plan = find_plan(store, prefix, after)
         if plan is not None and plan.generation == manifest.generation:
             return plan
@@ -150,7 +151,7 @@ def plan_of(store: ObjectStore, prefix: str, manifest: Manifest) -> TablePlan:
 
 
 def find_end(store: ObjectStore, prefix: str, after: int) -> PlanEnd | None:
-    """How the plan of what follows a generation ended; None if that is not decided.
+    """Return the outcome of the plan that follows a generation; None if it is not decided.
 
     Raises:
         Damaged: the file is not valid.
@@ -163,13 +164,13 @@ def find_end(store: ObjectStore, prefix: str, after: int) -> PlanEnd | None:
 
 
 def end_plan(store: ObjectStore, prefix: str, after: int, *, given_up: bool) -> bool:
-    """Decide, create-only, how a plan ends. Who is first decides for all.
+    """Decide a plan's outcome, create-only; the first run decides.
 
     Returns:
-        Whether it was given up.
+        Whether the plan was given up.
 
     Raises:
-        Damaged: the decision that is there cannot be read.
+        Damaged: the existing decision cannot be read.
     """
     key = prefix + table_end_key(after)
     data, _ = decide(store, key, PlanEnd(after=after, given_up=given_up).encode())
@@ -177,11 +178,11 @@ def end_plan(store: ObjectStore, prefix: str, after: int, *, given_up: bool) -> 
 
 
 def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:
-    """The manifest of a plan that was given up: it ends where it begins.
+    """Return the manifest of a plan that was given up, which ends where it begins.
 
     Args:
         plan: the plan.
-        before: the generation that it follows; None if the table begins with it.
+        before: the generation before it; None if the table begins with it.
     """
     start = plan.manifest.from_
     entries = tuple(
@@ -195,17 +196,17 @@ def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:
 
 
 def is_empty(manifest: Manifest) -> bool:
-    """Whether a generation ends where it begins, so that no file is of it."""
+    """Return whether a generation ends where it begins, so that it has no files."""
     return manifest.from_ == manifest.to
 
 
 def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
-    """The manifest of a generation whose files are there.
+    """Return the manifest of a generation whose files are written.
 
     Args:
         plan: its plan.
-        rows: what the files hold, in order. What they hold less than was planned is a gap.
-        where: names the table in messages.
+        rows: the files' ranges, in order; planned bytes that they lack become gaps.
+        where: the table's name for messages.
 
     Raises:
         Damaged: there are more or fewer events than the plan says.
@@ -223,7 +224,7 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
         entries.append(entry.model_copy(update=found))
     events = sum(entry.events for entry in entries)
     if plan.events not in {None, events}:
-        what = f"generation {plan.generation} has {events} events, its manifest says {plan.events}"
+        what = f"generation {plan.generation} has {events} events, but its manifest says {plan.events}"
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     found = {
         "segments": tuple(entries),
@@ -232,11 +233,11 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
         "bytes": sum(entry.bytes for entry in entries),
     }
     manifest = plan.manifest.model_copy(update=found)
-    return decode(Manifest, manifest.encode(), where)  # nothing is published that no reader takes
+    return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
 
 
 def _holes(name: str, ranges: Sequence[tuple[int, int]], rows: Sequence[RangeRow]) -> Iterator[GapEntry]:
-    """What of a segment's planned ranges no row holds."""
+    """Yield the planned bytes of a segment that no row has."""
     for start, end in ranges:
         at = start
         for row in rows:

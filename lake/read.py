@@ -1,4 +1,4 @@
-"""The verb *read*: an archive's events as Arrow record batches, without restoring and without Spark."""
+"""The *read* command: an archive's events as Arrow record batches, without a restore and without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lake.batches import EVENT_SCHEMA, event_batches
 from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.archive import Archive
-from manifests.selection import ArchivedPart, check_boundaries, select_parts
+from manifests.selection import RangePart, check_boundaries, select_parts
 from streamstore.model import StreamCut, StreamName
 
 __all__ = ["READ_WINDOW", "open_parts", "read_archive", "read_part", "schema_of"]
@@ -19,7 +19,7 @@ __all__ = ["READ_WINDOW", "open_parts", "read_archive", "read_part", "schema_of"
 Cut = str | Mapping[str, int]
 
 READ_WINDOW = 32 * 1024 * 1024
-"""What a reader holds (bytes) of what is on its way."""
+"""Default of the maximum data a reader buffers (bytes)."""
 
 
 def read_archive(
@@ -31,24 +31,25 @@ def read_archive(
     columns: Sequence[str] | None = None,
     window: int = READ_WINDOW,
 ) -> pa.RecordBatchReader:
-    """An archive's events in the stream's order: creation epoch and number of the segment, then offset.
+    """Return an archive's events in the stream's order: by the segment's creation epoch and number, then offset.
 
-    Anything that takes Arrow takes the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded: a few batches of
-    some 4 MiB of events and the window, however long the archive is. A reader is read once.
+    Anything that accepts Arrow accepts the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded by a few batches
+    of about 4 MiB of events plus the window, however long the archive is. A reader can be read once.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        from_cut: only what lies behind this cut of the archived stream (JSON text or a mapping).
-        to_cut: only what lies before this cut.
-        generation: up to this generation; None for the newest.
-        columns: some of ``scope, stream, epoch, segment, offset, length, pointer, payload``, in the order wanted; None
-            for all. What is not asked for is not made.
-        window: bytes to hold of what is on its way.
+        from_cut: skip events before this stream cut (JSON text or a mapping).
+        to_cut: skip events after this stream cut.
+        generation: read up to this generation; None for the newest.
+        columns: which of ``scope, stream, epoch, segment, offset, length, pointer, payload`` to compute, in this order;
+            None for all.
+        window: maximum data to buffer in memory (bytes).
 
     Raises:
-        NoSuchArchive: there is none, or not that generation. InvalidCut, Usage: a cut or a column that cannot be
-            meant. Damaged: the manifests are not valid; while batches are read also, that an object is missing or
-            changed.
+        NoSuchArchive: there is no archive, or not that generation.
+        InvalidCut: a cut is not valid for this archive.
+        Usage: an unknown column.
+        Damaged: the manifests are not valid; while batches are read: an object is missing or changed.
     """
     schema = schema_of(columns)
     source, parts = open_parts(archive, from_cut=from_cut, to_cut=to_cut, generation=generation)
@@ -62,8 +63,8 @@ def read_archive(
 
 def open_parts(
     archive: str, *, from_cut: Cut | None = None, to_cut: Cut | None = None, generation: int | None = None
-) -> tuple[Archive, list[ArchivedPart]]:
-    """An archive and what of it lies between two cuts; arguments and errors as for `read_archive`."""
+) -> tuple[Archive, list[RangePart]]:
+    """Return an archive and its ranges between two cuts; arguments and errors as for `read_archive`."""
     source = Archive.open(archive)
     start, end = (
         None if cut is None else StreamCut.from_json(_plain(cut), source.stream) for cut in (from_cut, to_cut)
@@ -76,33 +77,34 @@ def open_parts(
 def read_part(
     place: Place,
     stream: StreamName,
-    part: ArchivedPart,
+    part: RangePart,
     *,
     schema: pa.Schema = EVENT_SCHEMA,
     window: int = READ_WINDOW,
 ) -> Iterator[pa.RecordBatch]:
-    """A range's events, as batches of the schema.
+    """Yield a range's events as batches of the schema.
 
     Raises:
-        Damaged: an object is missing or changed. NotAnEvent: what is stored is not events.
+        Damaged: an object is missing or changed.
+        NotAnEvent: the stored bytes are not events.
     """
     blocks = open_reader(part.layout).read_range(place, part.row.extent, part.start, part.end, window)
     return event_batches(stream, part.segment, part.start, blocks, schema)
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Some of an event's columns, all if None.
+    """Return the schema of some of an event's columns; of all if None.
 
     Raises:
-        Usage: there is no such column, or one is named twice.
+        Usage: a column is unknown or repeated.
     """
     if columns is None:
         return EVENT_SCHEMA
     wrong = [name for name in columns if name not in EVENT_SCHEMA.names]
     if wrong or not columns or len(set(columns)) != len(columns):
-        what = "no such column" if wrong else "columns have to be named once each"
+        what = "unknown column" if wrong else "each column must be named once"
         names = ", ".join(wrong or columns) or "none"
-        raise Usage(what, where=names, todo=f"There are {', '.join(EVENT_SCHEMA.names)}.")
+        raise Usage(what, where=names, todo=f"Available: {', '.join(EVENT_SCHEMA.names)}.")
     return pa.schema([EVENT_SCHEMA.field(name) for name in columns])
 
 

@@ -1,4 +1,4 @@
-"""What *handoff* returns."""
+"""Report of *handoff*."""
 
 from __future__ import annotations
 
@@ -12,22 +12,31 @@ __all__ = ["HandoffReport"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffReport(Report):
-    """What a handoff did.
+    """Result of a handoff.
 
     Attributes:
-        archive: URI; empty if the table is made of a stream, of which `stream` is the URI then.
-        table: ``DATABASE.NAME``. location: URI of the table's folder. format: iceberg or parquet.
-        columns: of the table.
-        generations: that the table has now. added: those of them that this run wrote.
-        registered: generations that the catalog was told of by this run.
-        raw_segments: partitions that the table over raw events got by this run.
-        events, bytes: of the generations added (bytes of the segments, with event headers); an estimate of the events,
-            if it is a dry run on a stream.
-        gaps: what a stream had lost before it could be handed off.
-        moved_bytes: of those, written by this run; the rest was there from an earlier one.
-        files: that the generations added have. file_bytes: their size.
-        undecoded: events among those that this run wrote whose payload did not decode; `_error` says why.
-        seconds, total_seconds, dry_run, cost: as for an export.
+        archive: URI of the archive; empty if the table is made from a stream.
+        table: ``DATABASE.NAME``.
+        location: URI of the table's folder.
+        format: iceberg or parquet.
+        stream: URI of the stream; empty if the table is made from an archive.
+        columns: the table's columns.
+        generations: the table's generations.
+        added: the generations that this run added.
+        registered: the generations that this run registered in the catalog.
+        raw_segments: number of partitions that this run added to the table over raw events.
+        events: events of the added generations; an estimate in a dry run on a stream.
+        bytes: segment bytes of the added generations, with event headers.
+        gaps: bytes of the stream that were truncated before the handoff.
+        moved_bytes: segment bytes that this run wrote; an earlier run wrote the others.
+        files: number of files of the added generations.
+        file_bytes: size of these files.
+        undecoded: events written by this run whose payload could not be decoded; the column `_error` says why.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was written.
+        cost: estimated S3 requests and prices, of a dry run.
     """
 
     archive: str
@@ -59,9 +68,9 @@ class HandoffReport(Report):
         return not (self.added or self.registered or self.raw_segments)
 
     def to_json(self) -> dict[str, Any]:
-        """With `unchanged`."""
+        """Return the report as JSON values, with `unchanged`."""
         return {**asdict(self), "unchanged": self.unchanged}
 
     def timed(self, total: float, start: float) -> HandoffReport:
-        """The same with its times (seconds): in all, and of that the start of Spark."""
+        """Return a copy with the total time and Spark's start time within it (seconds)."""
         return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3))

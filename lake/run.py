@@ -1,4 +1,4 @@
-"""Handing a stream or its archive to a table: a generation's files, then its manifest, and last the catalog."""
+"""Run of a handoff: write each generation's files, then its manifest."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ __all__ = ["HandedOff", "Handoff", "hand_off", "plans_of", "tasks_of"]
 
 @dataclass(frozen=True, slots=True)
 class HandedOff:
-    """What became of some generations.
+    """Result of a handoff.
 
     Attributes:
-        manifests: theirs. files, file_bytes: that they have. moved_bytes: segment bytes that this run wrote.
-        undecoded: events among those whose payload did not decode.
+        manifests: manifests of the added generations.
+        files: number of their files.
+        file_bytes: size of their files.
+        moved_bytes: segment bytes that this run wrote.
+        undecoded: events written by this run whose payload could not be decoded.
     """
 
     manifests: tuple[Manifest, ...] = ()
@@ -54,7 +57,7 @@ class HandedOff:
     undecoded: int = 0
 
     def with_file(self, written: WrittenFile) -> HandedOff:
-        """With one file more."""
+        """Return a copy that includes one more file."""
         return replace(
             self,
             files=self.files + 1,
@@ -66,12 +69,13 @@ class HandedOff:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Where from and where to.
+    """Source and destination of a handoff.
 
     Attributes:
-        origin: what the table is made of.
-        target: the table's root. table: the copy of an archive that the table is.
-        options: the table's.
+        origin: the table's origin.
+        target: the table's root.
+        table: the copy of an archive that the table is.
+        options: the table's options.
     """
 
     origin: Origin
@@ -81,7 +85,7 @@ class Handoff:
 
 
 def plans_of(handoff: Handoff) -> Iterator[TablePlan]:
-    """What would be handed off, generation by generation; nothing is written, and ranges are not proved.
+    """Yield the plans of all missing generations; nothing is written, and ranges are not proved.
 
     Raises:
         Conflict: as `hand_off`.
@@ -94,10 +98,10 @@ def plans_of(handoff: Handoff) -> Iterator[TablePlan]:
 
 
 def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
-    """A task for each file of a generation.
+    """Return a task for each file of a generation.
 
     Raises:
-        Damaged: the archive has not got some of it.
+        Damaged: the archive lacks some of its ranges.
     """
     return [
         FileTask(
@@ -113,28 +117,28 @@ def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
 
 
 def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
-    """Write what the table has not got yet, oldest first. After a kill the same call goes on.
+    """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
 
-    A generation belongs to the table once its manifest is there, which is written last.
+    A generation becomes part of the table with its manifest, which is written last.
 
     Raises:
-        Damaged: the archive's bytes are not what its manifest says, or are gone; the generation is not published.
-        Conflict: something else is in the table's place, or what follows the table's end is not of the same stream.
-        NotEvents, InvalidCut: the stream holds something else than events, or ended inside of one; the plan, which can
-            never be finished, is given up: its generation stays empty.
+        Damaged: the archive's bytes are missing or do not match the manifest; the generation is not published.
+        Conflict: another table is at the location, or the origin does not continue the table's stream.
+        NotEvents, InvalidCut: the stream contains other data than events, or ends inside an event; the plan can never
+            be finished and is given up: its generation stays empty.
     """
     done = HandedOff()
     table, origin = handoff.table, handoff.origin
     while True:
         last = table.newest()
         if last is not None and is_empty(last):
-            _blank(handoff, plan_of(table.store, table.prefix, last))  # also after a kill in the middle of it
+            _blank(handoff, plan_of(table.store, table.prefix, last))  # repeats it if a run was killed in the middle
         following = _following(handoff, last)
         if following is None:
             return done
         plan, is_fixed = following
         if not is_fixed:
-            # where a plan was given up all is read before the next is fixed: else each attempt would leave a generation
+            # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
             plan = fix_plan(table.store, table.prefix, proved)
             origin.check(plan, table.uri)
@@ -142,7 +146,7 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
 
 
 def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> HandedOff:
-    """Publish what was planned, or that it was given up; returns what was done by then."""
+    """Carry out a plan and publish its generation, empty if the plan was given up; return the totals."""
     table = handoff.table
     end = find_end(table.store, table.prefix, plan.after)
     if end is not None and end.given_up:
@@ -170,7 +174,7 @@ def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, 
 def _write(
     handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
 ) -> tuple[HandedOff, list[RangeRow]]:
-    """Write a generation's files; returns what was done by then, and what they hold."""
+    """Write a generation's files; return the totals, and the files' ranges."""
     tasks = tasks_of(handoff, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
@@ -182,9 +186,9 @@ def _write(
 
 
 def _give_up(handoff: Handoff, plan: TablePlan) -> None:
-    """Publish a plan that is decided to be given up as a generation without events: the next has another number.
+    """Publish a plan that was given up as an empty generation, so that the next one has another number.
 
-    So it has another folder, too: whatever a late task of this plan writes is no part of what catalogs are told of.
+    It then has another folder, too: files that a late task of this plan writes are never registered.
     """
     table = handoff.table
     table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
@@ -192,22 +196,22 @@ def _give_up(handoff: Handoff, plan: TablePlan) -> None:
 
 
 def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
-    what = f"another run gave up generation {plan.generation} meanwhile"
+    what = f"another run gave up generation {plan.generation} in the meantime"
     return Conflict(what, where=table.uri, todo="Run the same command again.")
 
 
 def _blank(handoff: Handoff, plan: TablePlan) -> None:
-    """Leave files without rows where a plan's would be: the published manifest says that none is of the table."""
+    """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
     with suppress(AccessDenied):
         for task in tasks_of(handoff, plan):
             blank_file(task)
 
 
 def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool] | None:
-    """What follows in the table, and whether that is fixed already; None if it has all.
+    """Return the next plan, and whether it is recorded already; None if the table is up to date.
 
     Args:
-        handoff: where from and where to.
+        handoff: source and destination.
         last: the table's newest generation; None if it has none.
     """
     table, origin = handoff.table, handoff.origin
@@ -222,7 +226,7 @@ def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool
 
 
 def _begin(table: Archive, plan: TablePlan) -> None:
-    """Say that the table begins where it does, if that is not the archive's own beginning."""
+    """Record the table's first generation if it is not the archive's first."""
     before = plan.first - 1
 
     def change(listing: Listing) -> Decision | None:

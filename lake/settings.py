@@ -1,4 +1,4 @@
-"""Which table a handoff works on: what the caller says, what the table was begun with, what the payloads show."""
+"""Determine a handoff's table from the caller's options, those it was created with, and the payloads."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ from objectstore.uri import RootAddress
 __all__ = ["TARGET_SIZE", "TableSetting", "settle_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
-"""The default (bytes of the segments): between the 128 and 512 MB that query engines like a file to have."""
+"""Default of a file's segment bytes; query engines work best with files of 128 to 512 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSetting:
-    """What a handoff works on.
+    """Table and source of a handoff.
 
     Attributes:
-        origin: what the table is made of. target: the table's root. place: the table.
-        warnings: for the user.
+        origin: the table's origin.
+        target: the table's root.
+        place: the table.
+        warnings: warnings for the user.
     """
 
     origin: TableOrigin
@@ -50,32 +52,33 @@ class TableSetting:
 
 
 def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
-    """Find out which table is meant, and whether it can be. Nothing is written.
+    """Determine and validate the table. Nothing is written.
 
     Args:
-        origin: what the table is made of.
+        origin: the table's origin.
         target: the table's root.
-        wanted: what the caller asks.
+        wanted: the caller's options.
 
     Raises:
-        Damaged: the archive is not whole.
-        Usage: the options cannot be meant. Conflict: the table was begun with others, or is made of something else.
+        Damaged: the archive is damaged.
+        Usage: an option is not valid.
+        Conflict: the table was created with other options or from another origin.
     """
     name = origin.stream
     database, dot, table = (wanted.table or "").rpartition(".")
     table = table or plain_name(name.stream)
     database = database if dot else plain_name(name.scope)
-    table_folder(table)  # says what is wrong with it
+    table_folder(table)  # raises if the name is not valid
     if not database or plain_name(database) != database:
-        raise Usage("a database's name has only a-z, 0-9 and _", where=repr(database))
+        raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))
     archive = Archive.at(target, name).table_archive(table)
     found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
     if found is not None and found.origin != origin.kind:
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
-        todo = "Name the same again, or give the new table another name (--table)."
-        raise Conflict(f"the table is made of {is_of}", where=archive.uri, todo=todo)
+        todo = "Use the same source, or give the new table another name (--table)."
+        raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
     if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
-        # nothing to look at; and nothing will be written, so that the next run is the first again
+        # there are no payloads to infer from; nothing will be written, so the next run is the first again
         wanted = wanted.model_copy(update={"decode": None, "event_time": None})
     with none_changed(origin):
         options, warnings = _options(origin, found, table, wanted)
@@ -92,13 +95,13 @@ def _looks_at_events(wanted: DdlOptions) -> bool:
 def _options(
     origin: TableOrigin, found: TableOptions | None, table: str, wanted: DdlOptions
 ) -> tuple[TableOptions, tuple[str, ...]]:
-    """What the table is: what was said, or else what it was begun with, or else the defaults."""
+    """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = wanted.format or (found.kind if found else "iceberg")
     decode = wanted.decode or (found.decode if found else "none")
     wanted_size = wanted.target_size if isinstance(wanted, HandoffOptions) else None
     target_size = wanted_size or (found.target_size if found else TARGET_SIZE)
     if decode == "none" and (wanted.columns_schema is not None or wanted.event_time):
-        raise Usage("a schema or an event time needs to know what payloads are", todo="Add --decode.")
+        raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
     warnings: list[str] = []
     if wanted.columns_schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
@@ -121,7 +124,7 @@ def _options(
         event_time_unit=unit,
         target_size=target_size,
     )
-    parser_of(options)  # says what is wrong with it before a task does
+    parser_of(options)  # raises here rather than in a task
     return options, tuple(warnings)
 
 
@@ -132,21 +135,21 @@ def _columns(
         return (), ""
     if decode == "avro":
         if schema is None:
-            raise Usage("payloads in Avro need a schema", todo="Give it with --schema FILE.")
+            raise Usage("--decode avro requires a schema", todo="Add --schema FILE.")
         return avro_columns(schema), json.dumps(_json(schema))
     if schema is not None:
         return _declared(schema), ""
     inferred = infer_columns(decode, origin.sample())
     if inferred.left_out:
         few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
-        warnings.append(f"no columns for fields of several types, which stay in the payload: {few}")
+        warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
     return inferred.columns, ""
 
 
 def _declared(schema: str) -> tuple[TableColumn, ...]:
     found = _json(schema)
     if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
-        raise Usage('a schema is a JSON object {"field": "type", …}', where=schema[:80])
+        raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
     for kind in found.values():
         arrow_type(kind)
     names = fresh_names(list(found))
@@ -168,10 +171,10 @@ def _event_time(text: str, columns: Sequence[TableColumn]) -> tuple[str, TimeUni
     if not colon:
         field, unit = text, "ms"
     if unit not in get_args(TimeUnit):
-        raise Usage("no such unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
+        raise Usage("unknown unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
     try:
         time_field(tuple(columns), field)
     except KeyError:
         known = ", ".join(column.field for column in columns)
-        raise Usage("no such field for the event time", where=repr(field), todo=f"There are: {known[:200]}.") from None
+        raise Usage("unknown field for the event time", where=repr(field), todo=f"Available: {known[:200]}.") from None
     return field, unit  # type: ignore[return-value]  # it is one of them

@@ -1,6 +1,6 @@
-"""Where the bytes of a table's ranges come from: the objects of an archive, or the stream itself.
+"""Sources of a table's bytes, for tasks: the objects of an archive, or the stream itself.
 
-This is all that a task knows of it. What follows in a table is the business of an origin (`lake.origin`).
+An origin (`lake.origin`) decides which ranges a table gets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from common.errors import Damaged
-from exporter.reading import RangeReader
+from exporter.reading import SegmentReader
 from lake.batches import event_blocks
 from layouts.layout import open_reader
 from layouts.place import Place
@@ -22,43 +22,45 @@ from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
 from streamstore.uri import StoreAddress
 
-__all__ = ["ArchiveSource", "ArchivedPart", "RangeSource", "Run", "StreamSource", "WantedRange"]
+__all__ = ["ArchiveSource", "ArchivedRow", "EventRun", "RangeSource", "StreamSource", "TableRange"]
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedPart:
-    """A range of an archive, and how it is kept (see `layouts.layout.open_reader`)."""
+class ArchivedRow:
+    """A range of an archive, and its layout (see `layouts.layout.open_reader`)."""
 
     row: RangeRow
     layout: str
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRange:
+class TableRange:
     """A range of the table.
 
     Attributes:
-        segment: which. start, end: offsets in it (bytes), event boundaries.
-        parts: the ranges of the archive that hold it, in order and without a hole; none if it is read from a stream.
+        segment: the segment.
+        start: its first offset (bytes), an event boundary.
+        end: the offset after its last byte, an event boundary.
+        parts: the archive's ranges that contain it, in order and without a hole; none if it is read from a stream.
     """
 
     segment: SegmentId
     start: int
     end: int
-    parts: tuple[ArchivedPart, ...] = ()
+    parts: tuple[ArchivedRow, ...] = ()
 
     @property
     def known(self) -> RangeRow | None:
-        """As the table's index has it; None if it is no range of the archive, so that its digest is not known yet."""
+        """Its row in the index; None if it is not a range of the archive, so that its digest is not known yet."""
         if len(self.parts) != 1 or (self.parts[0].row.start, self.parts[0].row.end) != (self.start, self.end):
             return None
-        return replace(self.parts[0].row, frames=())  # what is compressed is the archive's own
+        return replace(self.parts[0].row, frames=())  # frames belong to the archive's objects
 
 
-class Run(Protocol):
-    """Events of a segment that follow each other without a hole, read once.
+class EventRun(Protocol):
+    """Consecutive events of a segment, to be read once.
 
-    Use up the blocks; what else it says counts from then on.
+    The other properties are valid only after all blocks were read.
     """
 
     @property
@@ -67,46 +69,47 @@ class Run(Protocol):
 
     @property
     def end(self) -> int:
-        """Behind the last event."""
+        """Offset after the last event (bytes)."""
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """Number of events."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of their bytes, headers included, hexadecimal."""
+        """SHA-256 of the events' bytes, headers included, hexadecimal."""
 
     def blocks(self) -> Iterator[EventBlock]:
-        """The events, in blocks of whole ones that are valid until the next is asked for.
+        """Yield the events in blocks of complete events; a block is valid until the next one is requested.
 
         Raises:
-            Damaged: the bytes are not those that were archived; what was yielded is not good.
+            Damaged: the bytes differ from the archived ones; the yielded events must not be used.
             NotAnEvent: no event begins where one should.
         """
 
 
 class RangeSource(Protocol):
-    """Gives a task the bytes of its ranges; small, and made to travel."""
+    """Reads the bytes of a task's ranges; small, to be sent to tasks."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all of every range. If not, what is missing is a gap."""
+        """Whether it has every byte of every range. If not, missing bytes are a gap."""
 
-    def runs(self, wanted: WantedRange) -> Iterator[Run]:
-        """The range's events, in order, each run to be used up before the next; usually one.
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
+        """Yield the range's events, in order, usually as one run; read each run completely before the next.
 
-        What lies between two runs, before the first or behind the last is gone at the source.
+        Bytes before, between and after the runs are gone at the source.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """See `RangeSource`. Every range is proved by its digest before its last block is left.
+    """A `RangeSource` that reads an archive and checks every range's digest, before the last block's iteration ends.
 
     Attributes:
-        root: the archive's root. prefix: the archive in it.
-        window: bytes to hold of what is on its way.
+        root: the archive's root.
+        prefix: prefix of the archive's keys.
+        window: maximum data buffered in memory (bytes).
     """
 
     root: RootAddress
@@ -115,18 +118,18 @@ class ArchiveSource:
 
     @property
     def is_whole(self) -> bool:
-        """Yes: what is missing is damage."""
+        """True: missing bytes are damage."""
         return True
 
-    def runs(self, wanted: WantedRange) -> Iterator[Run]:
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
         """See `RangeSource.runs`."""
         yield _ArchivedRun(self, wanted)
 
 
 class _ArchivedRun:
-    """See `Run`."""
+    """An `EventRun` of an archive."""
 
-    def __init__(self, source: ArchiveSource, wanted: WantedRange) -> None:
+    def __init__(self, source: ArchiveSource, wanted: TableRange) -> None:
         self._source = source
         self._wanted = wanted
         self._digest = hashlib.sha256()
@@ -151,7 +154,7 @@ class _ArchivedRun:
             raise self._damaged(wanted.parts[0])
 
     def _bytes(self) -> Iterator[bytes | memoryview]:
-        """The range's bytes. Of an archived range that is taken in part all is read, to be held against its digest."""
+        """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
         source, wanted = self._source, self._wanted
         place = Place(source.root.open(), source.prefix)
         for part in wanted.parts:
@@ -169,10 +172,10 @@ class _ArchivedRun:
             if proof is not None and proof.hexdigest() != row.digest:
                 raise self._damaged(part)
 
-    def _damaged(self, part: ArchivedPart) -> Damaged:
+    def _damaged(self, part: ArchivedRow) -> Damaged:
         row = part.row
         return Damaged(
-            "the archive's bytes are not what its manifest says",
+            "the archive's bytes do not match the manifest",
             where=f"{self._source.root.uri}/{self._source.prefix}{row.segment} bytes {row.start} to {row.end}",
             todo="Run 'streamvault check --read-data' on it.",
         )
@@ -180,10 +183,12 @@ class _ArchivedRun:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """See `RangeSource`: the segment store itself.
+    """A `RangeSource` that reads the stream itself.
 
     Attributes:
-        address: the store. stream: which stream of it. largest: the largest payload to accept (bytes).
+        address: address of the stream's store.
+        stream: the stream.
+        largest: the largest payload to accept (bytes).
     """
 
     address: StoreAddress
@@ -192,13 +197,13 @@ class StreamSource:
 
     @property
     def is_whole(self) -> bool:
-        """No: the stream may be truncated while it is read."""
+        """False: the stream may be truncated while it is read."""
         return False
 
-    def runs(self, wanted: WantedRange) -> Iterator[Run]:
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
         """See `RangeSource.runs`."""
         with self.address.lend() as store:
-            yield from RangeReader(
+            yield from SegmentReader(
                 store,
                 self.stream,
                 wanted.segment,

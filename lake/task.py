@@ -1,4 +1,4 @@
-"""Writing one file of a table: one task, in the memory of a row group."""
+"""Write one file of a table: one task, with the memory of a row group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lake.batches import batch_of
 from lake.decoding import decoded_columns
 from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
-from lake.sources import RangeSource, WantedRange
+from lake.sources import RangeSource, TableRange
 from layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -34,25 +34,27 @@ from streamstore.model import SegmentId
 __all__ = ["FileTask", "WrittenFile", "blank_file", "write_file"]
 
 _TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
-"""Columns with few different values, kept as dictionaries."""
+"""Columns with few distinct values, encoded as dictionaries."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """All that a task needs to write one file.
+    """Specification of a task that writes one file.
 
     Attributes:
-        source: where the ranges' bytes come from.
-        target: the table's root. folder: the table in it.
-        generation: which. ranges: the file's, in order.
-        options: the table's.
+        source: source of the ranges' bytes.
+        target: the table's root.
+        folder: the table's folder below the root.
+        generation: number of the file's generation.
+        ranges: the file's ranges, in order.
+        options: the table's options.
     """
 
     source: RangeSource
     target: RootAddress
     folder: str
     generation: int
-    ranges: tuple[WantedRange, ...]
+    ranges: tuple[TableRange, ...]
     options: TableOptions
 
     @property
@@ -63,11 +65,15 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is there: what it holds, events that did not decode (-1: not known), segment bytes, the file's size.
+    """A file of a table.
 
-    `ranges` are those that were wanted, but for what is gone at the source: a range has no row then, or several. A file
-    without any says that all was gone when it was written, which holds for every run. `found` says that an earlier or
-    another run had written it.
+    Attributes:
+        ranges: the file's ranges. If bytes are gone at the source, a planned range has no row here, or several; a file
+            without any records, for all runs, that everything was gone when it was written.
+        undecoded: events whose payload could not be decoded; -1 if unknown.
+        moved: segment bytes that this task wrote.
+        size: size of the file (bytes).
+        found: whether another run had written it.
     """
 
     ranges: tuple[RangeRow, ...]
@@ -78,13 +84,13 @@ class WrittenFile:
 
 
 def write_file(task: FileTask) -> WrittenFile:
-    """Write the file if it is not there. Doing it twice, or in two places at once, leaves one file.
+    """Write the file unless it exists. Repeated or concurrent calls leave one file.
 
     Raises:
-        Damaged: the archive's bytes are not what its manifest says; nothing is written.
-        NotEvents: the stream's bytes are no events.
-        Conflict: a file of this name holds other ranges.
-        Failed: there is no room for the file on the disk for temporary files.
+        Damaged: the archive's bytes do not match the manifest; nothing is written.
+        NotEvents: the stream's bytes are not events.
+        Conflict: a file with this name has other ranges.
+        Failed: there is no space for temporary files.
     """
     target = task.target.open()
     held = _find(target, task)
@@ -94,7 +100,7 @@ def write_file(task: FileTask) -> WrittenFile:
         with tempfile.TemporaryFile(prefix="streamvault-") as spool:
             ranges, undecoded = _write(task, spool)
             size = spool.tell()
-            # Not closed here: the client library lets go of it when it likes. It lives as long as it is referred to.
+            # Not closed here: the client library may still refer to it, and it is freed with the last reference.
             target.put(task.key, memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)))
     except AlreadyExists:
         held = _find(target, task)
@@ -105,14 +111,14 @@ def write_file(task: FileTask) -> WrittenFile:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
-        raise Failed("no room for a table's file on its way", where=where, todo=todo) from None
+        raise Failed("no space left for a temporary file", where=where, todo=todo) from None
     return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
 
 
 def blank_file(task: FileTask) -> None:
-    """Put a file without rows in place of one of a generation that stays empty.
+    """Put a file without rows in place of a file of a generation that stays empty.
 
-    The name is taken then, so that whoever looks at the folder sees no row of it, however late a task of it is.
+    The name is then taken, so that even a late task cannot add rows to the folder.
     """
     target = task.target.open()
     written = io.BytesIO()
@@ -122,19 +128,19 @@ def blank_file(task: FileTask) -> None:
         try:
             target.put(task.key, data)
         except AlreadyExists:
-            if target.size(task.key) != len(data):  # any other file names its ranges, and is larger
+            if target.size(task.key) != len(data):  # any other file lists its ranges, and is larger
                 target.delete([task.key])
                 continue
         return
 
 
 def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:
-    """The file's content; returns its ranges, and how many events did not decode."""
+    """Write the file's content; return its ranges, and how many events could not be decoded."""
     schema = task.options.schema
     terse = [name for name in _TERSE if name in schema.names]
     undecoded = 0
     ranges: list[RangeRow] = []
-    # through a descriptor of its own: Arrow writes to it without asking Python
+    # through its own descriptor, so that Arrow writes without calling Python
     with (
         pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
         pq.ParquetWriter(
@@ -164,9 +170,9 @@ def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]
 
 
 def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The file's rows, and how many segment bytes each batch stands for.
+    """Yield the file's rows, with the segment bytes of each batch.
 
-    What a run of events holds is added to `ranges` when its last batch is left; an archive's is proved by then.
+    A run of events is added to ``ranges`` after its last batch; an archive's run is proved by then.
     """
     schema, stream = task.options.schema, task.options.name
     for wanted in task.ranges:
@@ -181,7 +187,7 @@ def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.Record
 
 
 def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
-    """The table's columns of some events."""
+    """Return the table's columns for some events."""
     columns = dict(zip(events.schema.names, events.columns, strict=True))
     columns |= decoded_columns(task.options, columns["payload"])
     if GENERATION in schema.names:
@@ -190,10 +196,10 @@ def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.Reco
 
 
 def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
-    """The file that is there already; None if there is none.
+    """Return the existing file; None if there is none.
 
-    A file appears whole or not at all, so its own metadata, which stand at its end, say what it holds. Another release
-    of the Parquet library may make other bytes of the same rows.
+    A file appears completely or not at all, so the metadata at its end describe it. Bytes are not compared, as another
+    release of the Parquet library may write the same rows differently.
     """
     where = f"{target.uri}/{task.key}"
     try:
@@ -203,10 +209,10 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     try:
         found = pq.read_metadata(file)
     except (pa.ArrowException, OSError):
-        raise Conflict("a file that is no table's is already there", where=where, todo="Remove it.") from None
+        raise Conflict("a file of no table already exists", where=where, todo="Remove it.") from None
     ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
     if ranges is None or sum(row.events for row in ranges) != found.num_rows:
-        raise Conflict("a file of other ranges is already there", where=where, todo="Use another --table.")
+        raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")
     return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END), found=True)
 
 
@@ -216,7 +222,7 @@ def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:
 
 
 def _ranges_in(task: FileTask, text: bytes) -> tuple[RangeRow, ...] | None:
-    """The ranges that a file says it has; None if these are not those that it should have."""
+    """Return the ranges in a file's metadata; None if they are not the planned ones."""
     try:
         found = [
             RangeRow(SegmentId.parse(segment), int(start), int(end), int(events), str(digest))

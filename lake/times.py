@@ -1,4 +1,4 @@
-"""Moments as payloads have them: ISO 8601 texts, numbers since 1970."""
+"""Parse timestamps in payloads: ISO 8601 texts, numbers since 1970."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _ZONE = r"[Tt ].*(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})$"
 
 
 class NotATime(ValueError):
-    """A value is not a moment."""
+    """A value is not a timestamp."""
 
 
 def as_time(values: pa.Array, unit: str) -> pa.Array:
-    """Values as moments in UTC, in microseconds (finer digits are cut off); null stays null.
+    """Convert values to timestamps in UTC, in microseconds (finer digits are cut off); null stays null.
 
     Args:
-        values: ISO 8601 texts (without a zone: UTC), numbers since 1970, dates or timestamps.
-        unit: of numbers: ``s``, ``ms``, ``us`` or ``ns``.
+        values: ISO 8601 texts (UTC if without a zone), numbers since 1970, dates or timestamps.
+        unit: unit of numbers: ``s``, ``ms``, ``us`` or ``ns``.
 
     Raises:
-        NotATime: a value is none.
+        NotATime: a value is not a timestamp.
     """
     kind = values.type
     try:

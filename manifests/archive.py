@@ -19,7 +19,7 @@ from manifests.listing import Listing, read_listing
 from manifests.marks import Decision
 from manifests.model import GenerationModel, IndexEntry, Manifest
 from manifests.range_row import RangeRow
-from manifests.ranges import MOST_INDEX_BYTES, decode_ranges, encode_ranges
+from manifests.ranges import MAX_INDEX_BYTES, decode_ranges, encode_ranges
 from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -258,12 +258,12 @@ class Archive:
         if manifest.index is None:
             raise Damaged("the manifest names no index of ranges", where=where)
         try:
-            data = self.store.get(key, min(manifest.index.bytes, MOST_INDEX_BYTES))
+            data = self.store.get(key, min(manifest.index.bytes, MAX_INDEX_BYTES))
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
         if _index_entry(data) != manifest.index:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
-        rows = by_segment(decode_ranges(self.stream, data, where, most_rows=manifest.events))
+        rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.events))
         cross_check(manifest, rows, where)
         return self._generation(manifest, rows, written)
 
@@ -429,7 +429,7 @@ class Archive:
         try:
             self.store.put(self.prefix + key, data)
         except AlreadyExists:
-            found = self.store.get(self.prefix + key, MOST_INDEX_BYTES)
+            found = self.store.get(self.prefix + key, MAX_INDEX_BYTES)
             if found != data and not is_same(found, where):
                 raise Overtaken(
                     "another run has written this generation with different content",

@@ -1,7 +1,7 @@
-"""The manifest of a generation; `docs/format.md` describes the fields, `schema.json` is made from here.
+"""The manifest of a generation. `docs/format.md` describes its fields; `schema.json` is generated from it.
 
-What is read is held against itself: cuts against epochs, segments and gaps against cuts, totals against segments. No
-key is ever taken from a manifest; keys are derived from its numbers.
+A manifest must be consistent: cuts with epochs, segments and gaps with cuts, totals with segments. It contains no keys;
+they are derived from its numbers.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ __all__ = [
 ]
 
 
-class Stretch(Protocol):
+class SegmentBounds(Protocol):
     """A segment's bytes between a generation's cuts."""
 
     @property
     def name(self) -> str:
-        """Full name."""
+        """The segment's full name."""
 
     @property
     def start(self) -> int:
@@ -72,9 +72,9 @@ class Stretch(Protocol):
 
 
 class Replaced(Model):
-    """An original generation that a merged one stands for: what is needed to restore the stream as it was then.
+    """An original generation in a merged one: what is needed to restore the stream as it was then.
 
-    `epochs` is how many epochs it knew; the rest is what its own manifest said.
+    `epochs` is the number of epochs at that time; the other fields are those of its own manifest.
     """
 
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
@@ -88,10 +88,10 @@ class Replaced(Model):
 
 
 class GenerationModel(File):
-    """What plan and manifest of a generation have in common: which stream, as it was then, between which cuts.
+    """The common fields of a generation's plan and manifest: the stream, its state at the time, and the cuts.
 
-    `source` is the address of the stream's store as it was given, for messages only. Which stream it is, epochs and
-    `witness` say: the last bytes before the cut `to` of each segment that the source still had.
+    `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
+    its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
     """
 
     format: Literal[1]
@@ -110,11 +110,11 @@ class GenerationModel(File):
     replaces: tuple[Replaced, ...] = ()
 
     def in_common(self) -> dict[str, Any]:
-        """What plan and manifest of a generation have in common, by field."""
+        """Return the common fields of a generation's plan and manifest, by name."""
         return {name: getattr(self, name) for name in GenerationModel.model_fields}
 
     def is_same(self, other: GenerationModel) -> bool:
-        """Whether another plan or manifest is of the same generation of the same stream, merged since or not."""
+        """Check whether another plan or manifest is of the same generation of the same stream, merged or not."""
         if self.replaces and not other.replaces:
             found = next((one for one in self.replaces if one.generation == other.generation), None)
             known = self.epochs[: found.epochs] if found else ()
@@ -124,12 +124,12 @@ class GenerationModel(File):
 
     @property
     def first(self) -> int:
-        """The first original generation that it stands for; its own number if it is not merged of several."""
+        """The first original generation it contains; its own number if it is not merged."""
         return self.replaces[0].generation if self.replaces else self.generation
 
     @property
     def span(self) -> GenerationSpan:
-        """The original generations that it stands for."""
+        """The original generations it contains."""
         return GenerationSpan(self.first, self.generation)
 
     def document(self) -> Mapping[str, object]:
@@ -139,56 +139,53 @@ class GenerationModel(File):
 
     @property
     def name(self) -> StreamName:
-        """The stream."""
+        """The archived stream."""
         return StreamName(self.scope, self.stream)
 
     def check_stream(self) -> None:
-        """Raise ValueError unless name, epochs and cuts are those of one stream."""
+        """Raise ValueError unless name and epochs are valid and consistent."""
         try:
             _ = self.name
         except InvalidName as error:
             raise ValueError(str(error)) from None
         if self.compression not in open_layout(self.layout).compressions:
-            raise ValueError(f"layout {self.layout} is never compressed")
+            raise ValueError(f"layout {self.layout} cannot be compressed")
         if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
-            raise ValueError("epochs are not numbered from 0 on")
+            raise ValueError("epochs are not numbered consecutively from 0")
         if self.replaces:
             numbers = [one.generation for one in self.replaces]
             if len(numbers) < 2 or numbers != list(range(numbers[0], self.generation + 1)):
-                raise ValueError(
-                    "a merged generation stands for two or more that follow each other up to its own number"
-                )
+                raise ValueError("a merged generation must contain two or more consecutive ones up to its own number")
             if self.replaces[-1].to != self.to or any(one.epochs > len(self.epochs) for one in self.replaces):
-                raise ValueError("a merged generation does not end as the last that it stands for")
+                raise ValueError("a merged generation must end like the last one it contains")
         ranges: dict[SegmentId, KeyRange] = {}
         for epoch in self.epochs:
             for segment, held in epoch.value().segments.items():
                 if ranges.setdefault(segment, held) != held:
-                    raise ValueError(f"segment {segment} has other keys in epoch {epoch.epoch}")
+                    raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
 
-    def check_stretches(self, stretches: Sequence[Stretch], gaps: Sequence[GapEntry]) -> None:
-        """Raise ValueError unless stretches are what lies between the cuts, and gaps lie in them."""
+    def check_segments(self, segments: Sequence[SegmentBounds], gaps: Sequence[GapEntry]) -> None:
+        """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
         try:
             between = segments_between(self._described(), self.from_, self.to)
         except InvalidCut as error:
             raise ValueError(str(error)) from None
-        found = [stretch.name for stretch in stretches]
-        if found != [segment.in_stream(self.name) for segment in between]:
+        if [segment.name for segment in segments] != [segment.in_stream(self.name) for segment in between]:
             raise ValueError("segments are not those between the cuts, in order, each once")
-        for stretch, (start, end) in zip(stretches, between.values(), strict=True):
-            if stretch.start > stretch.end:
-                raise ValueError(f"{stretch.name} ends at {stretch.end}, before it starts at {stretch.start}")
-            if stretch.start != start or end not in {None, stretch.end}:
-                raise ValueError(f"{stretch.name} does not start and end where the cuts say")
+        for segment, (start, end) in zip(segments, between.values(), strict=True):
+            if segment.start > segment.end:
+                raise ValueError(f"{segment.name} ends at {segment.end}, before it starts at {segment.start}")
+            if segment.start != start or end not in {None, segment.end}:
+                raise ValueError(f"{segment.name} does not start and end at the cuts")
         cut = self.to.to_json()
         for seen in self.witness:
             if cut.get(seen.segment) != seen.offset + seen.length:
                 raise ValueError(f"the witness of {seen.segment} does not end at the cut")
-        held = {stretch.name: stretch for stretch in stretches}
+        held = {segment.name: segment for segment in segments}
         for gap in gaps:
             around = held.get(gap.segment)
             if around is None or not around.start <= gap.start <= gap.end <= around.end:
-                raise ValueError(f"a gap lies outside of what is archived of {gap.segment}")
+                raise ValueError(f"a gap is outside the archived part of {gap.segment}")
 
     def _described(self) -> StreamDescription:
         epochs = tuple(epoch.value() for epoch in self.epochs)
@@ -196,14 +193,14 @@ class GenerationModel(File):
 
 
 class IndexEntry(Model):
-    """The index of ranges that belongs to a manifest: its file's size and SHA-256."""
+    """Size and SHA-256 of the index of ranges that belongs to a manifest."""
 
     bytes: Count
     digest: Digest
 
 
 class Manifest(GenerationModel):
-    """One finished export of a stream, or several that were merged. `index` is set when it is published."""
+    """A finished export of a stream, or several that were merged. `index` is set on publication."""
 
     model_config = ConfigDict(title="Streamvault manifest")
 
@@ -219,7 +216,7 @@ class Manifest(GenerationModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         self.check_stream()
-        self.check_stretches(self.segments, self.gaps)
+        self.check_segments(self.segments, self.gaps)
         if self.events != sum(s.events for s in self.segments) or self.bytes != sum(s.bytes for s in self.segments):
             raise ValueError("the totals are not the sums over the segments")
         return self

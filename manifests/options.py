@@ -14,8 +14,8 @@ from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BY
 
 __all__ = [
     "GRACE",
-    "LEAST_GRACE",
     "MAX_WHY_CHARS",
+    "MIN_GRACE_SECONDS",
     "POLL_SECONDS",
     "RANGE_SIZE",
     "TARGET",
@@ -39,7 +39,7 @@ TARGET = 256 * 1024 * 1024
 """Maximum bytes of a merged generation."""
 GRACE = 3600.0
 """Seconds for which replaced objects stay."""
-LEAST_GRACE = 600.0
+MIN_GRACE_SECONDS = 600.0
 """Seconds for which replaced objects stay at least, for readers that have begun to read them."""
 LONGEST_GRACE = 10 * 365 * 86400
 MAX_WHY_CHARS = 1000
@@ -84,7 +84,7 @@ TargetBytes = Annotated[int, Field(ge=1, description="Maximum size of a merged g
 Grace = Annotated[
     float,
     Field(
-        ge=LEAST_GRACE,
+        ge=MIN_GRACE_SECONDS,
         le=LONGEST_GRACE,
         description="How long replaced objects stay for readers that have begun to read them: 10m or more.",
     ),

@@ -1,4 +1,4 @@
-"""Telling what has gone with good reason from damage."""
+"""Distinguishes data that were deleted because they expired or were merged from damage."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ __all__ = ["check_in_force", "unless_changed"]
 
 
 def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str = "") -> None:
-    """Whoever found something missing asks: are the generations that were read still in force?
+    """Check, after data were found missing, that the generations read are still in force.
 
     Args:
-        archive: where.
-        history: what was read.
-        first: the first original generation of it that matters.
+        archive: the archive.
+        history: the generations read.
+        first: the first original generation that matters.
         doing: what was being done to them, for the message: "restored".
-        expired_todo: what to do if they have expired; empty if the same command can go on with what is left.
+        expired_todo: what to do if they have expired; empty if the same command can continue with the rest.
 
     Raises:
-        Conflict: they have expired, or were merged, meanwhile.
+        Conflict: they have expired or were merged meanwhile.
     """
     listing = archive.listing()
     if listing.dropped >= first:
         what = f"generation {first} expired while it was being {doing}"
         if expired_todo:
             raise Conflict(what, where=archive.uri, todo=expired_todo) from None
-        todo = "Run the same command again; a hold ('streamvault hold') keeps generations for as long."
+        todo = "Run the same command again; a hold ('streamvault hold') keeps generations from expiring."
         raise Overtaken(what, where=archive.uri, todo=todo) from None
     read = [generation.manifest for generation in history.generations if generation.manifest.generation >= first]
     if not {manifest.span for manifest in read}.issubset(listing.spans):
         raise Overtaken(
             f"generations were merged while they were being {doing}",
             where=archive.uri,
-            todo="Run the same command again: it goes on with what they became.",
+            todo="Run the same command again: it continues with the merged generation.",
         ) from None
 
 
 @contextmanager
 def unless_changed(archive: Archive, history: History, first: int, *, doing: str = "handed off") -> Iterator[None]:
-    """Say so if what was being read expired or was merged meanwhile: then objects are gone with good reason.
+    """Raise `Conflict` in place of damage if the generations being read expired or were merged meanwhile.
 
     Args:
-        archive: where.
-        history: what was read of it.
+        archive: the archive.
+        history: the generations read.
         first: the first generation that matters.
-        doing: what was being done to them, for the message.
+        doing: what is being done to them, for the message.
 
     Raises:
-        Conflict: it did.
+        Conflict: they have expired or were merged.
     """
     try:
         yield

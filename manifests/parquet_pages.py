@@ -1,8 +1,8 @@
-"""What the pages of a Parquet file hold by their own headers, without decoding them.
+"""Reads the page headers of a Parquet file, without decoding the pages.
 
-Decoders go by these headers, and not by what the footer sums up. Both are Thrift's compact protocol
-(https://parquet.apache.org/docs/file-format/, parquet.thrift), and read here: pyarrow shows no page's header, and asked
-for a codec that it does not know it ends the process.
+Decoders rely on these headers, not on the footer's totals. Both are in Thrift's compact protocol
+(https://parquet.apache.org/docs/file-format/, parquet.thrift). They are parsed here because pyarrow does not expose
+page headers, and terminates the process on an unknown codec.
 """
 
 from __future__ import annotations
@@ -10,30 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["DICTIONARY", "PLAIN", "Part", "parts_of_columns"]
+__all__ = ["DICTIONARY", "PLAIN", "ColumnChunk", "column_chunks"]
 
 PLAIN = 0
 DICTIONARY = frozenset({2, 8})
-"""The encodings of a page of places in a dictionary."""
+"""The encodings of a page of dictionary indices."""
 
 _DATA, _DICTIONARY_PAGE, _DATA_V2 = 0, 2, 3
-# kind of page -> field of its own header in the page's, and the fields of the encoding and the number of values there
+# kind of page -> field of its specific header, and the fields in that of the encoding and the number of values
 _HEADERS = {_DATA: (5, 2, 1), _DICTIONARY_PAGE: (7, 2, 1), _DATA_V2: (8, 4, 1)}
-_DEEPEST = 8
-_NOT_LOOKED_AT = {1: 0, 2: 0, 3: 1, 7: 8}  # truths, which the kind itself tells, bytes, floats -> how long they are
+_MAX_DEPTH = 8
+_SKIPPED = {1: 0, 2: 0, 3: 1, 7: 8}  # booleans (the kind is the value), bytes, doubles -> their size
 
 Value = int | dict[int, "Value"] | list["Value"] | None
 Fields = dict[int, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one row group has of one column.
+class ColumnChunk:
+    """The part of a column in one row group.
 
     Attributes:
-        column: which, by its place in the schema's leaves, from 0. rows: of the row group.
-        is_compressed: whether there is a codec.
-        values: how many its pages hold, nulls included. encodings: of its pages.
+        column: the column's index among the schema's leaves, from 0.
+        rows: number of rows of the row group.
+        is_compressed: whether a codec is used.
+        values: number of values in its pages, nulls included.
+        encodings: the encodings of its pages.
     """
 
     column: int
@@ -43,22 +45,22 @@ class Part:
     encodings: frozenset[int]
 
 
-def parts_of_columns(data: bytes) -> Iterator[Part]:
-    """The columns' parts, by row groups. Takes time and memory in proportion to the file's size.
+def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
+    """Yield the column chunks, by row group. Time and memory are proportional to the file's size.
 
     Raises:
-        ValueError: not such a file, or pages that do not fill the place that the footer says they have.
+        ValueError: it is not a Parquet file, or the pages do not fill the extent given by the footer.
     """
     size = int.from_bytes(data[-8:-4], "little")
     if size > len(data) - 12 or data[-4:] != b"PAR1":
         raise ValueError("not a Parquet file")
-    footer, _ = _struct(data, len(data) - 8 - size, _DEEPEST)
+    footer, _ = _struct(data, len(data) - 8 - size, _MAX_DEPTH)
     for group in _list(footer, 4):
         for number, chunk in enumerate(_list(_fields(group), 1)):
             about = _fields(_fields(chunk).get(3))
             begin = _number(about, 11 if 11 in about else 9)
             found = list(_pages(data, begin, begin + _number(about, 7)))
-            yield Part(
+            yield ColumnChunk(
                 column=number,
                 rows=_number(_fields(group), 3),
                 is_compressed=_number(about, 4) != 0,
@@ -68,26 +70,26 @@ def parts_of_columns(data: bytes) -> Iterator[Part]:
 
 
 def _pages(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Of each page: how many values, in which encoding, and whether it is a dictionary."""
+    """Yield each page's number of values and encoding, and whether it is a dictionary."""
     if not 0 <= at <= end <= len(data):
-        raise ValueError("a column lies outside of the file")
+        raise ValueError("a column is outside the file")
     while at < end:
-        header, at = _struct(data, at, _DEEPEST)
+        header, at = _struct(data, at, _MAX_DEPTH)
         kind = _number(header, 1)
         if kind not in _HEADERS:
-            raise ValueError("a page of no known kind")
+            raise ValueError("a page is of an unknown kind")
         field, encoding, count = _HEADERS[kind]
         own = _fields(header.get(field))
         yield _number(own, count), _number(own, encoding), kind == _DICTIONARY_PAGE
         at += _number(header, 3)
     if at != end:
-        raise ValueError("a page is cut short")
+        raise ValueError("a page is truncated")
 
 
 def _number(fields: Fields, field: int) -> int:
     value = fields.get(field)
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"field {field} is no number")
+        raise ValueError(f"field {field} is not a number")
     return value
 
 
@@ -101,7 +103,7 @@ def _list(fields: Fields, field: int) -> list[Value]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
-    """A struct's fields by their numbers, and where it ends; of what is neither number nor struct, None."""
+    """Return a struct's fields by number, and its end; values that are not numbers, structs or lists are None."""
     fields: Fields = {}
     number = 0
     while head := _byte(data, at):
@@ -115,32 +117,32 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Value, int]:
-    if kind in _NOT_LOOKED_AT:
-        return None, at + _NOT_LOOKED_AT[kind]
+    if kind in _SKIPPED:
+        return None, at + _SKIPPED[kind]
     if kind in {4, 5, 6}:
         return _integer(data, at)
-    if kind == 8:  # bytes: of names and statistics
+    if kind == 8:  # binary: names and statistics
         size, at = _unsigned(data, at)
         return None, at + size
     if kind in {9, 10} and depth:
         return _values(data, at, depth - 1)
     if kind == 12 and depth:
         return _struct(data, at, depth - 1)
-    raise ValueError("a header has what no such header has")
+    raise ValueError("a header has a field of an unknown type")
 
 
 def _values(data: bytes, at: int, depth: int) -> tuple[Value, int]:
-    """A list."""
+    """Return a list's values, and its end."""
     head = _byte(data, at)
     size, at = (head >> 4, at + 1) if head < 0xF0 else _unsigned(data, at + 1)
     values: list[Value] = []
     for _ in range(size):
-        if head & 15 in {1, 2}:  # truths have a byte each here
+        if head & 15 in {1, 2}:  # in a list, a boolean takes a byte
             value, at = None, at + 1
         else:
             value, at = _value(data, at, head & 15, depth)
         if at > len(data):
-            raise ValueError("a list is cut short")
+            raise ValueError("a list is truncated")
         values.append(value)
     return values, at
 
@@ -158,10 +160,10 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise ValueError("a number without an end")
+    raise ValueError("a number is too long")
 
 
 def _byte(data: bytes, at: int) -> int:
     if at >= len(data):
-        raise ValueError("a header is cut short")
+        raise ValueError("a header is truncated")
     return data[at]

@@ -1,4 +1,4 @@
-"""The plan of a generation: fixed once, create-only; every run of the generation works on this same plan."""
+"""The plan of a generation: create-only, and shared by all runs of the generation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETE_AT_ONCE = 1000
 
 
 class PlannedSegment(Model):
-    """A segment between the plan's cuts: its bytes from `start` to `end` are to be archived, but for the gaps."""
+    """A segment between the plan's cuts: its bytes from `start` to `end` are archived, except for gaps."""
 
     name: SegmentName
     start: Offset
@@ -40,7 +40,7 @@ class PlannedSegment(Model):
 
 
 class Plan(GenerationModel):
-    """What a generation will hold. `gaps` are those known when it was made (truncated since the generation before)."""
+    """What a generation will contain. `gaps` are those known in advance (truncated since the previous generation)."""
 
     format: Literal[1] = 1
     range_size: Annotated[int, Field(ge=1)]
@@ -50,16 +50,16 @@ class Plan(GenerationModel):
 
     @property
     def bytes(self) -> int:
-        """Segment bytes between the cuts."""
+        """Number of segment bytes between the cuts."""
         return sum(segment.end - segment.start for segment in self.segments)
 
     def manifest(self, segments: Iterable[SegmentEntry], gaps: Iterable[GapEntry], tool: str) -> Manifest:
-        """The manifest of a generation that was made by this plan.
+        """Return the manifest of the generation made by this plan.
 
         Args:
-            segments: what it holds of each planned segment.
-            gaps: the plan's own, and those found since.
-            tool: name and version of what made it.
+            segments: the archived part of each planned segment.
+            gaps: the plan's gaps, and those found later.
+            tool: name and version of the program.
         """
         held = tuple(segments)
         return Manifest(
@@ -76,19 +76,19 @@ class Plan(GenerationModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         self.check_stream()
-        self.check_stretches(self.segments, self.gaps)
+        self.check_segments(self.segments, self.gaps)
         return self
 
 
 class Ended(File):
-    """How the plan of an attempt ended: all of it is archived, or it can never be finished.
+    """The record of how the plan of an attempt ended: everything is archived, or it can never be finished.
 
-    Whoever creates it decides. So no index is written by an attempt that was given up, and none is given up that may
+    The first to create it decides. So no index is written by an abandoned attempt, and no attempt is abandoned that may
     be published.
 
     Attributes:
-        reason: why it can never be finished; empty if all of it is archived. If there is one, rows and objects stay,
-            and the next plan is another attempt.
+        reason: why it can never be finished; empty if everything is archived. If given, rows and objects are kept, and
+            the next plan is another attempt.
     """
 
     format: Literal[1] = 1
@@ -99,10 +99,10 @@ class Ended(File):
 
 
 def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan | None, int]:
-    """The plan that an export of this generation works on, if there is one, and which attempt it is or has to be.
+    """Return the current plan of a generation, or None, and the number of its attempt or of the next one.
 
     Raises:
-        Damaged: as `find_plan`.
+        Damaged: as for `find_plan`.
     """
     attempt = 1
     while True:
@@ -113,10 +113,10 @@ def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan
 
 
 def ended_plans(store: ObjectStore, prefix: str, generation: int, attempt: int) -> Iterator[Plan]:
-    """The plans of the attempts before this one. What their runs have written lies where the next one's will.
+    """Yield the plans of the attempts before this one; their runs have written to the same folders.
 
     Raises:
-        Damaged: as `find_plan`.
+        Damaged: as for `find_plan`.
     """
     for earlier in range(1, attempt):
         plan = find_plan(store, prefix, GenerationSpan.of(generation), attempt=earlier)
@@ -125,17 +125,17 @@ def ended_plans(store: ObjectStore, prefix: str, generation: int, attempt: int) 
 
 
 def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, reason: str = "") -> str:
-    """Say how a plan ended, create-only. Nothing is deleted.
+    """Record how a plan ended, create-only. Nothing is deleted.
 
     Args:
-        store: where.
-        prefix: the archive below it.
-        generation: of the plan.
-        attempt: likewise.
-        reason: why it can never be finished; empty if all of it is archived.
+        store: the store.
+        prefix: the archive's folder in the store.
+        generation: the plan's generation.
+        attempt: the plan's attempt.
+        reason: why it can never be finished; empty if everything is archived.
 
     Returns:
-        The reason that holds: another run may have been first.
+        The recorded reason, which is another run's if that was first.
     """
     key = prefix + ended_key(GenerationSpan.of(generation), attempt)
     ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
@@ -153,10 +153,10 @@ def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int)
 
 
 def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
-    """Write a plan, create-only. Returns the plan that holds, and whether it is this one.
+    """Write a plan, create-only; return the plan in the store, and whether it is this one.
 
     Raises:
-        Damaged: the plan that is there cannot be read.
+        Damaged: the existing plan cannot be read.
     """
     key = prefix + plan_key(plan.span, attempt)
     data, created = decide(store, key, plan.encode())
@@ -164,7 +164,7 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -
 
 
 def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
-    """The plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
+    """Return the plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.
@@ -180,12 +180,12 @@ def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt:
 def _decode(data: bytes, prefix: str, span: GenerationSpan, where: str) -> Plan:
     plan = decode(Plan, data, where)
     if (f"{plan.name}/", plan.span) != (prefix, span):
-        raise Damaged(f"the plan is of another archive ({plan.name}, generation {plan.generation})", where=where)
+        raise Damaged(f"the plan belongs to another archive ({plan.name}, generation {plan.generation})", where=where)
     return plan
 
 
 def remove_work(store: ObjectStore, prefix: str, span: GenerationSpan) -> None:
-    """Remove what the runs of a published generation left, if anything: rows first, the plan last."""
+    """Delete the work files of a published generation: rows first, the plan last."""
     keys: list[str] = []
     plan: list[str] = []
     for found in store.list(prefix + work_folder(span)):

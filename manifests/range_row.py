@@ -1,4 +1,4 @@
-"""One archived range, as the index of a generation has it. Apart from the index's file, so that tasks load little."""
+"""The row of a range in a generation's index. In its own module, so that tasks need not import pyarrow."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["RangeRow", "segment_digest"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class RangeRow:
-    """One range of a segment.
+    """An archived range of a segment.
 
     Attributes:
-        segment: which segment of the archive's stream.
-        start, end: offsets in the segment (bytes), event boundaries.
-        events: how many events it has.
-        digest: SHA-256 of the segment's own bytes from `start` to `end`, hexadecimal.
-        frames: how many bytes each frame of a compressed range has, in order; none if it is not compressed.
+        segment: the id of the segment in the archive's stream.
+        start: offset of its first event (bytes).
+        end: offset after its last event.
+        events: number of events.
+        digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
+        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
     """
 
     segment: SegmentId
@@ -33,17 +34,17 @@ class RangeRow:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is one event of more than 8 MiB, which is always a range of its own."""
+        """Whether it is one event of more than 8 MiB, which is always a separate range."""
         return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
 
     @property
     def extent(self) -> Extent:
-        """The range as layouts want it."""
+        """The range as used by layouts."""
         return Extent(self.segment, self.start, self.end, self.frames)
 
 
 def segment_digest(digests: Iterable[str]) -> str:
-    """A segment's digest: the SHA-256 of its ranges' raw digests in order."""
+    """Return a segment's digest: the SHA-256 of its ranges' raw digests in order."""
     digest = hashlib.sha256()
     for one in digests:
         digest.update(bytes.fromhex(one))

@@ -1,10 +1,10 @@
-"""The index of a generation's ranges, ``GGGGGGGGGG.ranges.parquet``: one row a range, in the stream's order.
+"""The index of a generation's ranges, ``GGGGGGGGGG.ranges.parquet``: one row per range, in the stream's order.
 
-A row stands for a range of up to the range size (64 MiB), so the index of a terabyte has some 16,000 rows; nothing here
-grows with the number of events.
+A range has up to the range size (64 MiB), so the index of a terabyte has about 16,000 rows; its size does not depend on
+the number of events.
 
-The file is not compressed and stores each digest and each frame's size as it is: at least 64 bytes for a row and 4 for
-a frame. So the file's size tells a reader how much decoding may yield, and a file that promises more is refused.
+The file is not compressed and stores digests and frame sizes plainly: at least 64 bytes per row and 4 per frame. So the
+file's size bounds the size of the decoded rows, and a file that claims more is rejected.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from common.errors import Damaged, Failed
 from layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
 from manifests.entries import one_line
-from manifests.parquet_pages import DICTIONARY, PLAIN, parts_of_columns
+from manifests.parquet_pages import DICTIONARY, PLAIN, column_chunks
 from manifests.range_row import RangeRow
 from streamstore.errors import InvalidName
 from streamstore.model import SegmentId, StreamName
 
-__all__ = ["MOST_INDEX_BYTES", "decode_ranges", "encode_ranges"]
+__all__ = ["MAX_INDEX_BYTES", "decode_ranges", "encode_ranges"]
 
 SCHEMA = pa.schema(
     [
@@ -39,22 +39,22 @@ SCHEMA = pa.schema(
 )
 DIGEST_BYTES = 64
 FRAME_SIZE_BYTES = 4
-LONGEST_NAME = 1000
+MAX_NAME_BYTES = 1000
 AS_READ = SCHEMA.set(0, SCHEMA.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
 FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
-"""A column that only the index of a compressed generation has."""
+"""Additional column in the index of a compressed generation."""
 
 BATCH_ROWS = 10_000
 
-MOST_INDEX_BYTES = 1024 * 1024 * 1024
-"""A larger index is not read: that of half a petabyte, or of a sixth if it is compressed."""
+MAX_INDEX_BYTES = 1024 * 1024 * 1024
+"""Maximum size of an index: enough for half a petabyte, or a sixth of a petabyte if compressed."""
 
 
 def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
-    """The rows, in order of (segment, start), as a Parquet file.
+    """Encode rows, in order of (segment, start), as a Parquet file.
 
     Raises:
-        Failed: it is larger than what readers take.
+        Failed: the file would be larger than readers accept.
     """
     sink, left = io.BytesIO(), iter(rows)
     batch = list(islice(left, BATCH_ROWS))
@@ -72,28 +72,28 @@ def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
                 columns.append(_lists(row.frames for row in batch))
             writer.write_batch(pa.record_batch(columns, schema=schema))
             batch = list(islice(left, BATCH_ROWS))
-    if sink.tell() > MOST_INDEX_BYTES:
-        raise Failed(f"the index of ranges would have {sink.tell()} bytes, more than readers take ({MOST_INDEX_BYTES})")
+    if sink.tell() > MAX_INDEX_BYTES:
+        raise Failed(f"the index of ranges would have {sink.tell()} bytes; readers accept at most {MAX_INDEX_BYTES}")
     return sink.getvalue()
 
 
-def decode_ranges(stream: StreamName, data: bytes, where: str, *, most_rows: int | None = None) -> Iterator[RangeRow]:
-    """The rows of a Parquet file. What the file says of its size is checked before any of it is decoded.
+def decode_ranges(stream: StreamName, data: bytes, where: str, *, max_rows: int | None = None) -> Iterator[RangeRow]:
+    """Decode the rows of an index. The sizes it claims are checked before anything is decoded.
 
     Args:
-        stream: the archive's stream; every row has to name a segment of it.
-        data: the file.
-        where: the file's name for a message.
-        most_rows: how many rows there can be, such as the number of the generation's events.
+        stream: the archive's stream; every row must name a segment of it.
+        data: the file's content.
+        where: the file's name for messages.
+        max_rows: maximum number of rows, such as the number of the generation's events.
 
     Raises:
-        Damaged: not such a file, one with more rows, a row that cannot be, or rows that overlap or are not in order.
+        Damaged: the file is not an index, has more rows, an invalid row, or rows that overlap or are not in order.
     """
     try:
         file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"])
         if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
-            raise Damaged("not an index of ranges (its columns are others)", where=where)
-        _check_size(data, most_rows, where)
+            raise Damaged("not an index of ranges (wrong columns)", where=where)
+        _check_size(data, max_rows, where)
         last: RangeRow | None = None
         for batch in file.iter_batches(BATCH_ROWS):
             _check_names(batch.column(0), where)
@@ -107,18 +107,18 @@ def decode_ranges(stream: StreamName, data: bytes, where: str, *, most_rows: int
         raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
 
-def _check_size(data: bytes, most_rows: int | None, where: str) -> None:
-    """Raise `Damaged` unless what the pages promise fits a file of this size."""
+def _check_size(data: bytes, max_rows: int | None, where: str) -> None:
+    """Raise `Damaged` unless the numbers in the page headers fit a file of this size."""
     rows, columns = 0, len(SCHEMA)
-    for part in parts_of_columns(data):
+    for part in column_chunks(data):
         is_name, is_frames = part.column == 0, part.column == columns
         rows += part.rows if is_name else 0
-        if rows > len(data) // DIGEST_BYTES or (most_rows is not None and rows > most_rows):
+        if rows > len(data) // DIGEST_BYTES or (max_rows is not None and rows > max_rows):
             raise Damaged(f"an index of ranges cannot have {rows} rows", where=where)
         if part.is_compressed:
             raise Damaged("the index of ranges is compressed", where=where)
         if part.encodings - {PLAIN} - (DICTIONARY if is_name else frozenset()):
-            raise Damaged("the index of ranges is stored in another way than plainly", where=where)
+            raise Damaged("the index of ranges has an unsupported encoding", where=where)
         if is_frames and part.values > max(part.rows, len(data) // FRAME_SIZE_BYTES):
             raise Damaged(f"an index of ranges cannot have {part.values} frames", where=where)
         if not is_frames and part.values != part.rows:
@@ -127,15 +127,15 @@ def _check_size(data: bytes, most_rows: int | None, where: str) -> None:
 
 
 def _check_names(column: pa.DictionaryArray, where: str) -> None:
-    """Names are kept once each until here: written out for every row, long ones would fill the memory."""
+    """Raise `Damaged` if a name is too long: so far each is stored once, but every decoded row has a copy."""
     names = column.dictionary
     ends = memoryview(names.buffers()[1]).cast("i")[names.offset : names.offset + len(names) + 1] if len(names) else [0]
-    if any(high - low > LONGEST_NAME for low, high in pairwise(ends)):
-        raise Damaged("an index of ranges names no segment", where=where)
+    if any(high - low > MAX_NAME_BYTES for low, high in pairwise(ends)):
+        raise Damaged("an index of ranges names an invalid segment", where=where)
 
 
-# Made of buffers: `pyarrow.array` would load pandas where it is installed, to see whether what it is given is of that
-# kind, and most commands have no other use for it.
+# Built from buffers: `pyarrow.array` imports pandas, where it is installed, to test whether its argument is of pandas,
+# and most commands have no other use for it.
 
 
 def _numbers(code: str, values: Iterable[int]) -> pa.Array:
@@ -163,15 +163,15 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
     try:
         found = SegmentId.parse(segment)
     except InvalidName as error:
-        raise Damaged("an index of ranges names no segment", where=f"{where}: {one_line(error)}") from None
+        raise Damaged("an index of ranges names an invalid segment", where=f"{where}: {one_line(error)}") from None
     right = owner == str(stream) and 0 <= start < end and 0 < events <= (end - start) // 8
     if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
-        raise Damaged("an impossible row in an index of ranges", where=f"{where}: {one_line(values)}")
+        raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
     return RangeRow(found, start, end, events, digest, frames)
 
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:
-    """Whether a range of this size can have these frames."""
+    """Check whether frames are valid for a range of this size."""
     return not frames or (
         len(frames) == -(-size // FRAME_BYTES) and all(isinstance(f, int) and 0 < f <= MAX_FRAME_BYTES for f in frames)
     )

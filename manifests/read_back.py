@@ -1,4 +1,4 @@
-"""Reading back what was archived and never read since, and how far an archive was read back."""
+"""Reads back archived data that have not been read back yet, and finds how far an archive has been read back."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def read_back(
     progress: Progress,
     only: Container[int] | None = None,
 ) -> tuple[list[int], int]:
-    """Read the data of each generation without a mark of a check, oldest first, and mark it.
+    """Read the data of each generation that has no mark, oldest first, and mark it.
 
     Args:
-        archive: which.
-        runner_of: the place where tasks run; asked for only if there is something to read.
-        progress: told how it goes on.
-        only: numbers of those to read; None for all.
+        archive: the archive.
+        runner_of: opens the runner of tasks; called only if there is something to read.
+        progress: receives the progress.
+        only: numbers of the generations to read; None for all.
 
     Returns:
-        The generations that were read, and how many ranges.
+        The generations read, and the number of ranges read.
 
     Raises:
-        Damaged: data are not what was archived, or a manifest is missing. What comes after is not read.
+        Damaged: data differ from what was archived, or a manifest is missing. Later generations are not read.
     """
     listing = archive.listing()
     if listing.missing is not None:
@@ -63,10 +63,10 @@ def read_back(
 
 
 def last_checked(archive: Archive) -> Manifest | None:
-    """The last generation of the part of the archive that was read back without a hole; None if its beginning was not.
+    """Return the last generation up to which all generations have been read back; None if the first has not.
 
     Raises:
-        Damaged: the last mark in it is of another manifest than the one that is there.
+        Damaged: its mark is of a different manifest.
     """
     return archive.stable(partial(_last_checked, archive))
 
@@ -79,9 +79,9 @@ def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
     mark = find_checked(archive.store, archive.stream, newest)
     if mark is None or mark.digest != _manifest_digest(archive, newest):
         raise Damaged(
-            "the mark of the check is of another manifest",
+            "the mark belongs to a different manifest",
             where=f"{archive.uri}, generation {newest.last}",
-            todo=f"Remove {checked_key(newest)} to have it read back again.",
+            todo=f"Delete {checked_key(newest)} to have the generation read back again.",
         )
     return archive.read_manifest(newest)
 
@@ -94,9 +94,9 @@ def _read_one(
     progress: Progress,
     number: int,
 ) -> int | None:
-    """Read one generation back and mark it; returns its number of ranges.
+    """Read one generation back and mark it; return its number of ranges.
 
-    None if it has expired or was merged with others meanwhile.
+    Returns None if it has expired or was merged with others meanwhile.
     """
     span = listing.holder(number)
     if span is None or span.last != number:
@@ -109,15 +109,15 @@ def _read_one(
     progress.begin(f"reading generation {number} back", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
-    if found and state_of(archive) != state:  # generations were merged, or expired, beside this: look again
+    if found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
         return _read_one(archive.listing(), archive=archive, runner_of=runner_of, progress=progress, number=number)
     if found:
         line = next(line for result in results for line in result.findings)
         more = f" (and {found - 1} more findings)" if found > 1 else ""
         raise Damaged(
-            f"generation {number} is not what was archived; nothing has expired and nothing was truncated",
+            f"generation {number} differs from what was archived; nothing was expired or truncated",
             where=f"{archive.uri}: {line}{more}",
-            todo="Run 'streamvault check --read-data' on it.",
+            todo="Run 'streamvault check --read-data' on the archive.",
         )
     mark = Checked(
         scope=archive.stream.scope,
@@ -127,7 +127,7 @@ def _read_one(
         digest=digest,
         tool=TOOL,
     )
-    with suppress(AlreadyExists):  # another rotation has read it back too
+    with suppress(AlreadyExists):  # another rotation has also read it back
         archive.store.put(archive.prefix + checked_key(span), mark.encode())
     return mark.ranges
 

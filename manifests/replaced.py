@@ -1,8 +1,8 @@
-"""What merged generations have replaced: which objects that are, and deleting them once no reader can need them.
+"""Finds and deletes the objects that merged generations have replaced, once no reader can need them.
 
-An old chunk is deleted if no range in force begins where it begins, or none ends where it ends. Ranges in force only
-ever become longer, by being joined; so such a chunk is never in use again, and whoever has seen this may delete it at
-any later time. The manifest goes last, so whoever comes next finds what is left.
+An old chunk is deleted if no range in force begins at its start, or none ends at its end. Ranges in force only ever
+grow, by being joined, so such a chunk is never used again and may be deleted at any later time. The manifest is deleted
+last, so that an interrupted deletion can be resumed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from manifests.deleting import DeletedData
 from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import now_utc
-from manifests.options import LEAST_GRACE
+from manifests.options import MIN_GRACE_SECONDS
 from manifests.plan import find_plan
 from manifests.range_row import RangeRow
-from manifests.ranges import MOST_INDEX_BYTES, decode_ranges
+from manifests.ranges import MAX_INDEX_BYTES, decode_ranges
 from manifests.rows import find_rows
 from objectstore.bulk import delete_all
 from objectstore.errors import NoSuchObject
@@ -31,19 +31,19 @@ from streamstore.model import SegmentId
 __all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
-"""Where the ranges in force of a segment begin, and where they end."""
+"""Segment → the starts and the ends of its ranges in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A merged generation in force and what it replaced and is still there.
+    """A merged generation in force, and the generations it replaced that still exist.
 
     Attributes:
-        span: of the merged generation.
-        old: of the others: those published, and those whose plans were given up since they came too late.
-        due: when what it replaced may go.
-        is_checked: whether its own data were read back; before that nothing goes.
-        retained: until when S3 locks an object of what it replaced, as far as was looked and is known.
+        span: the span of the merged generation.
+        old: the spans of the others: published ones, and those whose late plans were abandoned.
+        due: when the replaced generations may be deleted.
+        is_checked: whether the merged generation's data were read back; before that nothing is deleted.
+        retained: until when S3 locks an object of the replaced generations, if known.
     """
 
     span: GenerationSpan
@@ -54,12 +54,12 @@ class Replacement:
 
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
-    """What is still there and replaced, oldest first."""
+    """Return the replaced generations that still exist, oldest first."""
     found: dict[GenerationSpan, set[GenerationSpan]] = {}
     over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.is_over(span))]
     decided = {one.span: one for one in listing.decision.merged}
     for old in over:
-        # what has expired in part meets none, or a later one: it goes with the expired
+        # a partly expired one overlaps none, or a later one; it is deleted with the expired
         span = next((span for span in sorted(decided) if span.first <= old.last and old.first <= span.last), None)
         if span is not None and old.first > listing.dropped:
             found.setdefault(span, set()).add(old)
@@ -67,7 +67,7 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
         Replacement(
             span,
             tuple(sorted(old)),
-            decided[span].at + timedelta(seconds=max(decided[span].grace, LEAST_GRACE)),
+            decided[span].at + timedelta(seconds=max(decided[span].grace, MIN_GRACE_SECONDS)),
             span.last in listing.checked,
         )
         for span, old in sorted(found.items())
@@ -75,17 +75,17 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
 
 
 def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
-    """Delete what was replaced, once its grace is over and what replaced it was read back, unless S3 locks it.
+    """Delete replaced generations, once their grace is over and the merged one was read back, unless S3 locks them.
 
-    May be killed at any moment, called again, run twice at once, and be late. Memory grows with the number of a merged
-    generation's ranges, not with that of its events.
+    It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
+    ranges, not of its events.
 
     Args:
-        archive: where.
-        now: this moment, for tests.
+        archive: the archive.
+        now: the current time, for tests.
 
     Returns:
-        What was deleted, and what has to wait.
+        What was deleted, and what must wait.
     """
     moment = now or now_utc()
     done = DeletedData()
@@ -95,7 +95,7 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
         (due if one.is_checked and one.due <= moment else waiting).append(one)
     if not due:
         return done, tuple(waiting)
-    from objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore; a check never comes here)
+    from objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore, which a check does not need)
 
     locks = open_locks(archive.root)
     for one in due:
@@ -108,7 +108,7 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
 
 
 def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
-    """What may go, manifests first: they were written last, so they are locked longest."""
+    """Yield the keys that may be deleted, manifests first: they were written last, so they are locked longest."""
     for key in (manifest_key, ranges_key):
         yield from (archive.prefix + key(old) for old in one.old)
     yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
@@ -133,7 +133,7 @@ def _delete(archive: Archive, one: Replacement) -> DeletedData:
 
 
 def _ends(archive: Archive, listing: Listing, others: Iterable[GenerationSpan]) -> Ends:
-    """Where ranges in force begin and end, as far as some others reach."""
+    """Return the starts and ends of the ranges in force, for generations that overlap the others."""
     low, high = min(first for first, _ in others), max(last for _, last in others)
     found: Ends = {}
     for span in listing.spans:
@@ -149,12 +149,12 @@ def _ends(archive: Archive, listing: Listing, others: Iterable[GenerationSpan]) 
 
 
 def _is_unused(row: RangeRow, ends: tuple[set[int], set[int]] | None) -> bool:
-    """Whether no chunk of this row is in force or ever can be: it is not made of whole ranges."""
+    """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges."""
     return ends is not None and not (row.start in ends[0] and row.end in ends[1])
 
 
 def merges_under_way(archive: Archive) -> list[GenerationSpan]:
-    """The merged generations that have a plan, finished or not."""
+    """Return the merged generations that have a plan, finished or not."""
     spans = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
     return [
         span
@@ -164,13 +164,13 @@ def merges_under_way(archive: Archive) -> list[GenerationSpan]:
 
 
 def state_of(archive: Archive) -> object:
-    """What changes if generations expire or are merged: who has found something wrong meanwhile looks again."""
+    """Return a value that changes when generations expire or are merged: findings meanwhile must be checked again."""
     listing = archive.listing()
     return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
 
 
 def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[RangeRow]:
-    """Chunks that may lie beside those in force: replaced ones, and those of compactions under way or given up."""
+    """Yield chunks that may exist besides those in force: replaced ones, those of unfinished and abandoned merges."""
     for span in (*listing.replaced, *listing.undecided):
         yield from _rows(archive, span)
     for span in under_way:
@@ -182,7 +182,7 @@ def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationS
 
 
 def _written(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
-    """What a generation's index has, and what rows of its unfinished work have."""
+    """Yield the ranges in a generation's index, and those in the rows of its unfinished work."""
     yield from _rows(archive, span)
     if span.is_merged:
         yield from _finished(archive, span)
@@ -195,10 +195,10 @@ def _finished(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
 
 
 def _rows(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
-    """The rows of an index; none if it is gone already."""
+    """Yield the rows of an index; none if it is already deleted."""
     key = archive.prefix + ranges_key(span)
     try:
-        data = archive.store.get(key, MOST_INDEX_BYTES)
+        data = archive.store.get(key, MAX_INDEX_BYTES)
     except NoSuchObject:
         return
     yield from decode_ranges(archive.stream, data, f"{archive.store.uri}/{key}")

@@ -1,4 +1,4 @@
-"""What *ls*, *check*, *warm*, *hold*, *release* and *timeline* return."""
+"""Reports of the *ls*, *check*, *warm*, *hold*, *release* and *timeline* commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ __all__ = ["ArchiveSummary", "CheckReport", "HoldReport", "Timeline", "TimelineE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary(Report):
-    """One line of `ls`: an archive and its newest generation.
+    """An archive or table in the output of `ls`.
 
     Attributes:
-        archive: URI. stream: ``scope/stream``. generations: how many there are (merged ones as one).
-        table: the table's name, if it is one that a handoff made beside or from the archive; else empty.
-        generation: the newest.
-        first_generation: the oldest that has not expired.
-        created: of the newest, RFC 3339. events, bytes: over all generations. layout: of the newest, or ``table``.
+        archive: the archive's URI.
+        stream: the archived stream, ``scope/stream``.
+        generations: number of generations (a merged one counts once).
+        first_generation: the oldest generation that has not expired.
+        generation: the newest generation.
+        created: time of the newest generation, RFC 3339.
+        events: number of events in all generations.
+        bytes: number of bytes in all generations.
+        layout: layout of the newest generation, or ``table``.
         problem: why the archive cannot be read; empty if it can.
+        table: the table's name, if it is a table that a handoff made; otherwise empty.
     """
 
     archive: str
@@ -39,19 +44,26 @@ class ArchiveSummary(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        archive: URI. generations: the generations checked.
-        ok: True if nothing is missing or changed.
-        ranges: how many ranges there are. ranges_read: of how many the data was read and compared.
-        events, bytes: what the manifests promise.
-        findings: one line for each damage found, at most 1,000. more_findings: how many more there are.
-        strays: objects that belong to nothing; they harm nobody. stray_keys: of the first hundred, below the root.
-        removed: how many of them ``--repair`` deleted.
+        archive: the archive's URI.
+        generations: numbers of the checked generations.
+        ok: whether nothing is missing or changed.
+        ranges: number of ranges.
+        ranges_read: number of ranges whose data were read and compared.
+        events: number of events by the manifests.
+        bytes: number of bytes by the manifests.
+        findings: one line for each damage, at most 1,000.
+        more_findings: number of further damages.
+        strays: number of strays, which are harmless.
+        stray_keys: keys of the first hundred strays, relative to the root.
+        removed: number of strays that ``--repair`` deleted.
         fingerprints: generation → SHA-256 of its manifest, hexadecimal.
-        notes: what is not damage but good to know (an unfinished run's objects).
-        seed: of the sample, with ``--read-data-subset``.
+        notes: remarks that are not damage (objects that were not checked).
+        seed: seed of the sample, with ``--read-data-subset``.
+        seconds: duration without the start of Spark.
+        total_seconds: duration.
     """
 
     archive: str
@@ -75,14 +87,16 @@ class CheckReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmReport(Report):
-    """How far an archive is back from an archive class.
+    """Progress of restoring an archive from an archive class.
 
     Attributes:
-        archive: URI.
-        cold, bytes: objects that could not be read when this began, and their size in S3.
-        asked: of them, those that S3 was asked for now (it was asked for the others before).
-        readable: whether everything can be read now.
-        dry_run: True if nothing was asked for.
+        archive: the archive's URI.
+        cold: number of objects that were not readable at the start.
+        bytes: their size in S3.
+        asked: number of them requested from S3 now (the others were requested before).
+        readable: whether everything is readable now.
+        total_seconds: duration.
+        dry_run: whether nothing was requested.
     """
 
     archive: str
@@ -96,12 +110,14 @@ class WarmReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldReport(Report):
-    """What putting on or taking off a hold did.
+    """Result of creating or releasing a hold.
 
     Attributes:
-        archive: URI. name: of the hold. generations: that it was put on or taken off.
-        unchanged: True if it was there already.
-        dry_run: True if nothing was written.
+        archive: the archive's URI.
+        name: the hold's name.
+        generations: the affected generations.
+        unchanged: whether the hold already existed.
+        dry_run: whether nothing was written.
     """
 
     archive: str
@@ -116,11 +132,16 @@ class TimelineEntry:
     """A generation in force.
 
     Attributes:
-        generation: its number. first: of a merged one, the first that it stands for; else its number.
+        generation: the generation's number.
+        first: the first original generation in a merged one; otherwise its number.
         created: when its tail was taken, RFC 3339.
-        start, end: its cuts, each full segment name → offset; ``from`` and ``to`` in JSON, as in a manifest.
-        layout, events, bytes: as in its manifest.
-        holds: names. checked: when its data were read back by a rotation, RFC 3339; empty if they were not.
+        start: the cut at which it begins, full segment name → offset; ``from`` in JSON, as in a manifest.
+        end: the cut at which it ends; ``to`` in JSON.
+        layout: as in its manifest.
+        events: as in its manifest.
+        bytes: as in its manifest.
+        holds: the names of its holds.
+        checked: when a rotation read its data back, RFC 3339; empty if none has.
     """
 
     generation: int
@@ -140,9 +161,10 @@ class Timeline(Report):
     """An archive's generations in force, oldest first.
 
     Attributes:
-        archive: URI. stream: ``scope/stream``.
+        archive: the archive's URI.
+        stream: the archived stream, ``scope/stream``.
         expired: the newest generation that has expired; 0 if none has.
-        generations: the others.
+        generations: the generations in force.
     """
 
     archive: str

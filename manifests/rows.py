@@ -1,4 +1,4 @@
-"""The row that a finished range leaves, so that no later run has to move it again."""
+"""Rows: notes of finished ranges, which no later run needs to move again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["FinishedRange", "Gap", "Piece", "find_rows", "leave_row"]
 
 
 class Piece(Model):
-    """A run of archived events without a hole.
+    """Contiguous archived events.
 
-    `digest` is over the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed object's frames.
+    `digest` is the SHA-256 of the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed
+    object's frames.
     """
 
     start: Offset
@@ -34,7 +35,7 @@ class Piece(Model):
 
 
 class Gap(Model):
-    """A stretch that was truncated away while the run went on."""
+    """Bytes that were truncated during the run."""
 
     start: Offset
     end: Offset
@@ -42,13 +43,14 @@ class Gap(Model):
 
 
 class FinishedRange(File):
-    """What became of one range: usually one piece; pieces and gaps if the source was truncated meanwhile.
+    """A finished range: usually one piece; pieces and gaps if the source was truncated meanwhile.
 
     Attributes:
-        start: the event boundary where it begins; its row's name.
-        end: where the next range begins.
-        pieces: what was archived, in order.
-        gaps: what was gone, in order. A gap that ends at `start` says that the range begins at the source's new head.
+        start: offset of its first event, which is also in the row's key.
+        end: start of the next range.
+        pieces: the archived events, in order.
+        gaps: the truncated bytes, in order. A gap that ends at `start` means that the range begins at the source's new
+            head.
     """
 
     start: Offset
@@ -58,17 +60,17 @@ class FinishedRange(File):
 
     @property
     def events(self) -> int:
-        """How many events it has."""
+        """Number of archived events."""
         return sum(piece.events for piece in self.pieces)
 
     @property
     def bytes(self) -> int:
-        """How many segment bytes were archived."""
+        """Number of archived segment bytes."""
         return sum(piece.end - piece.start for piece in self.pieces)
 
     @property
     def follows_truncation(self) -> bool:
-        """Whether everything before `start` is gone at the source."""
+        """Whether everything before `start` has been truncated at the source."""
         return any(gap.end == self.start for gap in self.gaps)
 
     @model_validator(mode="after")
@@ -77,12 +79,12 @@ class FinishedRange(File):
         at = self.start
         for start, end in sorted([*inside, *((piece.start, piece.end) for piece in self.pieces)]):
             if start != at or end < start:
-                raise ValueError(f"pieces and gaps do not join at {at}")
+                raise ValueError(f"pieces and gaps are not contiguous at {at}")
             at = end
         if at != self.end:
             raise ValueError(f"pieces and gaps end at {at}, the range at {self.end}")
         if any(piece.events * HEADER_BYTES > piece.end - piece.start for piece in self.pieces):
-            raise ValueError("a piece has more events than room for their headers")
+            raise ValueError("a piece has more events than fit its size")
         return self
 
 
@@ -95,18 +97,18 @@ def leave_row(
     *,
     attempt: int = 1,
 ) -> FinishedRange:
-    """Write a row, create-only; if another run was first, its row is returned and holds.
+    """Write a row, create-only; return the row in the store, which is another run's if that was first.
 
     Args:
-        store: where.
-        prefix: the archive below it.
-        span: the generation whose range it is.
-        segment: which.
-        row: what became of it.
-        attempt: whose plan it is, see `layouts.keys.work_folder`.
+        store: the store.
+        prefix: the archive's folder in the store.
+        span: the range's generation.
+        segment: the range's segment.
+        row: the finished range.
+        attempt: the plan's attempt, see `layouts.keys.work_folder`.
 
     Raises:
-        Damaged: the other row cannot be read.
+        Damaged: the existing row cannot be read.
     """
     key = prefix + row_key(span, segment, row.start, attempt)
     data, created = decide(store, key, row.encode())
@@ -116,9 +118,9 @@ def leave_row(
 def find_rows(
     store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1
 ) -> Iterator[tuple[SegmentId, FinishedRange]]:
-    """The rows that runs of a generation have left, in the stream's order; many are read at a time.
+    """Yield the rows of a generation, in the stream's order; many are read concurrently.
 
-    They end early if another run publishes the generation and tidies up meanwhile.
+    They end early if another run publishes the generation and deletes its rows meanwhile.
 
     Raises:
         Damaged: a row cannot be read.
@@ -140,5 +142,5 @@ def find_rows(
 def _decode(data: bytes, start: int, where: str) -> FinishedRange:
     row = decode(FinishedRange, data, where)
     if row.start != start:
-        raise Damaged(f"the row is of a range that starts at {row.start}", where=where)
+        raise Damaged(f"the row belongs to a range that starts at {row.start}", where=where)
     return row

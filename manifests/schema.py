@@ -1,4 +1,4 @@
-"""The manifest's JSON schema, made from the model: ``python -m manifests.schema`` writes ``manifests/schema.json``."""
+"""The manifest's JSON schema; ``python -m manifests.schema`` generates ``manifests/schema.json`` from the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def schema_text() -> str:
-    """The schema as it is committed."""
+    """Return the content of the committed schema file."""
     schema = Manifest.model_json_schema(by_alias=True, mode="serialization")
     schema["properties"]["sha256"] = {
         "description": "SHA-256 of the file with zeros for these digits",

@@ -1,4 +1,4 @@
-"""What of an archive lies between two stream cuts: for whoever reads it without restoring it."""
+"""Selects the part of an archive between two stream cuts, for reading without a restore."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut
 from streamstore.model import SegmentId, StreamCut, StreamName
 
-__all__ = ["ArchivedPart", "check_boundaries", "select_parts"]
+__all__ = ["RangePart", "check_boundaries", "select_parts"]
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedPart:
-    """An archived range, or the part of it that lies between two cuts.
+class RangePart:
+    """An archived range, or the part of it between two cuts.
 
     Attributes:
-        row: the range as its manifest has it. layout: of its generation.
-        start, end: offsets in the segment (bytes), between events.
+        row: the range in the index.
+        layout: the layout of its generation.
+        start: offset of its first event (bytes).
+        end: offset after its last event.
     """
 
     row: RangeRow
@@ -32,19 +34,19 @@ class ArchivedPart:
 
     @property
     def segment(self) -> SegmentId:
-        """The segment of the archive's stream."""
+        """The range's segment."""
         return self.row.segment
 
 
 def select_parts(
     history: History, from_cut: StreamCut | None = None, to_cut: StreamCut | None = None
-) -> list[ArchivedPart]:
-    """The ranges between two cuts, in the stream's order; None for the archive's own head and tail.
+) -> list[RangePart]:
+    """Return the ranges between two cuts, in the stream's order; None for the archive's own head or tail.
 
-    What the archive does not have (its declared gaps) is left out.
+    Gaps are left out.
 
     Raises:
-        InvalidCut: a cut is not one of the archive's stream, lies outside of it, or ``from_cut`` lies after ``to_cut``.
+        InvalidCut: a cut is not of the archive's stream or outside the archive, or ``from_cut`` is after ``to_cut``.
     """
     _check_inside(history, from_cut, to_cut)
     described = history.description
@@ -54,14 +56,14 @@ def select_parts(
         for layout, row in history.ranges(segment):
             low, high = max(start, row.start), row.end if end is None else min(end, row.end)
             if low < high:
-                parts.append(ArchivedPart(row, layout, low, high))
+                parts.append(RangePart(row, layout, low, high))
     return parts
 
 
-def check_boundaries(place: Place, stream: StreamName, parts: Iterable[ArchivedPart]) -> None:
-    """Raise `InvalidCut` if a part that is not the whole range begins or ends inside an event.
+def check_boundaries(place: Place, stream: StreamName, parts: Iterable[RangePart]) -> None:
+    """Raise `InvalidCut` if a part of a range begins or ends inside an event.
 
-    Costs a listing, or the reading of a range, for each such part.
+    For each part that is not a whole range, it lists or reads the range.
     """
     for part in parts:
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
@@ -74,10 +76,10 @@ def check_boundaries(place: Place, stream: StreamName, parts: Iterable[ArchivedP
 
 
 def _check_inside(history: History, *cuts: StreamCut | None) -> None:
-    """Refuse cuts that are not of the archive's stream, or that lie beyond what is archived of a segment.
+    """Reject cuts that are not of the archive's stream, or beyond the archived end of a segment.
 
     Raises:
-        InvalidCut: says which.
+        InvalidCut: names the cut.
     """
     described = history.description
     for cut in cuts:

@@ -1,4 +1,4 @@
-"""The verbs *ls* and *show*, and the latter's timeline."""
+"""The *ls* and *show* commands."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["list_archives", "show_archive", "show_timeline"]
 
 
 def list_archives(place: str) -> list[ArchiveSummary]:
-    """Every archive and table in a folder and the folders below it, in the order of their paths.
+    """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
-    Costs a listing for each folder, but never lists an archive's events or chunks.
+    Lists each folder once, but never an archive's events or chunks.
 
     Args:
         place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
 
     Raises:
-        NoSuchPlace: the folder does not exist, or nothing is there.
-        Problem: the place cannot be read. An archive, or a folder below, that cannot be is listed with its `problem`.
+        NoSuchPlace: the folder does not exist or is empty.
+        Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
     """
     address = RootAddress.parse(place).resolve()
     found = (_summary(one) if isinstance(one, Archive) else one for one in _archives(address))
@@ -48,29 +48,31 @@ def list_archives(place: str) -> list[ArchiveSummary]:
 
 
 def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
-    """A generation's manifest.
+    """Return a generation's manifest.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        generation: its number; None for the newest.
+        generation: the generation's number; None for the newest.
 
     Raises:
-        NoSuchArchive: there is none, or not that generation. Damaged: the manifest is not valid.
+        NoSuchArchive: there is no archive, or no such generation.
+        Damaged: the manifest is not valid.
     """
     return Archive.open(archive).manifest(generation)
 
 
 def show_timeline(archive: str) -> Timeline:
-    """The generations that have not expired, with their times, cuts, holds and checks.
+    """Return the generations in force, with their times, cuts, holds and marks.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
 
     Raises:
-        NoSuchArchive: there is none. Damaged: a manifest or mark is missing or not valid.
+        NoSuchArchive: there is no archive.
+        Damaged: a manifest or mark is missing or not valid.
     """
     source = Archive.open(archive)
-    source.manifest()  # says so if there is no archive
+    source.manifest()  # raises if there is no archive
     return source.stable(partial(_timeline, source))
 
 
@@ -103,18 +105,18 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
 
 
 _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
-"""The folders by which an archive, a table or an unfinished one is known."""
+"""The folders by which an archive, a table or an unfinished archive is recognized."""
 
 _OWN = _RECORDS | {open_layout(name).keys.root.rstrip("/") for name in LAYOUTS} | {"table"}
-"""The folders of an archive, in which no other archives lie."""
+"""The folders of an archive, which contain no other archives."""
 
 
 class NoSuchPlace(Failed):
-    """There is no such folder, nor any object whose key begins like that."""
+    """There is no such folder, nor any object whose key has the prefix."""
 
 
 def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
-    """What may be an archive or a table, by the names of folders alone; and folders that may not be read."""
+    """Yield possible archives and tables, by the names of folders; and a summary for each unreadable folder."""
     store = address.open()
     paths = [""]
     while paths:
@@ -130,14 +132,14 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
         if own:
             yield from _archives_in(address.below(path))
             own = _OWN
-        # A foreign key may have an empty part. The folder of a segment has an object for each event.
+        # A foreign key may have an empty part. A segment's folder may have an object for each event.
         names = [name for name in names if name and name not in own and not parse_segment(name)]
         below = (f"{path}/{name}" if path else name for name in names)
         paths += reversed([each for each in below if not _is_loop(address, each)])
 
 
 def _archives_in(address: RootAddress) -> Iterator[Archive]:
-    """An archive's folder: the archive, and its tables."""
+    """Yield the archive at an address, and its tables."""
     try:
         root, scope, stream = address.split()
         name = StreamName(scope, stream)
@@ -151,7 +153,7 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
-    if address.folder is not None:  # whose folders may have any name, and links in them
+    if address.folder is not None:  # a local folder may have any name, and contain links
         return _local_folders(address.folder / path, address)
     return store.folders(f"{path}/" if path else "") if not path or is_path(path) else ()
 
@@ -166,7 +168,7 @@ def _local_folders(folder: Path, address: RootAddress) -> Sequence[str]:
 
 
 def _is_loop(address: RootAddress, path: str) -> bool:
-    """Whether a folder is a link to one that it lies in."""
+    """Check whether a folder is a link to one that contains it."""
     if address.folder is None:
         return False
     folder = address.folder / path
@@ -180,7 +182,7 @@ def _check_there(address: RootAddress) -> None:
         else not address.prefix or any(True for _ in address.open().list(""))
     )
     if not is_there:
-        raise NoSuchPlace("nothing is there", where=address.uri, todo="Check the address.")
+        raise NoSuchPlace("no such folder", where=address.uri, todo="Check the address.")
 
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
@@ -202,7 +204,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
 
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
-    """The same with what the manifests say. One is held at a time."""
+    """Add the totals of the manifests, which are read one at a time."""
     if not listing.spans:
         raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
     events = size = 0

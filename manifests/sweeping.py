@@ -1,8 +1,8 @@
-"""Going along the listing of what is archived: is every object there, and what lies beside it?
+"""Sweeps: walk the listing of archived ranges to prove that every object exists, and to find strays.
 
-Before a generation is published, this proves that it is whole; nothing is deleted. Afterwards strays are removed: what
-wrong guesses and runs that were cut off have left. Only what the published index proves to be off its chain is deleted,
-so a sweep does no harm however late it comes, and any later run may do it again.
+Before a generation is published, a sweep proves that it is complete, and deletes nothing. Afterwards, a sweep deletes
+the strays of wrong guesses and interrupted runs: only objects that the published index proves to be off its chain. So a
+late sweep is harmless, and any later run may repeat it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from streamstore.model import SegmentId
 __all__ = ["SweepTask", "count_strays", "remove_strays", "sweep_tasks", "tasks_of"]
 
 RANGES_A_TASK = 16
-"""Ranges that one task follows: a gigabyte of events, unless ranges are small."""
+"""Ranges per task: a gigabyte of events, unless ranges are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
-    """A stretch of a segment, and what is archived of it.
+    """A sweep of a part of a segment.
 
     Attributes:
-        root, prefix, layout: the archive. segment: which.
-        start, end: the stretch (bytes).
-        ranges: start and end of each range that is archived of it, in order; the rest holds nothing.
-        known: keys (below the archive) that other manifests speak of, and that therefore stay.
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the layout of the ranges.
+        segment: the segment.
+        start: offset of the part's first byte.
+        end: offset after its last byte.
+        ranges: (start, end) of each archived range of the part, in order; the rest is not archived.
+        known: keys (relative to the archive) that other manifests name, which are therefore kept.
     """
 
     root: RootAddress
@@ -47,7 +51,7 @@ class SweepTask:
 
 
 def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
-    """A segment's task in parts that can be done side by side."""
+    """Divide the sweep of a segment into tasks that can run in parallel."""
     at = whole.start
     for first in range(0, len(whole.ranges), RANGES_A_TASK):
         ranges = whole.ranges[first : first + RANGES_A_TASK]
@@ -62,13 +66,14 @@ def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
 def tasks_of(
     generations: Iterable[Generation], root: RootAddress, prefix: str, known: Callable[[SegmentId], Iterable[str]]
 ) -> Iterator[SweepTask]:
-    """What to go along of published generations.
+    """Yield the tasks that sweep published generations.
 
     Args:
-        generations: in force.
+        generations: generations in force.
         root: the archive's root.
-        prefix: the archive below it.
-        known: of a segment, the keys (below the archive) of chunks that stay though these generations lack them.
+        prefix: the archive's folder below the root.
+        known: returns, for a segment, the keys (relative to the archive) of chunks to keep besides those of the
+            generations.
     """
     for generation in generations:
         manifest = generation.manifest
@@ -76,27 +81,27 @@ def tasks_of(
             if entry.start < entry.end:
                 segment = segment_key(entry.name)
                 ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
-                stays = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
+                kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
                 yield from sweep_tasks(
-                    SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, stays)
+                    SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, kept)
                 )
 
 
 def count_strays(task: SweepTask) -> int:
-    """Prove that every object of a stretch is there; returns how many lie beside them.
+    """Prove that every object of the task's ranges exists; return the number of strays.
 
     Raises:
-        Damaged: one is missing, or has another size.
+        Damaged: an object is missing or has the wrong size.
     """
     return sum(1 for _ in _strays(task.root.open(), task))
 
 
 def remove_strays(task: SweepTask) -> int:
-    """Delete what lies beside the ranges of a published index; returns how many objects.
+    """Delete the strays around the ranges of a published index; return the number of deleted objects.
 
     Raises:
-        Damaged: an object of a range is missing or has another size; nothing behind it is deleted.
-        Problem: the store cannot be reached, or deleting is not allowed there.
+        Damaged: an object of a range is missing or has the wrong size; no strays after it are deleted.
+        Problem: the store cannot be reached, or does not allow deletion.
     """
     store = task.root.open()
     return delete_all(store, _strays(store, task))

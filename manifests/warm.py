@@ -1,4 +1,4 @@
-"""The verb *warm*: bringing an archive back from an archive class, and waiting for it."""
+"""The *warm* command: restore an archive's objects from an archive class, and wait for it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def warm_archive(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> WarmReport:
-    """Ask S3 to bring back what of an archive is in an archive class (Glacier), so that it can be read for some days.
+    """Request that S3 restores an archive's objects from an archive class (Glacier), so that they are readable.
 
-    Calling it again is harmless and tells how far S3 is.
+    Repeating it is harmless and reports how far S3 is.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        generation: what an import up to this generation needs; None for the newest.
+        generation: restore what an import up to this generation needs; None for the newest.
         days: how long the objects stay readable.
-        tier: how quick, and how dear: ``Bulk``, ``Standard`` or ``Expedited``.
-        wait: return only when everything can be read.
-        poll_seconds: how often to look meanwhile.
-        dry_run: only say what would be asked for.
-        progress: told how it goes on.
+        tier: speed and price: ``Bulk``, ``Standard`` or ``Expedited``.
+        wait: return only when everything is readable.
+        poll_seconds: interval of polling while waiting.
+        dry_run: report what would be requested without requesting it.
+        progress: receives the progress.
 
     Raises:
-        Problem: with the exit code that the command line ends with.
+        Problem: with the exit code of the command line.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -54,14 +54,14 @@ def warm_archive(
     source, history = _open(archive, generation)
     storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
     cold = size = asked = 0
-    # In batches: an archive may have millions of objects. Those asked for stay in the listing, as coming.
+    # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
     while some := list(islice(found, AT_ONCE)):
         cold += len(some)
         size += sum(one.size for one in some)
         if not dry_run:
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
-            progress.say(f"asked S3 for {asked:,} of {cold:,} objects")
+            progress.say(f"requested {asked:,} of {cold:,} objects from S3")
     if wait and cold and not dry_run:
         _await_readable(storage, source.prefix, ranges, poll_seconds=poll_seconds, progress=progress)
     return WarmReport(
@@ -76,12 +76,12 @@ def warm_archive(
 
 
 def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveClass) -> InArchiveClass:
-    """What to say of objects one of which was found to be in an archive class: in which, and whether it is coming.
+    """Return the error for objects in an archive class: it names the class, and whether S3 is restoring them.
 
     Args:
-        archive: which.
-        ranges: what is needed.
-        found: what was met.
+        archive: the archive.
+        ranges: the ranges to read.
+        found: the error met when reading, returned if no object is found.
     """
     storage = ColdStorage(archive.root)
     one = next(cold_objects(storage, archive.prefix, sample(ranges), first_page=True), None)
@@ -89,15 +89,15 @@ def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveC
 
 
 def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress) -> None:
-    """Wait until all that is needed can be read.
+    """Wait until ranges are readable.
 
     Args:
-        archive: which.
-        ranges: what is needed.
-        progress: told how it goes on.
+        archive: the archive.
+        ranges: the ranges to read.
+        progress: receives the progress.
 
     Raises:
-        InArchiveClass: S3 was never asked for an object.
+        InArchiveClass: the restore of an object was never requested.
     """
     storage, ranges = ColdStorage(archive.root), list(joined(ranges))
     _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
@@ -106,10 +106,10 @@ def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progre
 def _await_readable(
     storage: ColdStorage, prefix: str, ranges: Sequence[StoredRange], *, poll_seconds: float, progress: Progress
 ) -> None:
-    """Wait until every object of some ranges can be read.
+    """Wait until every object of the ranges is readable.
 
     Raises:
-        InArchiveClass: one is in an archive class and nobody has asked S3 for it.
+        InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
     least: int | None = None
     while True:
@@ -133,7 +133,7 @@ def _await_readable(
 
 def _named(found: StoredObject, where: str) -> InArchiveClass:
     if found.warmth == "coming":
-        todo = "S3 is bringing it back: wait with 'streamvault warm --wait', or import with --wait-for-warm."
+        todo = "S3 is restoring it: wait with 'streamvault warm --wait', or import with --wait-for-warm."
         return InArchiveClass(
             f"an object is in the archive class {found.storage_class}", where=f"{where}/{found.key}", todo=todo
         )

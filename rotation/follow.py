@@ -21,7 +21,7 @@ from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.options import RANGE_SIZE
-from manifests.transient import Endurance
+from manifests.retries import Retrier
 from objectstore.s3.storage_classes import check_readable
 from rotation.compact.choose import choose_tiers
 from rotation.compact.compact import Compaction
@@ -128,8 +128,8 @@ def follow_stream(
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         archive = order.archive()
-        endure = Endurance(retry_for, progress, until=math.inf if lasting is None else began + lasting)
-        watched = endure.watched
+        retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
+        watched = retrier.watched
         compaction = Compaction(
             archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
         )
@@ -137,11 +137,11 @@ def follow_stream(
         run_round: Callable[[], ExportReport]
         if options.rotates:
             policy = Policy(keep, keep_for)
-            run_round = partial(_rotate, order, policy, tasks, tally, endure, truncate=truncate_source)
+            run_round = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
         else:
-            run_round = partial(endure, partial(_export, order, tasks, watched))
+            run_round = partial(retrier, partial(_export, order, tasks, watched))
         _check_reachable(order, archive)
-        ended = _follow(run_round, archive, compaction, tally, endure, options=options, began=began)
+        ended = _follow(run_round, archive, compaction, tally, retrier, options=options, began=began)
         progress.end()
         total = time.monotonic() - began
         done = compaction.done
@@ -150,14 +150,14 @@ def follow_stream(
             generation=tally.generation,
             ended=ended,
             rounds=tally.rounds,
-            retries=endure.retries,
+            retries=retrier.retries,
             made=tally.made,
             events=tally.events,
             bytes=tally.bytes,
             newest=tuple(tally.newest),
             merges=tally.merges,
             moved_bytes=done.moved_bytes,
-            pieces=len(endure(archive.generations)),
+            pieces=len(retrier(archive.generations)),
             expired=tally.expired,
             objects_deleted=tally.deleted + done.deleted.objects,
             cut=tally.cut,
@@ -179,7 +179,7 @@ def _follow(
     archive: Archive,
     compaction: Compaction,
     tally: _Tally,
-    endure: Endurance,
+    retrier: Retrier,
     *,
     options: FollowOptions,
     began: float,
@@ -188,16 +188,16 @@ def _follow(
     active, idle, lasting = began, options.idle, options.lasting
     choose = partial(_choose, target=options.target)
     while True:
-        round_began, retries = time.monotonic(), endure.retries
+        round_began, retries = time.monotonic(), retrier.retries
         report = run_round()
         tally.add(report)
         if not report.unchanged:
-            endure(partial(tally.merge, compaction, choose))
-        endure(compaction.clear)
+            retrier(partial(tally.merge, compaction, choose))
+        retrier(compaction.clear)
         tally.tell(compaction.problems)
-        if report.unchanged and endure(partial(_is_sealed, archive)):
+        if report.unchanged and retrier(partial(_is_sealed, archive)):
             return "sealed"
-        if not report.unchanged or endure.retries > retries:
+        if not report.unchanged or retrier.retries > retries:
             active = time.monotonic()
         now = time.monotonic()
         if lasting is not None and now - began >= lasting:
@@ -287,14 +287,14 @@ def _rotate(
     policy: Policy,
     tasks: Tasks,
     tally: _Tally,
-    endure: Endurance,
+    retrier: Retrier,
     *,
     truncate: bool,
 ) -> ExportReport:
     began = time.monotonic()
-    rotation = Rotation(order, policy, tasks, endure.watched)
-    exported = endure(partial(rotation.export, began))
-    report = endure(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
+    rotation = Rotation(order, policy, tasks, retrier.watched)
+    exported = retrier(partial(rotation.export, began))
+    report = retrier(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
     if report.truncated:

@@ -1,1 +1,1 @@
-"""An archive written again in another layout."""
+"""Conversion of an archive to another layout."""

@@ -1,4 +1,4 @@
-"""The verb *convert*."""
+"""The *convert* command."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ def convert_archive(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ConvertReport:
-    """Write an archive again in another layout, below another root; what is there already is kept.
+    """Copy an archive to another root in another layout.
 
-    Every generation is proved on the way: its bytes have the manifest's digests, or it is not published. The old
-    archive stays as it is. After a kill the same call goes on where it stopped; after new generations it adds those.
+    Every generation is verified: it is published only if its bytes match the manifest's digests. The old archive is not
+    changed. The same call resumes an interrupted conversion, and adds new generations later.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        root: where to: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        root: the new archive's root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
         layout: ``"events"`` or ``"chunks"``.
         compress: ``"zstd"`` compresses chunks.
-        window: bytes that a task may hold of what is on its way; at least the archive's range size for chunks.
-        master: a Spark master, or ``"inline"`` for no Spark.
-        dry_run: only say what would be written and what S3 would ask for it.
-        progress: told how the run goes on.
+        window: maximum data a task buffers in memory (bytes); for chunks, at least the archive's range size.
+        master: a Spark master, or ``"inline"`` to run without Spark.
+        dry_run: report what would be written, and its cost in S3, without writing.
+        progress: receives the progress.
 
     Raises:
-        NoSuchArchive: there is nothing to convert. Damaged: it is not whole. Conflict: something else is there,
-            or generations expired or were merged in the middle of it.
+        NoSuchArchive: there is no archive.
+        Damaged: the archive is damaged.
+        Conflict: the target is another archive, or generations expired or were merged meanwhile.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -63,12 +64,15 @@ def convert_archive(
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
-        raise Usage("an archive is converted to another root, not onto itself", where=target.uri)
+        raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
     history = source.history()
     largest_range = max(g.manifest.range_size for g in history.generations)
     check_window(options.window, open_layout(layout).min_window(largest_range))
     listing = target.listing()
-    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]  # the rest has expired there
+    # earlier generations have expired in the target
+    wanted = [
+        g for g in history.generations if g.manifest.generation > listing.dropped
+    ]  # earlier ones have expired in the target
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(

@@ -1,4 +1,4 @@
-"""Where a converted archive begins, if the head of the old one has moved."""
+"""The head of a converted archive, if the head of the old one has moved."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["begin_where", "check_beginning"]
 
 
 def check_beginning(target: Archive, history: History) -> None:
-    """Refuse to go on with an archive that ends before the old one begins.
+    """Reject a target archive that ends before the old one begins.
 
     Raises:
-        Conflict: it does.
+        Conflict: generations between them have expired.
     """
     newest, first = target.listing().newest, history.first
     if newest and newest + 1 < first:
         raise Conflict(
-            f"the archive there ends with generation {newest}, and the old one has only those from {first} on",
+            f"the target archive ends with generation {newest}, but the source begins with generation {first}",
             where=target.uri,
             todo="Convert to another root.",
         )
 
 
 def begin_where(target: Archive, history: History) -> None:
-    """Let a new archive begin with the old one's first generation: say that those before have expired."""
+    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired."""
     before = history.first - 1
 
     def change(listing: Listing) -> Decision | None:

@@ -1,7 +1,7 @@
-"""An archive written again in another layout: the same generations, ranges and digests, below another root.
+"""Copies an archive to another root in another layout, with the same generations, ranges and digests.
 
-A generation of the new archive gets the plan that an export of it would have: so a conversion is resumed, raced and
-checked like an export, and the stream itself could finish it.
+A generation of the new archive gets the plan that an export would have. So a conversion is resumed, raced and checked
+like an export, and an export of the stream could finish it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
-from manifests.rest import Rest, finish, rest_of
+from manifests.remainder import Remainder, finish, remainder_of
 from manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
@@ -35,15 +35,20 @@ __all__ = ["Converted", "convert_generation"]
 
 @dataclass(frozen=True, slots=True)
 class ConvertTask:
-    """All that a task needs to write one range again.
+    """Arguments of a task that converts one range.
 
     Attributes:
-        source, target: the roots. prefix: the archive below either.
-        row: a range of the old archive. stored: the layout it has.
-        start, end: what of it is written (bytes): all, unless the new archive has some of it already.
-        span: of which generation.
-        layout, compression: what it becomes.
-        window: bytes to hold in memory at most, of what is on its way.
+        source: the old archive's root.
+        target: the new archive's root.
+        prefix: the archive's folder below either root.
+        row: the range in the old archive.
+        stored: its layout in the old archive.
+        start: offset of the first byte to write; the range's start, unless the new archive has a part of it.
+        end: offset after the last byte to write.
+        span: the generation.
+        layout: the new layout.
+        compression: the new compression.
+        window: maximum data buffered in memory (bytes).
     """
 
     source: RootAddress
@@ -61,7 +66,7 @@ class ConvertTask:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What became of a generation: whether it was there already, and how many bytes this run wrote of it."""
+    """Result of converting a generation: whether it already existed, and the bytes written by this run."""
 
     unchanged: bool
     moved_bytes: int
@@ -78,21 +83,21 @@ def convert_generation(
     window: int,
     tool: str,
 ) -> Converted:
-    """Write one generation again; those before it have been.
+    """Convert one generation; earlier ones have been converted.
 
     Args:
         source: the old archive's root, and the generation.
         target: the new archive's root, and the archive.
-        runner: where tasks run.
-        progress: told how it goes on.
-        layout: of the new archive.
-        compression: of its chunks.
-        window: bytes that a task may hold of what is on its way.
-        tool: name and version to note in the manifest.
+        runner: runs the tasks.
+        progress: receives the progress.
+        layout: the new layout.
+        compression: the compression of its chunks.
+        window: maximum data a task buffers in memory (bytes).
+        tool: name and version of the program, for the manifest.
 
     Raises:
-        Conflict: the new archive has another generation of this number, or an export of another kind is under way.
-        Damaged: a range's bytes are not what the manifest says; nothing is published.
+        Conflict: the new archive has a different generation of this number, or another run uses different options.
+        Damaged: a range's bytes differ from the manifest; nothing is published.
     """
     (old_root, generation), (new_root, archive) = source, target
     wanted = generation.manifest.model_copy(update={"layout": layout, "compression": compression, "tool": tool})
@@ -102,16 +107,16 @@ def convert_generation(
         _check_same(archive, listing, wanted)
         tidy_up(archive, wanted.span, progress)
         return Converted(unchanged=True, moved_bytes=0)
-    rest: Rest | None = None
-    if listing.newest >= wanted.first:  # the old archive has merged what is there with what is not
+    remainder: Remainder | None = None
+    if listing.newest >= wanted.first:  # the old archive has merged converted generations with others
         _check_same_end(archive, wanted)
-        rest = rest_of(Generation(wanted, generation.rows), listing.newest)
-        wanted, parts = rest.manifest, list(rest.parts)
+        remainder = remainder_of(Generation(wanted, generation.rows), listing.newest)
+        wanted, parts = remainder.manifest, list(remainder.parts)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
-        todo = "Finish or remove it, or convert to another root."
-        raise Conflict("another run is under way there with other options", where=archive.uri, todo=todo)
+        todo = "Finish it or delete its plan, or convert to another root."
+        raise Conflict("another run has begun the generation with different options", where=archive.uri, todo=todo)
     done: dict[SegmentId, list[Piece]] = {}
     if not created:
         for segment, row in find_rows(archive.store, archive.prefix, wanted.span):
@@ -123,7 +128,7 @@ def convert_generation(
         sum(p.end - p.start for held in done.values() for p in held),
     )
     moved = 0
-    # An earlier run may have left ranges with other bounds, if the old archive was compacted since: they hold.
+    # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
     while missing := list(_missing(parts, done)):
         tasks = [
             ConvertTask(
@@ -150,9 +155,11 @@ def convert_generation(
         for segment in sorted(done)
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
-    archive.commit(wanted if rest is None else finish(rest, rows, archive.uri), rows)
+    archive.commit(wanted if remainder is None else finish(remainder, rows, archive.uri), rows)
     for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
-        if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and what a compaction came after
+        if (
+            wanted.first <= span.first and span.last <= wanted.generation
+        ):  # its own, and those of originals merged later
             tidy_up(archive, span, progress)
     return Converted(unchanged=False, moved_bytes=moved)
 
@@ -160,7 +167,7 @@ def convert_generation(
 def _missing(
     parts: Iterable[tuple[RangeRow, int]], done: Mapping[SegmentId, Sequence[Piece]]
 ) -> Iterator[tuple[RangeRow, int, int]]:
-    """What of some ranges no piece holds: range, start, end."""
+    """Yield the parts of ranges that no piece covers, as (range, start, end)."""
     for row, start in parts:
         at = start
         for piece in sorted(done.get(row.segment, ()), key=lambda piece: piece.start):
@@ -173,10 +180,10 @@ def _missing(
 
 
 def convert_range(task: ConvertTask) -> Piece:
-    """Write one range again. Doing it twice, or in two places at once, writes the same objects.
+    """Convert one range. Repeated and concurrent calls write the same objects.
 
     Raises:
-        Damaged: its bytes are not what the manifest says.
+        Damaged: its bytes differ from the manifest.
     """
     row, target = task.row, task.target.open()
     layout, place = open_layout(task.layout, task.compression), Place(target, task.prefix)
@@ -187,7 +194,7 @@ def convert_range(task: ConvertTask) -> Piece:
     else:
         if layout.one_object_per_event:
             for _ in _blocks(task):
-                pass  # proved before anything is written: objects of wrong bytes would be in the way of the right ones
+                pass  # verify before writing: objects with wrong bytes would block the right ones
         digest, count = hashlib.sha256(), 0
 
         def counted() -> Iterator[EventBlock]:
@@ -209,19 +216,19 @@ def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
 
 
 def _check_same_end(archive: Archive, wanted: Manifest) -> None:
-    """Refuse an archive that does not end where an original generation of a merged one does."""
+    """Reject a target archive that does not end like an original generation of the merged one."""
     newest = archive.manifest()
     ends = {one.generation: (one.to, one.created) for one in wanted.replaces}
     if ends.get(newest.generation) != (newest.to, newest.created):
         raise Conflict(
-            f"generation {newest.generation} of another archive is already there",
+            f"the target has generation {newest.generation} of another archive",
             where=archive.uri,
             todo="Convert to another root.",
         )
 
 
 def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
-    """Refuse another stream's archive; here or there, generations may have been merged since."""
+    """Reject the archive of another stream; in either archive, generations may have been merged meanwhile."""
     holder = listing.holder(wanted.generation)
     if holder is None:
         raise Damaged(f"the manifest of generation {wanted.generation} is missing", where=archive.uri)
@@ -234,7 +241,7 @@ def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
         is_same = ends.get(wanted.generation) == (wanted.to, wanted.created)
     if not is_same:
         raise Conflict(
-            f"generation {found.generation} of another archive is already there",
+            f"the target has generation {found.generation} of another archive",
             where=archive.uri,
             todo="Convert to another root.",
         )

@@ -10,7 +10,7 @@ from common.errors import Conflict, Damaged, Failed, Problem, Usage
 from importer.queue.handlers import HANDLERS, RequestContext
 from importer.queue.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from importer.queue.reports import FinishedRequest
-from manifests.transient import PASSING
+from manifests.retries import TRANSIENT
 from streamstore.fifo import Entry, Producer, QueueSegment
 
 __all__ = ["RequestProcessor"]
@@ -75,7 +75,7 @@ class RequestProcessor:
         except Exception as error:
             self._context.close()
             self.trouble = str(as_problem(error))
-            if isinstance(error, PASSING) or not (isinstance(error, FINAL) or self.tried >= TRIES):
+            if isinstance(error, TRANSIENT) or not (isinstance(error, FINAL) or self.tried >= TRIES):
                 raise
             self._move_to_failed(entry, kind, as_problem(error), began)
         else:

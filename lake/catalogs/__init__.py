@@ -1,7 +1,7 @@
-"""Catalogs: what tells query engines of a table and of the generations that belong to it.
+"""Catalogs, which tell query engines of a table and its generations.
 
-A generation's files are all there before it is registered, and registering it is one step of the catalog: a query sees
-all of a generation or nothing.
+A generation is registered after all its files are written, in one atomic step of the catalog: a query sees all of a
+generation or nothing.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_cat
 
 
 class CatalogFailed(Failed):
-    """The catalog refuses, or cannot be reached. What was written stays; the next run goes on."""
+    """The catalog rejects a request or cannot be reached. Written files are kept; the next run resumes."""
 
 
 class Catalog(Protocol):
-    """One catalog, for tables of one format."""
+    """A catalog, for tables of one format."""
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
-        """Which of the table's generations it has not got, in order. Nothing is changed.
+        """Return the table's generations that are not registered, in order. Nothing is changed.
 
         Args:
             place: the table.
-            generations: all that it has, ascending.
+            generations: the table's generations, ascending.
 
         Raises:
-            Conflict: a table of this name is another one, or what it has got is not of this table's generations.
-            CatalogFailed: it cannot be asked.
+            Conflict: the name belongs to another table, or registered generations are not this table's.
+            CatalogFailed: the catalog cannot be read.
         """
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
-        """Register a generation whose files are there, and the table with the first one.
+        """Register a generation whose files are written; with the first one, also the table.
 
         Returns:
-            False if it had been registered meanwhile.
+            False if it was registered in the meantime.
 
         Raises:
-            Conflict: a table of this name is another one, or has not got the generation before.
-            Damaged: files of the generation are gone.
-            CatalogFailed: it did not work, and may be tried again.
+            Conflict: the name belongs to another table, or the generation before is not registered.
+            Damaged: files of the generation are missing.
+            CatalogFailed: the catalog rejected the request or did not answer; it may be retried.
         """
 
 
 def check_known(generations: Sequence[int], registered: int, place: TablePlace) -> None:
-    """Refuse a catalog whose newest generation of a table (0: it has none) is none of the table's.
+    """Check that the newest registered generation (0 for none) is one of the table's.
 
     Raises:
         Conflict: it is not.
     """
     if registered and registered not in generations:
-        ours = f"its own records have {generations[-1]} as the newest" if generations else "its own records have none"
+        ours = f"its own records up to {generations[-1]}" if generations else "its own records have none"
         what = f"the catalog has the table up to generation {registered}, {ours}"
         if generations and registered < generations[-1]:
-            what = f"the catalog has the table up to generation {registered}, which its own records do not know"
-        todo = f"Restore {place.archive.uri} from a backup, or begin another table (--table NAME)."
+            what = f"the catalog has the table up to generation {registered}, which its own records lack"
+        todo = f"Restore {place.archive.uri} from a backup, or create another table (--table NAME)."
         raise Conflict(what, where=place.name, todo=todo)
 
 
 def check_follows(number: int, registered: int, place: TablePlace) -> None:
-    """Refuse to register a generation where the one before it is not: rows would be missing for ever.
+    """Check that the generation before is registered; without it, rows would be missing for good.
 
     Raises:
-        Conflict: somebody has changed the catalog's table meanwhile.
+        Conflict: the catalog's table was changed in the meantime.
     """
     before = place.before(number)
     if registered < before:
@@ -77,21 +77,21 @@ def check_follows(number: int, registered: int, place: TablePlace) -> None:
 
 
 def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> Catalog:
-    """The catalog that a text names; nothing is asked of it yet.
+    """Return a catalog; it is not contacted yet.
 
     Args:
-        text: ``glue``; for Iceberg also ``rest:URI``, ``sql:URI`` (as SQLAlchemy writes it), or the name of a catalog
-            in PyIceberg's own configuration.
+        text: ``glue``; for Iceberg also ``rest:URI``, ``sql:URI`` (in SQLAlchemy's notation), or the name of a catalog
+            in PyIceberg's configuration.
         kind: the table's format.
         projection: for Parquet in Glue: partitions by projection instead of one entry each.
 
     Raises:
-        Usage: there is no such catalog for this format, or what it needs is not installed.
+        Usage: the catalog does not support this format, or a library for it is not installed.
     """
     if kind == "parquet":
         if text != "glue":
-            todo = "Use --catalog glue, or `streamvault ddl` for another one."
-            raise Usage("tables of plain Parquet are registered in Glue", where=repr(text), todo=todo)
+            todo = "Use --catalog glue, or `streamvault ddl` for another catalog."
+            raise Usage("Parquet tables can be registered only in Glue", where=repr(text), todo=todo)
         from lake.catalogs.glue import GlueTables  # noqa: PLC0415  (it imports boto3; tasks do without)
 
         return GlueTables(projection=projection)
@@ -101,6 +101,6 @@ def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> C
         from lake.catalogs.iceberg import IcebergTables  # noqa: PLC0415  (an extra)
     except ImportError as error:
         todo = "pip install 'streamvault[lake]'"
-        raise Usage("Iceberg needs a library that is not installed", where=str(error), todo=todo) from None
+        raise Usage("Iceberg tables require a library that is not installed", where=str(error), todo=todo) from None
 
     return IcebergTables(text)

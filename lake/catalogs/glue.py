@@ -1,4 +1,4 @@
-"""Plain Parquet in the Glue Data Catalog: a partition for each generation, registered once all its files are there."""
+"""Parquet tables in the Glue Data Catalog: one partition for each generation."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _KEPT = (
     "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",
     "ViewExpandedText", "TableType", "Parameters", "TargetTable",
 )  # fmt: skip
-"""What `get_table` answers and `update_table` takes."""
+"""Fields of the answer of `get_table` that `update_table` accepts."""
 
 AT_ONCE = 100
-"""Partitions that Glue takes with one request."""
+"""Maximum partitions that Glue accepts in one request."""
 
 
 class GlueTables:
-    """See `lake.catalogs.Catalog`.
+    """A `lake.catalogs.Catalog` for Parquet tables in Glue.
 
     Args:
-        projection: tell readers which generations there are by a property of the table, not by partitions. The property
-            names the newest complete generation and is changed in one step.
+        projection: list the generations in a property of the table, not as partitions. The property contains the range
+            of registered generations and is changed in one step.
     """
 
     def __init__(self, *, projection: bool = False) -> None:
@@ -43,7 +43,7 @@ class GlueTables:
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
-        with _told(place.name):
+        with _translated_errors(place.name):
             table = _find_table(self._glue, place.database, place.options.table)
             if table is None:
                 return list(generations)
@@ -55,10 +55,10 @@ class GlueTables:
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        with _told(place.name):
+        with _translated_errors(place.name):
             table = _find_table(self._glue, place.database, place.options.table)
             if table is None:
-                place.files(generation)  # says so if one is gone
+                place.files(generation)  # raises if one is missing
                 _create(self._glue, place.database, self._table(place, number))
                 if self._projection:
                     return True
@@ -71,7 +71,7 @@ class GlueTables:
                 return False
             if _is_projected(table):
                 changed = {name: table[name] for name in _KEPT if name in table}
-                # all between the first and the last: a run that is late may have begun the table with a later one
+                # all between the first and the last: a late run may have created the table with a later one
                 both = {*there, number}
                 changed["Parameters"] = {**table["Parameters"], **projected(min(both), max(both))}
                 self._glue.update_table(DatabaseName=place.database, TableInput=changed, **_version(table))
@@ -104,10 +104,13 @@ class GlueTables:
 
 
 class RawTable:
-    """A table over the objects of layout ``events`` as they are: a partition for each segment.
+    """A table over the objects of layout ``events``: one partition for each segment.
 
     Attributes:
-        database, table: its name. location: of the archive. segments: folder names of the segments.
+        database: Glue's database.
+        table: the table's name.
+        location: URI of the archive's events.
+        segments: folder names of the segments.
     """
 
     def __init__(self, database: str, table: str, location: str, segments: Sequence[str]) -> None:
@@ -118,13 +121,13 @@ class RawTable:
 
 
 def publish_raw(raw: RawTable) -> int:
-    """Register a table over events as they are, or add the segments that it has not got; returns how many were added.
+    """Register a table over raw events, or add missing segments to it; return how many were added.
 
     Raises:
         Conflict, CatalogFailed: as `Catalog.publish`.
     """
     glue = _client()
-    with _told(f"{raw.database}.{raw.table}"):
+    with _translated_errors(f"{raw.database}.{raw.table}"):
         table = _find_table(glue, raw.database, raw.table)
         if table is None:
             columns = [{"Name": "payload", "Type": "string"}]
@@ -154,14 +157,14 @@ def _client() -> Any:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Glue's refusals as one line."""
+def _translated_errors(name: str) -> Iterator[None]:
+    """Translate Glue's errors."""
     try:
         yield
     except ClientError as error:
         said = error.response.get("Error", {})
         text = one_line(f"{said.get('Code', '')} {said.get('Message', '')}")
-        raise CatalogFailed("Glue refuses", where=f"{name}: {text}") from None
+        raise CatalogFailed("Glue rejects the request", where=f"{name}: {text}") from None
     except BotoCoreError as error:
         raise CatalogFailed("Glue cannot be used", where=f"{name}: {one_line(error)}") from None
 
@@ -175,7 +178,7 @@ def _find_table(glue: Any, database: str, name: str) -> dict[str, Any] | None:
 
 
 def _create(glue: Any, database: str, table: dict[str, Any]) -> None:
-    """Make the database and the table, so far as they are not there."""
+    """Create the table, and the database if it is missing."""
     try:
         glue.create_table(DatabaseName=database, TableInput=table)
     except glue.exceptions.AlreadyExistsException:
@@ -192,12 +195,12 @@ def _create_partitions(glue: Any, database: str, table: str, partitions: list[di
     wrong = [error for error in errors if error.get("ErrorCode") != "AlreadyExistsException"]
     if wrong:
         text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
-        raise CatalogFailed("Glue refuses a partition", where=f"{database}.{table}: {text}")
+        raise CatalogFailed("Glue rejects a partition", where=f"{database}.{table}: {text}")
     return not errors
 
 
 def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) -> bool:
-    """Whether a generation's files are all there. An earlier one's may have been removed, with its partition."""
+    """Return whether a generation has all its files. An earlier one's may have been removed, with its partition."""
     try:
         place.files(generation)
     except Damaged:
@@ -215,7 +218,7 @@ def _check_place(table: dict[str, Any], location: str, name: str) -> None:
     found = table.get("StorageDescriptor", {}).get("Location", "")
     if found.rstrip("/") != location.rstrip("/"):
         todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict(f"{name} is a table of another place in Glue", where=found or "no location", todo=todo)
+        raise Conflict(f"{name} in Glue is a table at another location", where=found or "no location", todo=todo)
 
 
 def _is_projected(table: dict[str, Any]) -> bool:
@@ -223,7 +226,7 @@ def _is_projected(table: dict[str, Any]) -> bool:
 
 
 def _version(table: dict[str, Any]) -> dict[str, str]:
-    """Glue changes the table only if it is still the one that was read."""
+    """Return the condition under which Glue changes the table: that nobody has changed it since it was read."""
     return {"VersionId": str(table["VersionId"])} if "VersionId" in table else {}
 
 

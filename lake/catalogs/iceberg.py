@@ -1,4 +1,4 @@
-"""Iceberg tables through PyIceberg: one snapshot for each generation, over the files that tasks have written."""
+"""Iceberg tables through PyIceberg: one snapshot for each generation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from objectstore.s3.access import S3Access
 __all__ = ["IcebergTables"]
 
 ATTEMPTS = 5
-"""How often a commit is tried: somebody else may change the table at the same time."""
+"""Attempts at a commit, which fails if another process changes the table at the same time."""
 
 NEWEST = "streamvault.generation"
 FINGERPRINT = "streamvault.fingerprint"
@@ -37,10 +37,10 @@ FINGERPRINT = "streamvault.fingerprint"
 
 
 class IcebergTables:
-    """See `lake.catalogs.Catalog`.
+    """A `lake.catalogs.Catalog` for Iceberg tables.
 
-    The table's own property says which generation it has got; it is changed in the same commit that adds the files, so
-    it holds also when snapshots have expired.
+    A property of the table contains its newest generation. It is changed by the commit that adds the files, so it is
+    right even after snapshots have expired.
 
     Args:
         text: see `lake.catalogs.open_catalog`.
@@ -52,7 +52,7 @@ class IcebergTables:
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
-        with self._told(place):
+        with self._translated_errors(place):
             table = self._find(place)
             newest = 0 if table is None else _newest(table, place)
             check_known(generations, newest, place)
@@ -63,35 +63,36 @@ class IcebergTables:
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        said = {NEWEST: str(number), FINGERPRINT: generation.fingerprint}
+        recorded = {NEWEST: str(number), FINGERPRINT: generation.fingerprint}
         unknown: Exception | None = None
-        with self._told(place):
+        with self._translated_errors(place):
             for _ in range(ATTEMPTS):
                 table = self._find(place)
                 newest = 0 if table is None else _newest(table, place)
                 if table is not None and newest >= number:
                     if newest == number:
                         _check_same(table, place, number, generation.fingerprint)
-                    # an attempt whose end was not known may have been ours
+                    # True if an attempt of this call, whose result is unknown, may have done it
                     return unknown is not None
                 check_follows(number, newest, place)
                 files = place.files(generation)
                 try:
-                    # one commit, with the table itself if there is none: it is never there without its generation
+                    # one commit, which also creates the table: it never exists without its first generation
                     with self._create(place) if table is None else table.transaction() as change:
                         if files:
-                            change.add_files(files, snapshot_properties=said)
-                        else:  # a snapshot without files: it, too, is refused if the table has changed meanwhile
-                            with change.update_snapshot(snapshot_properties=said).fast_append():
+                            change.add_files(files, snapshot_properties=recorded)
+                        else:  # a snapshot without files; it is rejected as well if the table has changed
+                            with change.update_snapshot(snapshot_properties=recorded).fast_append():
                                 pass
-                        change.set_properties(said)
+                        change.set_properties(recorded)
                 except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as error:
-                    # Either way the table is looked at again. Both attempts start from the same snapshot, so one of
-                    # them at most can ever become part of the table.
+                    # In any case, read the table again. Attempts that start from the same snapshot exclude each other.
                     unknown = error if isinstance(error, CommitStateUnknownException) else unknown
                     continue
                 return True
-        raise CatalogFailed("the table is changed by others all the time", where=place.name, todo="Run this again.")
+        raise CatalogFailed(
+            "other processes keep changing the table", where=place.name, todo="Run the same command again."
+        )
 
     def _find(self, place: TablePlace) -> Table | None:
         try:
@@ -100,11 +101,11 @@ class IcebergTables:
             return None
         if table.location().rstrip("/") != place.location:
             todo = "Give the table another name (--table DATABASE.NAME)."
-            raise Conflict(f"{place.name} is a table of another place", where=table.location(), todo=todo)
+            raise Conflict(f"{place.name} is a table at another location", where=table.location(), todo=todo)
         return table
 
     def _create(self, place: TablePlace) -> Transaction:
-        """Begin to make the table. If another run is first, this says so here or when it is committed."""
+        """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
         catalog, name = self._catalog(place), (place.database, place.options.table)
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(place.database)
@@ -120,7 +121,7 @@ class IcebergTables:
             if self._text == "glue":
                 self._opened = load_catalog("streamvault", type="glue", **_glue_properties(place.access), **reach)
             elif colon and kind == "rest":
-                # a warehouse is a name that such a server knows; whoever needs one has it in PyIceberg's settings
+                # a server's warehouse, if it needs one, is set in PyIceberg's configuration
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
             elif colon and kind == "sql":
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
@@ -129,8 +130,8 @@ class IcebergTables:
         return self._opened
 
     @contextmanager
-    def _told(self, place: TablePlace) -> Iterator[None]:
-        """A catalog's errors as one line: it may be any of many, with errors of their own."""
+    def _translated_errors(self, place: TablePlace) -> Iterator[None]:
+        """Translate the errors of a catalog, which have no common base class."""
         try:
             yield
         except Problem:
@@ -139,34 +140,34 @@ class IcebergTables:
             raise CatalogFailed("the catalog cannot be used", where=f"{place.name}: {one_line(error)}") from None
         except Exception as error:
             text = one_line(f"{type(error).__name__}: {error}")
-            raise CatalogFailed(f"catalog {self._text} fails", where=f"{place.name}: {text}") from error
+            raise CatalogFailed(f"catalog {self._text} failed", where=f"{place.name}: {text}") from error
 
 
 def _newest(table: Table, place: TablePlace) -> int:
-    """The newest generation that the table has got; 0 for none."""
+    """Return the table's newest generation; 0 for none."""
     text = table.properties.get(NEWEST, "0")
     if not text.isdecimal():
-        raise Conflict(f"the table's property {NEWEST} is no number", where=f"{place.name}: {text[:40]}")
+        raise Conflict(f"the table's property {NEWEST} is not a number", where=f"{place.name}: {text[:40]}")
     if text == "0" and table.current_snapshot() is not None:
         todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict("the table holds what no handoff wrote", where=place.name, todo=todo)
+        raise Conflict("the table has data that no handoff wrote", where=place.name, todo=todo)
     _check_not_rolled_back(table, place, int(text))
     return int(text)
 
 
 def _check_not_rolled_back(table: Table, place: TablePlace, newest: int) -> None:
-    """The property stays when a table is set back to an earlier snapshot; its line of snapshots does not."""
+    """Check the current snapshot, as the property does not change when a table is rolled back."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        said = snapshot.summary[NEWEST] if snapshot.summary is not None else None
-        if said is not None:
-            if said != str(newest):
-                what = f"the catalog's table was set back to generation {said}; it had {newest}"
-                todo = "Make its newest snapshot the current one again, or begin another table (--table NAME)."
+        recorded = snapshot.summary[NEWEST] if snapshot.summary is not None else None
+        if recorded is not None:
+            if recorded != str(newest):
+                what = f"the catalog's table was rolled back from generation {newest} to {recorded}"
+                todo = "Make its newest snapshot the current one again, or create another table (--table NAME)."
                 raise Conflict(what, where=place.name, todo=todo)
             return
         parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)  # None, too, once it has expired
+        snapshot = None if parent is None else table.snapshot_by_id(parent)  # also None if it has expired
 
 
 def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) -> None:
@@ -176,7 +177,7 @@ def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) 
 
 
 def _file_properties(access: S3Access | None) -> dict[str, Any]:
-    """How PyIceberg reaches the files: as we do."""
+    """Return PyIceberg's settings for the access to the files."""
     if access is None:
         return {}
     found: dict[str, Any] = {"s3.region": access.region}

@@ -24,7 +24,7 @@ from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
 from manifests.replaced import delete_replaced, merges_under_way, replacements
-from manifests.transient import PASSING
+from manifests.retries import TRANSIENT
 from objectstore.s3.storage_classes import check_readable, check_storage_class
 from rotation.compact.choose import choose_runs
 from rotation.compact.run import Compacted, compact_generations
@@ -238,7 +238,7 @@ class Compaction:
         """Record a problem and skip these generations from then on, unless a retry may succeed."""
         try:
             yield
-        except PASSING:
+        except TRANSIENT:
             raise
         except Problem as problem:
             self._left_alone.update(span.generations)

@@ -1,4 +1,4 @@
-"""The demo: the whole way there and back on this machine alone, with what it proved."""
+"""The demo: archive, restore and query a stream on this machine alone, and verify the results."""
 
 from __future__ import annotations
 

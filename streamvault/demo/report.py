@@ -1,4 +1,4 @@
-"""What the demo returns."""
+"""Report of the demo."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ __all__ = ["DemoReport", "Proof"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One thing that the demo showed.
+    """Verified result of one step.
 
     Attributes:
-        step: what was done. shown: what came out, with its figures. seconds: how long it took.
+        step: the step.
+        shown: the result, with its figures.
+        seconds: duration of the step.
     """
 
     step: str
@@ -24,16 +26,18 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport(Report):
-    """What the demo showed; it returns only if all of it held.
+    """Result of the demo, returned only if every check passed.
 
     Attributes:
-        events, bytes: of the stream (bytes with event headers).
-        segments, epochs: how many the stream has.
-        archive: URI of the archive on the demo's S3 server, which is gone by now.
-        first_keys: the first object names below the archive, as S3 lists them.
-        proofs: one for each step, in order.
+        events: events of the stream.
+        bytes: bytes of the stream, with event headers.
+        segments: number of segments of the stream.
+        epochs: number of epochs of the stream.
+        archive: URI of the archive on the demo's S3 server, which no longer runs.
+        first_keys: the first object keys below the archive, as S3 lists them.
+        proofs: the result of each step, in order.
         kept: the folder with the streams and a copy of the archive; empty if nothing was kept.
-        total_seconds: the whole call (the command line puts in the whole command).
+        total_seconds: duration of the call; of the whole command on the command line.
     """
 
     events: int

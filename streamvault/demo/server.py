@@ -1,4 +1,4 @@
-"""An S3 server in this process, and the environment that leads S3 clients to it and nowhere else."""
+"""An S3 server in this process, and the environment that directs all S3 clients to it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["environment", "s3_server"]
 HOST = "127.0.0.1"
 
 _FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ENDPOINT_URL_S3")
-"""Settings of the user's own account, which must not get into the way."""
+"""Settings of the user's account, which must not interfere."""
 
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Run moto on a free port of 127.0.0.1; yields its URL. What moto holds in this process is emptied at the end.
+    """Run moto on a free port of 127.0.0.1 and yield its URL; delete all of moto's data in this process at the end.
 
     Raises:
         Failed: moto is not installed.
     """
     try:
-        # its own server would ask on every request which service is meant, a third of its time
+        # moto's own server spends a third of its time finding the service of each request
         from moto.backends import get_backend  # noqa: PLC0415  (an extra: it may be missing)
         from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app  # noqa: PLC0415
         from werkzeug.serving import make_server  # noqa: PLC0415
@@ -54,9 +54,9 @@ def s3_server() -> Iterator[str]:
 
 @contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Lead every S3 client of this process and of those it starts to ``endpoint``; undone at the end.
+    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end.
 
-    So small a stream would be moved before Spark is there; the demo is to show that all of it works, so it waits.
+    So small a stream would be moved before Spark has started. The demo waits for Spark, to show that it works.
     """
     settings = {
         "AWS_ENDPOINT_URL": endpoint,

@@ -1,4 +1,4 @@
-"""The demo's stream: made-up orders with all that makes archiving hard, and how two streams are compared."""
+"""The demo's stream, of invented orders with all that makes archiving difficult; and comparing two streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SEED = 2026
 
 
 def fill(store: StreamStore, name: StreamName, events: int = EVENTS) -> None:
-    """Make the stream: three segments, six tenths of the events, a split of the busiest segment, the other events."""
+    """Create the stream: three segments, 60% of the events, a split of a segment, the other events."""
     store.create_scope(name.scope)
     configuration = StreamConfiguration(
         scaling=Scaling(min_segments=3),
@@ -43,14 +43,14 @@ def fill(store: StreamStore, name: StreamName, events: int = EVENTS) -> None:
     first, keys = next(iter(store.describe(name).epochs[-1].segments.items()))
     middle = (keys.low + keys.high) / 2
     store.scale(name, [first], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
-    # as many segments as are open now, or a fixed policy would have a real store merge them again
+    # the number of segments open now; with another number, a real store would merge them again
     store.update_stream(name, replace(configuration, scaling=Scaling(min_segments=4)))
     _append(store, name, orders[before_scale:])
 
 
 def _orders(events: int) -> Iterator[tuple[str, bytes]]:
-    """Routing key and payload of each event, the same in every run."""
-    chance = random.Random(_SEED)  # noqa: S311  (made-up data, not a secret)
+    """Yield routing key and payload of each event, the same in every run."""
+    chance = random.Random(_SEED)  # noqa: S311  (test data, not a secret)
     payload = b""
     for number in range(events):
         customer = f"customer-{chance.randrange(CUSTOMERS)}"
@@ -63,7 +63,7 @@ def _orders(events: int) -> Iterator[tuple[str, bytes]]:
             # zeros look like the headers of empty events
             payload = bytes(chance.randrange(8, 512))
         elif kind == 37:
-            pass  # the payload before, once more
+            pass  # repeat the payload before
         elif number % 1000 == 999:
             payload = chance.randbytes(LARGE)
         else:
@@ -88,7 +88,7 @@ def _append(store: StreamStore, name: StreamName, orders: list[tuple[str, bytes]
 
 
 def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPointer, bytes]]:
-    """Every event of a stream in the stream's order, with its pointer."""
+    """Yield every event of a stream in the stream's order, with its pointer."""
     segments = list(store.describe(name).ranges())
     for info in store.segment_info(name, segments):
         splitter = EventSplitter(info.start_offset, info.segment.in_stream(name))
@@ -99,20 +99,20 @@ def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPoint
 
 
 def compare(store: StreamStore, one: StreamName, other: StreamName) -> int:
-    """Hold two streams against each other, event by event: segment, offset, length and payload.
+    """Compare two streams event by event: segment, offset, length and payload.
 
     Returns:
-        How many events both have.
+        The number of events of both.
 
     Raises:
-        Failed: they differ; says where first.
+        Failed: they differ; names the first difference.
     """
     count = 0
     for left, right in zip_longest(events_of(store, one), events_of(store, other)):
         if left is None or right is None:
-            raise Failed(f"after {count} events one stream ends and the other goes on", where=f"{one} and {other}")
+            raise Failed(f"one stream ends after {count} events, the other does not", where=f"{one} and {other}")
         (a, payload), (b, again) = left, right
         if (a.segment, a.offset, a.length) != (b.segment, b.offset, b.length) or payload != again:
-            raise Failed("an event is not the same", where=f"{a} and {b}")
+            raise Failed("an event differs", where=f"{a} and {b}")
         count += 1
     return count

@@ -45,21 +45,21 @@ QUERY = "SELECT city, sum(cents) FROM parquet.`{}` WHERE city IS NOT NULL GROUP 
 def run_demo(
     *, events: int = EVENTS, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None
 ) -> DemoReport:
-    """Archive a made-up stream, restore it, and prove that both are the same.
+    """Archive an invented stream, restore it, and verify that both are equal.
 
-    The streams lie in a folder and S3 is a server in this process, so nothing but this machine is needed. The
-    environment is as it was when the call returns.
+    The streams are in a folder, and the S3 server runs in this process, so only this machine is needed. The environment
+    is restored when the call returns.
 
     Args:
-        events: how many the stream has.
-        keep: a folder to leave the streams and a copy of the archive in; None keeps nothing.
+        events: number of events.
+        keep: a folder for the streams and a copy of the archive; None keeps nothing.
         master: a Spark master, or ``"inline"`` for no Spark.
-        progress: told how the runs go on.
+        progress: receives the progress.
 
     Raises:
-        Conflict: there is something in the folder already. Failed: the folder cannot be used.
-        Failed: a proof did not hold.
-        Problem: as the verbs raise them.
+        Conflict: the folder is not empty.
+        Failed: the folder cannot be used, or a check failed.
+        Problem: as the commands raise it.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -67,13 +67,13 @@ def run_demo(
         folder = _folder(keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
-        # the verbs share it: Spark starts once
+        # shared by all commands, so that Spark starts only once
         cleanup.enter_context(open_runner(master, TASK_MODULES))
         tour = _Tour(folder, endpoint, events, master, progress)
-        tour.there()
-        tour.back()
-        tour.chunks()
-        tour.table()
+        tour.archive_stream()
+        tour.restore_archive()
+        tour.use_chunks()
+        tour.write_table()
         if keep is not None:
             export_stream(tour.source, (folder / "archive").as_uri(), master=master, progress=progress)
         return replace(
@@ -82,17 +82,17 @@ def run_demo(
 
 
 def _folder(keep: Path | None, cleanup: ExitStack) -> Path:
-    """The empty folder that everything goes to, with one for the archive in it."""
+    """Return the empty folder for everything, with a folder for the archive in it."""
     folder = keep.absolute() if keep else Path()
     try:
         if keep is None:
             folder = Path(tempfile.gettempdir())
             folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-demo-")))
         elif folder.exists() and any(folder.iterdir()):
-            raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Name a new one.")
+            raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Use a new folder.")
         (folder / "archive").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        todo = "Set TMPDIR to another one." if keep is None else "Name another one."
+        todo = "Set TMPDIR to another folder." if keep is None else "Use another folder."
         raise Failed(
             f"the folder for the demo cannot be used ({error.strerror})", where=str(folder), todo=todo
         ) from None
@@ -100,7 +100,7 @@ def _folder(keep: Path | None, cleanup: ExitStack) -> Path:
 
 
 class _Tour:
-    """The steps in order; each leaves a proof or raises."""
+    """The steps in order; each adds a proof or raises."""
 
     def __init__(self, folder: Path, endpoint: str, events: int, master: str, progress: Progress) -> None:
         self._events = events
@@ -113,8 +113,8 @@ class _Tour:
         self._proofs: list[Proof] = []
         self._first_keys: tuple[str, ...] = ()
 
-    def there(self) -> None:
-        """From nothing to an archive."""
+    def archive_stream(self) -> None:
+        """Create a stream and archive it."""
         with self._step("fill a stream") as show, self._store() as store:
             fill(store, SOURCE, self._events)
             self._stream = store.describe(SOURCE)
@@ -145,21 +145,21 @@ class _Tour:
             _require(again.unchanged and again.generation == made.generation, "a second export changes nothing")
             show(f"nothing new since generation {again.generation}")
 
-    def back(self) -> None:
-        """From the archive to a second stream that equals the first."""
+    def restore_archive(self) -> None:
+        """Restore the archive into a second stream and compare them."""
         with self._step("import it as a new stream") as show:
             made = self._restore(self._archive, TARGET)
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("check --read-data") as show:
             found = check_archive(self._archive, read_data=True, master=self._master, progress=self._progress)
             _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
-            show(f"{count_text(found.ranges, 'range')} read again, every digest equal")
+            show(f"{count_text(found.ranges, 'range')} read, every digest equal")
         with self._step("compare both streams") as show:
             count = self._compare(TARGET)
             show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
 
-    def chunks(self) -> None:
-        """The same there and back, in the layout with an object for each range."""
+    def use_chunks(self) -> None:
+        """Export, import and compare again, in layout ``chunks``."""
         root = f"{self._root}/chunks"
         with self._step("export it in chunks") as show:
             made = export_stream(
@@ -172,8 +172,8 @@ class _Tour:
             show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads equal")
         self._chunked = f"{root}/{SOURCE}"
 
-    def table(self) -> None:
-        """A table of the archive, and a query of it."""
+    def write_table(self) -> None:
+        """Write a table of the archive and query it."""
         with self._step("hand it off as a table") as show:
             made = handoff_archive(
                 self._chunked,
@@ -210,7 +210,7 @@ class _Tour:
         return count
 
     def report(self) -> DemoReport:
-        """All that was shown."""
+        """Return the report."""
         return DemoReport(
             events=self._events,
             bytes=self._bytes,
@@ -233,7 +233,7 @@ class _Tour:
         return place.open()
 
     def _listed(self) -> Iterator[str]:
-        """The keys of the archive's events, below the archive, as S3 lists them."""
+        """Yield the keys of the archive's events, below the archive, as S3 lists them."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{SOURCE}/events/")
         for page in pages:
             for entry in page["Contents"]:
@@ -242,4 +242,4 @@ class _Tour:
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
-        raise Failed("a proof of the demo does not hold", where=what)
+        raise Failed("a check of the demo failed", where=what)

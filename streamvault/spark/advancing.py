@@ -1,7 +1,7 @@
-"""How far the next micro-batch of a stream goes: from one cut to a later one.
+"""Determine the end of the next micro-batch of a stream.
 
-A batch holds nothing of a segment and of one of its successors both: Spark reads all of a batch at once, so events of
-one key would come in any order. Successors are begun when what they follow was read to its end by an earlier batch.
+A batch never contains both a segment and one of its successors: Spark reads a batch in parallel, so events of one key
+would arrive in any order. A successor begins after earlier batches have read the segments before it to their ends.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Infos = Callable[[Sequence[SegmentId]], Mapping[SegmentId, SegmentInfo | None]]
 def advance(
     described: StreamDescription, infos: Infos, start: StreamCut, limit: StreamCut | None = None
 ) -> dict[SegmentId, int]:
-    """Where each segment of the next batch ends if nothing else bounds it; with the segments, the batch's end cut.
+    """Return the end of each segment in the next batch if nothing else limits it, which is a stream cut.
 
     Args:
         described: the stream now.
-        infos: asks the store of segments; None for one that is gone, which counts as read to its end.
+        infos: returns information on segments; None for a deleted one, which counts as read to its end.
         start: where the batch begins.
-        limit: a cut that is not passed; it may lie beyond the tail. None for no limit.
+        limit: a cut to stop at, which may lie beyond the tail; None for no limit.
 
     Returns:
-        Segment → offset to read up to: a stream cut. Segments that were read to their ends have made place for their
-        successors, which begin at 0.
+        Segment → offset to read up to. Segments that were read to their ends are replaced by their successors, which
+        begin at 0.
     """
     between = {} if limit is None else segments_between(described, start, limit)
     front = dict(start.offsets)
@@ -48,11 +48,11 @@ def advance(
 
 
 def share_out(wanted: Mapping[SegmentId, int], most: int) -> dict[SegmentId, int]:
-    """Bytes of each segment, so that all together have at most ``most`` and each its share, but a byte at least.
+    """Limit the segments' bytes to ``most`` in total, in proportion, but to no less than one byte each.
 
     Args:
-        wanted: bytes that each has. Segments without any are left out of the result.
-        most: bytes.
+        wanted: available bytes of each segment; segments without any are omitted from the result.
+        most: maximum total (bytes).
     """
     total = sum(wanted.values())
     if total <= most:
@@ -61,7 +61,7 @@ def share_out(wanted: Mapping[SegmentId, int], most: int) -> dict[SegmentId, int
 
 
 def _replaced(before: Epoch, after: Epoch) -> list[tuple[set[SegmentId], set[SegmentId]]]:
-    """What a scale seals and opens, in groups that own the same keys: each group is replaced at once."""
+    """Group the segments that a scale seals and opens by key range, so that each group is replaced at once."""
     sealed = [(segment, held) for segment, held in before.segments.items() if segment not in after.segments]
     opened = [(segment, held) for segment, held in after.segments.items() if segment not in before.segments]
     groups: list[tuple[set[SegmentId], set[SegmentId]]] = []

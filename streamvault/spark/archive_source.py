@@ -1,4 +1,4 @@
-"""The format ``streamvault``: an archive of any layout, one partition for each range."""
+"""The format ``streamvault``: read an archive, with one partition for each range."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from lake.read import READ_WINDOW, read_part
 from manifests.archive import Archive
-from manifests.selection import ArchivedPart, check_boundaries, select_parts
+from manifests.selection import RangePart, check_boundaries, select_parts
 from objectstore.uri import RootAddress
 from streamstore.model import StreamCut, StreamName
 from streamvault.spark.bounds import Bounds
@@ -24,8 +24,8 @@ _OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffset
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the options say."""
+class _ReadOptions:
+    """The parsed options."""
 
     root: RootAddress
     stream: StreamName
@@ -35,11 +35,11 @@ class _Asked:
     columns: list[str] | None
 
 
-def _read_options(given: Mapping[str, str]) -> _Asked:
+def _read_options(given: Mapping[str, str]) -> _ReadOptions:
     options = Options("streamvault", given, _OPTIONS)
     archive = options.text("path")
     if archive is None:
-        raise options.wrong("path", "it is missing", 'Write load("ROOT/SCOPE/STREAM").')
+        raise options.wrong("path", "the option is missing", 'Use load("ROOT/SCOPE/STREAM").')
     root, scope, name = RootAddress.parse(archive).split()
     stream = StreamName(scope, name)
     start = options.cut(stream, "from", "startingOffsets", default="earliest")
@@ -47,7 +47,7 @@ def _read_options(given: Mapping[str, str]) -> _Asked:
     if start == "latest" or end == "earliest":
         name = "from" if start == "latest" else "to"
         raise options.wrong(name, f"{start if name == 'from' else end!s} leaves nothing to read")
-    return _Asked(
+    return _ReadOptions(
         root,
         stream,
         options.number("generation", least=1),
@@ -58,26 +58,26 @@ def _read_options(given: Mapping[str, str]) -> _Asked:
 
 
 class ArchiveSource(DataSource):
-    """See `streamvault.spark`; the options are described in docs/guide/spark.md."""
+    """The data source ``streamvault``; its options are described in docs/guide/spark.md."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "streamvault"
 
     def schema(self) -> StructType:
-        """An event's columns."""
+        """Return an event's columns."""
         return spark_schema(_read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> ArchiveReader:
-        """Reads once, what the archive held when the query was planned."""
+        """Return a reader of the archive as it is when the query is planned."""
         return ArchiveReader(_read_options(self.options), schema)
 
 
 class PartPartition(InputPartition):
     """A range, or the part of it that lies between the cuts."""
 
-    def __init__(self, part: ArchivedPart) -> None:
+    def __init__(self, part: RangePart) -> None:
         self.part = part
 
 
@@ -85,38 +85,39 @@ class ArchiveReader(DataSourceReader):
     """Plans and reads ranges; manifests are read once, on the driver.
 
     Args:
-        asked: the options. schema: what Spark wants to have.
+        options: the options.
+        schema: the columns that Spark requests.
     """
 
-    def __init__(self, asked: _Asked, schema: StructType) -> None:
-        self._asked = asked
+    def __init__(self, options: _ReadOptions, schema: StructType) -> None:
+        self._options = options
         self._schema = arrow_schema(schema)
-        self._root = asked.root.resolve()
+        self._root = options.root.resolve()
         self._bounds = Bounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Remember what filters on epoch, segment and offset leave out; Spark applies all of them to the rows."""
+        """Use filters on epoch, segment and offset to skip ranges; Spark still applies all filters to the rows."""
         self._bounds.take(filters)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges in which events may pass the filters."""
-        asked = self._asked
-        archive = Archive(self._root.open(), asked.stream)
+        """Return the ranges in which events may pass the filters."""
+        options = self._options
+        archive = Archive(self._root.open(), options.stream)
         parts = [
             part
-            for part in select_parts(archive.history(asked.generation), asked.from_cut, asked.to_cut)
+            for part in select_parts(archive.history(options.generation), options.from_cut, options.to_cut)
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
-        check_boundaries(archive.place, asked.stream, parts)
-        # Spark takes an empty list for one partition without a value
+        check_boundaries(archive.place, options.stream, parts)
+        # Spark treats an empty list as one partition without a value
         return [PartPartition(part) for part in parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A range's events."""
+        """Yield a range's events."""
         if not isinstance(partition, PartPartition):
             return
-        archive = Archive(self._root.open(), self._asked.stream)
+        archive = Archive(self._root.open(), self._options.stream)
         yield from read_part(
             archive.place,
             archive.stream,

@@ -1,6 +1,6 @@
-"""What the filters of a query say of where its events lie, so that the rest is not read.
+"""Bounds on the position of events, derived from a query's filters.
 
-A filter is used to leave out segments and stretches in which no event can pass; Spark applies it to the rows as well.
+Segments and ranges in which no event can pass are not read; Spark still applies the filters to the rows.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ _MOST = 1 << 63
 
 @dataclass
 class _Range:
-    """The whole numbers that a column may have.
+    """Possible values of an integer column.
 
     Attributes:
-        low, high: the least, and the one behind the greatest. among: only these; None for all.
+        low: the minimum.
+        high: the maximum plus 1.
+        among: the only possible values; None if not limited.
     """
 
     low: int = -_MOST
@@ -40,7 +42,7 @@ class _Range:
     among: frozenset[int] | None = None
 
     def take(self, one: Filter) -> None:
-        """Narrow it by a filter on the column; one of another kind says nothing."""
+        """Narrow the values by a filter on the column; ignore other kinds of filters."""
         match one:
             case EqualTo(_, int(value)) | EqualNullSafe(_, int(value)):
                 self.low, self.high = max(self.low, value), min(self.high, value + 1)
@@ -59,7 +61,7 @@ class _Range:
                 pass
 
     def meets(self, low: int, high: int) -> bool:
-        """Whether one of ``[low, high)`` is among them."""
+        """Return whether a value in ``[low, high)`` is possible."""
         low, high = max(low, self.low), min(high, self.high)
         if self.among is not None:
             return any(low <= value < high for value in self.among)
@@ -68,14 +70,14 @@ class _Range:
 
 @dataclass
 class Bounds:
-    """Where events may lie that pass all filters; everywhere, as long as none was taken."""
+    """Positions of the events that may pass all filters; without filters, all positions."""
 
     _columns: dict[str, _Range] = field(
         default_factory=lambda: {name: _Range() for name in ("epoch", "segment", "offset")}
     )
 
     def take(self, filters: Iterable[Filter]) -> None:
-        """Narrow it by filters that all have to pass."""
+        """Narrow the positions by filters, all of which must pass."""
         for one in filters:
             attribute: Any = getattr(one, "attribute", ())
             column = self._columns.get(str(attribute[0]).lower()) if len(attribute) == 1 else None
@@ -83,22 +85,22 @@ class Bounds:
                 column.take(one)
 
     def meet_segment(self, segment: SegmentId) -> bool:
-        """Whether events of a segment may pass."""
+        """Return whether events of a segment may pass."""
         epoch, number = self._columns["epoch"], self._columns["segment"]
         return epoch.meets(segment.epoch, segment.epoch + 1) and number.meets(segment.number, segment.number + 1)
 
     def meet(self, segment: SegmentId, start: int, end: int) -> bool:
-        """Whether events may pass that begin in a stretch of a segment."""
+        """Return whether events of a segment that begin in ``[start, end)`` may pass."""
         return self.meet_segment(segment) and self._columns["offset"].meets(start, end)
 
     def stop_at(self, end: int) -> int:
-        """The offset from which on no event passes, or the end if that comes first."""
+        """Return the offset from which on no event can pass, at most ``end``."""
         column = self._columns["offset"]
         high = column.high if column.among is None else min(column.high, max(column.among, default=-1) + 1)
         return min(end, high)
 
     @property
     def start_at(self) -> int:
-        """The offset before which no event passes."""
+        """The offset before which no event can pass."""
         column = self._columns["offset"]
         return max(0, column.low, 0 if column.among is None else min(column.among, default=0))

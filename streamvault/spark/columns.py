@@ -13,19 +13,19 @@ __all__ = ["arrow_schema", "spark_schema"]
 
 
 def spark_schema(columns: list[str] | None) -> StructType:
-    """The schema of these columns, all if None.
+    """Return the schema of some of an event's columns; of all if None.
 
     Raises:
-        Usage: there is no such column.
+        Usage: a column is unknown.
     """
     return from_arrow_schema(schema_of(columns))
 
 
 def arrow_schema(wanted: StructType) -> pa.Schema:
-    """The Arrow schema of what Spark wants to read: what `spark_schema` made, or the user's ``.schema(…)``.
+    """Return the Arrow schema for a requested schema: one from `spark_schema`, or the user's ``.schema(…)``.
 
     Raises:
-        Usage: it has a column that there is not, or of another type.
+        Usage: a column is unknown or has another type.
     """
     names = wanted.fieldNames()
     found = to_arrow_schema(wanted, timezone="UTC")

@@ -1,12 +1,12 @@
-"""What a named write has committed, so that the same one again writes nothing: a small stream beside the target.
+"""Ledger of a named write, so that a repetition writes nothing: a small stream beside the target.
 
-A write prepares (its transaction holds all of its events), notes that down, commits, and notes that down too. Whoever
-comes after a kill finds one of: nothing, so nothing was committed; a prepared transaction, which is committed or
-aborted for good, or still open and then committed now; or a committed one.
+A write prepares a transaction with all of its events, records it, commits it, and records the commit. After a kill,
+the next run finds one of: no record, so nothing was committed; a prepared transaction, which is committed or aborted
+already, or still open and then committed now; or a committed one.
 
-A note counts for the same query and the same target only. A query whose checkpoint was lost numbers its batches from 0
-again, and a target that was deleted and made again has none of what was committed: taking new events for written would
-lose them without a word, so both are refused.
+A record is valid only for the same query and the same target. A query whose checkpoint was lost numbers its batches
+from 0 again, and a target that was deleted and created again lacks the committed events. To treat new events as written
+would lose them silently, so both cases are rejected.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction
 
-__all__ = ["Ledger", "Note"]
+__all__ = ["Ledger", "NamedWrite"]
 
 _LONGEST_BYTES = 256 * 1024
-"""Older notes are truncated away when there are so many bytes of them."""
+"""Size of the ledger above which older records are truncated (bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """The newest thing that is known of a named write.
+class NamedWrite:
+    """State of a named write.
 
     Attributes:
-        version: of the write. transaction: what holds its events.
-        committed: whether it is known that they are committed.
-        query: the id of the streaming query that writes, which its checkpoint holds; empty for a batch job.
+        version: version of the write.
+        transaction: the transaction with its events.
+        committed: whether the transaction is known to be committed.
+        query: id of the streaming query, as stored in its checkpoint; empty for a batch job.
     """
 
     version: int
@@ -49,11 +50,12 @@ class Note:
 
 
 class Ledger:
-    """The notes of one writer to one stream.
+    """The records of one writer to one stream.
 
     Args:
-        store: holds the target, and the ledger beside it in the same scope.
-        target: the stream that is written to. app: names the writer.
+        store: the store of the target, and of the ledger in the same scope.
+        target: the stream that is written to.
+        app: name of the writer.
     """
 
     def __init__(self, store: StreamStore, target: StreamName, app: str) -> None:
@@ -66,27 +68,27 @@ class Ledger:
         self._first = self._end = 0
         self._incarnation = ""
 
-    def newest(self, query: str = "") -> Note | None:
-        """The newest note; None if there is none.
+    def newest(self, query: str = "") -> NamedWrite | None:
+        """Return the newest record; None if there is none.
 
         Args:
-            query: as of `Note`: the one that wants to write.
+            query: the query that is about to write; see `NamedWrite`.
 
         Raises:
-            Conflict: the newest note is of another query, or of an earlier stream of the target's name; or a user's
+            Conflict: the newest record is of another query, or of an earlier stream with the target's name; or a user's
                 stream has the ledger's name.
             StreamStoreError: the ledger cannot be read.
         """
         self._incarnation = _incarnation(self._store, self._target)
         if not self._store.exists(self.stream):
-            # of several at once, one makes it
+            # another process may create it at the same time
             with suppress(StreamExists):
                 self._store.create_stream(self.stream, StreamConfiguration(tags=(OWN, f"of:{self._target}"[:256])))
-        # one that was deleted and made again numbers its segment on
+        # after a deletion, its segment has another number
         described = self._store.describe(self.stream)
         if not is_own(described.configuration):
             raise Conflict(
-                "a stream has the name that the notes of this write need",
+                "the name of this write's ledger is taken by another stream",
                 where=f"{self._store.uri}/{self.stream}",
                 todo="Rename or delete it, or give the write another txnAppId.",
             )
@@ -102,34 +104,34 @@ class Ledger:
             return None
         if last["target"] != self._incarnation:
             raise Conflict(
-                "the target was deleted and made again since the last write under this name",
+                "the target was deleted and created again since the last write with this txnAppId",
                 where=f"{self._app}, to {self._target}",
-                todo=f"Delete the stream {self.stream} to go on with the new target, or write under another txnAppId.",
+                todo=f"Delete the stream {self.stream} to continue with the new target, or use another txnAppId.",
             )
         if last["query"] != query:
             writer = f"query {last['query']}" if last["query"] else "a batch job"
             raise Conflict(
-                f"{writer} has written under this name, up to version {last['version']}, and this is another one; "
-                "so is a query whose checkpoint was lost",
+                f"another writer, {writer}, has written up to version {last['version']} with this txnAppId; "
+                "a query whose checkpoint was lost counts as another one",
                 where=f"{self._app}, to {self._target}",
-                todo="Use the checkpoint that it was written with, or another txnAppId.",
+                todo="Use that query's checkpoint, or another txnAppId.",
             )
         transaction = Transaction(self._target, UUID(last["transaction"]), {})
-        return Note(last["version"], transaction, last["committed"], last["query"])
+        return NamedWrite(last["version"], transaction, last["committed"], last["query"])
 
-    def note(self, note: Note) -> None:
-        """Add a note behind the newest one, which was asked for before.
+    def record(self, write: NamedWrite) -> None:
+        """Append a record after the newest one, which must have been read before.
 
         Raises:
-            Conflict: somebody else has added one meanwhile: another run of the same query is alive.
+            Conflict: another process has appended one: another run of the same query is alive.
         """
         document = {
             "app": self._app,
-            "query": note.query,
+            "query": write.query,
             "target": self._incarnation,
-            "version": note.version,
-            "transaction": note.transaction.id.hex,
-            "committed": note.committed,
+            "version": write.version,
+            "transaction": write.transaction.id.hex,
+            "committed": write.committed,
         }
         data = frame(json.dumps(document).encode())
         try:
@@ -146,12 +148,12 @@ class Ledger:
 
     def _other(self) -> Conflict:
         return Conflict(
-            "somebody else writes under the same name",
+            "another process writes with the same txnAppId",
             where=f"{self._app}, to {self._target}",
             todo="Run one query at a time, or give each its own txnAppId.",
         )
 
 
 def _incarnation(store: StreamStore, target: StreamName) -> str:
-    """What tells a stream from one of the same name that was deleted: stores number on the segments of a new one."""
+    """Identify a stream among those of the same name: after a deletion, a new stream has higher segment numbers."""
     return str(min(store.describe(target).epochs[0].segments))

@@ -1,4 +1,4 @@
-"""Reading a data source's options: what they are called, what they default to, and what is wrong with them."""
+"""Parse and validate the options of a data source."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Options", "stream_of"]
 T = TypeVar("T")
 
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
-"""What Spark itself passes on with the options of a source."""
+"""Options that Spark itself adds."""
 
 _BOOLEANS = {"true": True, "false": False}
 
 
 class Options:
-    """The options of one use of a data source. Names are not case-sensitive.
+    """The options of a read or write. Names are not case-sensitive.
 
     Args:
         format_: the source's name, for messages.
-        given: as Spark hands them over.
-        known: every option that there is.
+        given: the options from Spark.
+        known: all valid names.
 
     Raises:
-        Usage: an option that there is not; says which there are.
+        Usage: an unknown option; lists the valid ones.
     """
 
     def __init__(self, format_: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -39,26 +39,26 @@ class Options:
         names = {name.lower() for name in known}
         unknown = sorted(name for name in self._given if name not in names and name not in _SPARKS_OWN)
         if unknown:
-            raise self.wrong(unknown[0], "there is no such option", f"There are {', '.join(known)}.")
+            raise self.wrong(unknown[0], "unknown option", f"Available: {', '.join(known)}.")
 
     def text(self, *names: str) -> str | None:
-        """The value of an option that may have several names; None if it is not given.
+        """Return the value of an option that may have several names; None if it is not given.
 
         Raises:
-            Usage: it is given under two names, or empty.
+            Usage: the option is given under two names, or is empty.
         """
         given = [name for name in names if name.lower() in self._given]
         if len(given) > 1:
-            raise self.wrong(given[1], f"it is the same as {given[0]}", "Give one of them.")
+            raise self.wrong(given[1], f"the option is the same as {given[0]}", "Give only one of them.")
         if not given:
             return None
         value = self._given[given[0].lower()].strip()
         if not value:
-            raise self.wrong(given[0], "it is empty")
+            raise self.wrong(given[0], "the option is empty")
         return value
 
     def number(self, name: str, *, least: int = 0) -> int | None:
-        """A whole number."""
+        """Return an integer option; None if it is not given."""
 
         def read(text: str) -> int:
             value = int(text)
@@ -66,19 +66,19 @@ class Options:
                 raise ValueError(f"less than {least}")
             return value
 
-        return self._read(name, read, f"Give a whole number from {least} on.")
+        return self._read(name, read, f"Give an integer of at least {least}.")
 
     def size(self, name: str) -> int | None:
-        """A number of bytes: ``1048576``, ``64MiB``."""
+        """Return a size in bytes (``1048576``, ``64MiB``); None if it is not given."""
         return self._read(name, parse_size, "Give a size, e.g. 64MiB.")
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean option."""
         found = self._read(name, lambda text: _BOOLEANS[text.lower()], "Give true or false.")
         return default if found is None else found
 
     def choice(self, name: str, among: tuple[str, ...]) -> str:
-        """One of a few words; the first is the default."""
+        """Return one of some words; the first is the default."""
 
         def read(text: str) -> str:
             return among[[word.lower() for word in among].index(text.lower())]
@@ -86,12 +86,12 @@ class Options:
         return self._read(name, read, f"Give one of {', '.join(among)}.") or among[0]
 
     def words(self, name: str) -> list[str] | None:
-        """Words with commas between them."""
+        """Return a comma-separated list; None if it is not given."""
         text = self.text(name)
         return None if text is None else [word.strip() for word in text.split(",")]
 
     def cut(self, stream: StreamName, *names: str, default: str) -> StreamCut | str:
-        """A stream cut as JSON, or ``earliest``, or ``latest``."""
+        """Return a stream cut (from JSON), ``earliest`` or ``latest``."""
         text = self.text(*names) or default
         if text.lower() in {"earliest", "latest"}:
             return text.lower()
@@ -103,7 +103,7 @@ class Options:
             raise InvalidCut(error.what, where=where, todo=todo) from None
 
     def wrong(self, name: str, what: str, todo: str = "") -> Usage:
-        """The error to raise for an option."""
+        """Return the error for an invalid option."""
         return Usage(what, where=f"option {name} of format {self._format}", todo=todo)
 
     def _read(self, name: str, read: Callable[[str], T], todo: str) -> T | None:
@@ -113,23 +113,24 @@ class Options:
         try:
             return read(text)
         except (ValueError, KeyError):
-            raise self.wrong(name, f"{text!r} cannot be meant", todo) from None
+            raise self.wrong(name, f"{text!r} is not valid", todo) from None
 
 
 def stream_of(options: Options) -> tuple[StoreAddress, StreamName]:
-    """The stream that ``controller``, ``scope`` and ``stream`` name, or ``load(URI)``.
+    """Return the stream given by ``controller``, ``scope`` and ``stream``, or by ``load(URI)``.
 
     Raises:
-        Usage: one is missing. InvalidName: it is no stream's URI.
+        Usage: an option is missing.
+        InvalidName: the URI is not valid.
     """
     parts = {name: options.text(name) for name in ("controller", "scope", "stream")}
     uri = options.text("path")
     missing = [name for name, value in parts.items() if value is None]
     if uri is not None:
         if len(missing) < len(parts):
-            raise options.wrong("path", "the stream is named twice", "Give its URI, or controller, scope and stream.")
+            raise options.wrong("path", "the stream is given twice", "Give its URI, or controller, scope and stream.")
         return parse_stream(uri)
     if missing:
         todo = 'Give controller (pravega://HOST:PORT), scope and stream, or load("pravega://HOST:PORT/SCOPE/STREAM").'
-        raise options.wrong(missing[0], "it is missing", todo)
+        raise options.wrong(missing[0], "the option is missing", todo)
     return parse_stream(f"{str(parts['controller']).rstrip('/')}/{parts['scope']}/{parts['stream']}")

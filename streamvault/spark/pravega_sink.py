@@ -1,4 +1,4 @@
-"""The format ``pravega`` as a target: every task fills a transaction, the driver joins them and commits once."""
+"""The format ``pravega`` as a sink: each task fills a transaction; the driver joins them and commits once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from common.errors import Conflict, Failed, Problem
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction, TransactionState, Written
-from streamvault.spark.ledger import Ledger, Note
+from streamvault.spark.ledger import Ledger, NamedWrite
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
 
@@ -28,15 +28,15 @@ __all__ = ["PravegaSink", "PravegaStreamSink", "TaskDone"]
 _log = logging.getLogger(__name__)
 
 _QUERY = "sql.streaming.queryId"
-"""Where Spark tells tasks the id of a streaming query, which is kept in its checkpoint."""
+"""Property with a streaming query's id, which is stored in the query's checkpoint."""
 
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver.
+    """Message of a finished task to the driver.
 
     Attributes:
-        written: its transaction, open, with all of its rows; None if it had none.
+        written: the task's transaction, open, with all of its rows; None if there were none.
         query: the streaming query's id; empty for a batch.
     """
 
@@ -45,7 +45,7 @@ class TaskDone(WriterCommitMessage):
 
 
 class PravegaSink(DataSourceArrowWriter):
-    """A write of one data frame.
+    """Writes one data frame.
 
     Args:
         writing: the options.
@@ -55,22 +55,22 @@ class PravegaSink(DataSourceArrowWriter):
         self._writing = writing
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """A task's rows."""
+        """Write a task's rows."""
         return _write(self._writing, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all events readable, by one transaction; nothing if they are already, by their name."""
+        """Make all events readable, by one transaction, unless the named write was committed before."""
         app, version = self._writing.app, self._writing.version
         named = None if version is None else _Name(app, version, _query(messages), counts_up=False)
         _commit(self._writing, messages, named)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop what tasks wrote."""
+        """Abort the tasks' transactions."""
         _abort(self._writing, _parts(messages))
 
 
 class PravegaStreamSink(DataSourceStreamArrowWriter):
-    """The writes of a streaming query, a micro-batch each.
+    """Writes the micro-batches of a streaming query.
 
     Args:
         writing: the options.
@@ -80,19 +80,19 @@ class PravegaStreamSink(DataSourceStreamArrowWriter):
         self._writing = writing
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """A task's rows."""
+        """Write a task's rows."""
         return _write(self._writing, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make a micro-batch's events readable, unless an earlier run of the query has."""
+        """Make a micro-batch's events readable, unless an earlier run of the query did."""
         query = _query(messages)
         app = self._writing.app or query
         if _parts(messages) and not app:
-            raise Failed("Spark does not say which query this is", todo="Set option txnAppId to a name of its own.")
+            raise Failed("Spark passes no query id", todo="Set the option txnAppId to a unique name.")
         _commit(self._writing, messages, _Name(app, batchId, query, counts_up=True))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Drop what tasks wrote."""
+        """Abort the tasks' transactions."""
         _abort(self._writing, _parts(messages))
 
 
@@ -104,22 +104,24 @@ def _write(writing: Writing, batches: Iterator[pa.RecordBatch]) -> TaskDone:
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """What the tasks wrote, in the order of the partitions."""
+    """Return the tasks' transactions, in the order of the partitions."""
     return [m.written for m in messages if isinstance(m, TaskDone) and m.written is not None]
 
 
 def _query(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The id of the streaming query that the tasks wrote for; empty for a batch job."""
+    """Return the streaming query's id; empty for a batch job."""
     return next((message.query for message in messages if isinstance(message, TaskDone)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """What names a write.
+    """Name of a write.
 
     Attributes:
-        app, version: as of `Writing`. query: as of `Note`.
-        counts_up: whether a version below the newest is no repetition: a query repeats its last batch at most.
+        app: see `Writing`.
+        version: see `Writing`.
+        query: see `NamedWrite`.
+        counts_up: whether an older version is an error rather than a repetition: a query repeats only its last batch.
     """
 
     app: str
@@ -146,27 +148,28 @@ def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written],
     transactions, ledger = store.transactions(), Ledger(store, writing.stream, name.app)
     newest = ledger.newest(name.query)
     if newest is not None and _is_there(store, ledger, newest, name):
-        _log.info("write %s of %s to %s is there already", name.version, name.app, writing.stream)
+        _log.info("write %s of %s to %s was committed before", name.version, name.app, writing.stream)
         _drop(store, [parts[0].transaction])
         return
     joined = transactions.join(parts)
-    ledger.note(Note(name.version, joined, committed=False, query=name.query))
+    ledger.record(NamedWrite(name.version, joined, committed=False, query=name.query))
     _check(transactions.commit(joined), joined)
-    ledger.note(Note(name.version, joined, committed=True, query=name.query))
+    ledger.record(NamedWrite(name.version, joined, committed=True, query=name.query))
 
 
-def _is_there(store: StreamStore, ledger: Ledger, newest: Note, name: _Name) -> bool:
-    """Whether an earlier run has committed this version, or a later one; one that it had only prepared is committed.
+def _is_there(store: StreamStore, ledger: Ledger, newest: NamedWrite, name: _Name) -> bool:
+    """Return whether this version, or a later one, was committed before; commit it if it was only prepared.
 
     Raises:
-        Conflict: a query is behind what it has written. Failed: nobody can say any more.
+        Conflict: the query is behind its last written batch.
+        Failed: the outcome can no longer be determined.
     """
     if name.counts_up and name.version < newest.version:
         raise Conflict(
-            f"the query has written batch {newest.version} already and is at batch {name.version} again: "
-            "its checkpoint is older than what it has written",
+            f"the query is at batch {name.version}, but has written batch {newest.version} already: "
+            "its checkpoint is too old",
             where=f"{name.app}, to {newest.transaction.stream}",
-            todo="Use the newest checkpoint, or begin a new one under another txnAppId.",
+            todo="Use the newest checkpoint, or a new one with another txnAppId.",
         )
     if newest.version != name.version or newest.committed:
         return newest.version >= name.version
@@ -175,13 +178,13 @@ def _is_there(store: StreamStore, ledger: Ledger, newest: Note, name: _Name) -> 
     if state is TransactionState.OPEN:
         state = transactions.commit(newest.transaction)
     if state.is_committed:
-        ledger.note(Note(name.version, newest.transaction, committed=True, query=name.query))
+        ledger.record(NamedWrite(name.version, newest.transaction, committed=True, query=name.query))
         return True
     if state is TransactionState.UNKNOWN:
         raise Failed(
-            "nobody can say whether an earlier run has written this: Pravega has forgotten the transaction",
+            "Pravega no longer knows the transaction, so it is unknown whether an earlier run has written this",
             where=f"write {name.version} to {newest.transaction.stream}, transaction {newest.transaction.id}",
-            todo=f"Look into the stream. To write it again, delete the stream {ledger.stream} first.",
+            todo=f"Inspect the stream. To write again, delete the stream {ledger.stream} first.",
         )
     return False
 
@@ -191,7 +194,7 @@ def _check(state: TransactionState, transaction: Transaction) -> None:
         raise Failed(
             f"the transaction was not committed: it is {state}",
             where=f"{transaction.stream}, {transaction.id}",
-            todo="Nothing was written; write again.",
+            todo="Nothing was written; run the write again.",
         )
 
 
@@ -202,7 +205,7 @@ def _abort(writing: Writing, parts: Sequence[Written]) -> None:
 
 
 def _drop(store: StreamStore, transactions: Sequence[Transaction]) -> None:
-    """Abort transactions; those that cannot be reached now end with their lease."""
+    """Abort transactions; if that fails, they end when their lease expires."""
     for transaction in transactions:
         with suppress(Problem):
             store.transactions().abort(transaction)

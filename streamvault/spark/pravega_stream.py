@@ -1,4 +1,4 @@
-"""The format ``pravega`` as a stream that grows: micro-batches between two stream cuts, which are the offsets."""
+"""The format ``pravega`` in streaming queries: micro-batches between stream cuts, which are the offsets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from streamstore.walking import EventWalk
 from streamvault.spark.advancing import advance, share_out
 from streamvault.spark.columns import arrow_schema
 from streamvault.spark.reading import Reading
-from streamvault.spark.selecting import as_cut, infos_if_there, select_stretches
-from streamvault.spark.stretches import Stretch, StretchPartition, between, cut_walked, read_stretch
+from streamvault.spark.selecting import as_cut, infos_if_there, readable_parts
+from streamvault.spark.slices import SegmentSlice, SlicePartition, known_slices, read_slice, walked_boundaries
 
 __all__ = ["PravegaStreamReader"]
 
@@ -27,7 +27,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads them. An offset is a stream cut, as JSON: ``{"scope/stream/N.#epoch.E": offset}``.
 
     Args:
-        reading: the options. schema: what Spark wants to have.
+        reading: the options.
+        schema: the columns that Spark requests.
     """
 
     def __init__(self, reading: Reading, schema: StructType) -> None:
@@ -37,21 +38,21 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._boundaries: dict[tuple[SegmentId, int, int], list[int]] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  (Spark's name)
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         with self._reading.address.lend() as store:
             described = store.describe(self._reading.stream)
             start = as_cut(described, self._reading.from_cut)
             fails = self._reading.fail_on_data_loss
-            select_stretches(described, store, start, described.tail, fail_on_data_loss=fails)
+            readable_parts(described, store, start, described.tail, fail_on_data_loss=fails)
             return start.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What ``maxBytesPerTrigger`` says."""
+        """Return the limit set by ``maxBytesPerTrigger``."""
         most = self._reading.max_bytes
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
+        """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
         reading = self._reading
         with reading.address.lend() as store:
             described = store.describe(reading.stream)
@@ -59,40 +60,40 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = partial(infos_if_there, store, reading.stream)
             ahead = advance(described, infos, begin, self._until)
             end = StreamCut(reading.stream, ahead)
-            # before Spark notes the batch down
-            select_stretches(described, store, begin, end, fail_on_data_loss=reading.fail_on_data_loss)
+            # raise before Spark records the batch
+            readable_parts(described, store, begin, end, fail_on_data_loss=reading.fail_on_data_loss)
             if isinstance(limit, ReadMaxBytes):
                 end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
             return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """Where the stream ends now, for the query's progress."""
+        """Return the stream's tail, for the query's progress."""
         with self._reading.address.lend() as store:
             return store.describe(self._reading.stream).tail.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes to the stream from now on is not read."""
+        """Stop the query at the stream's current tail."""
         with self._reading.address.lend() as store:
             described = store.describe(self._reading.stream)
             # the query's own end may lie before the tail
             self._until = _earlier(described, self._until, described.tail)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """A batch's stretches; the same events for the same two cuts."""
+        """Return a batch's slices, which contain the same events for the same two cuts."""
         reading = self._reading
         with reading.address.lend() as store:
             described = store.describe(reading.stream)
             begin, until = (StreamCut.from_json(cut, reading.stream) for cut in (start, end))
-            found = select_stretches(described, store, begin, until, fail_on_data_loss=reading.fail_on_data_loss)
-            return [StretchPartition(one) for part in found for one in self._cut(store, *part)]
+            found = readable_parts(described, store, begin, until, fail_on_data_loss=reading.fail_on_data_loss)
+            return [SlicePartition(one) for part in found for one in self._cut(store, *part)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A stretch's events."""
+        """Yield a slice's events."""
         reading = self._reading
-        assert isinstance(partition, StretchPartition)  # noqa: S101
+        assert isinstance(partition, SlicePartition)  # noqa: S101
         with reading.address.lend() as store:
-            yield from read_stretch(
-                store, reading.stream, partition.stretch, self._schema, fail_on_data_loss=reading.fail_on_data_loss
+            yield from read_slice(
+                store, reading.stream, partition.part, self._schema, fail_on_data_loss=reading.fail_on_data_loss
             )
 
     def _bounded(
@@ -102,10 +103,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ahead: dict[SegmentId, int],
         most: int,
     ) -> dict[SegmentId, int]:
-        """The batch's end with some bytes at most.
+        """Return the batch's end, limited to ``most`` bytes.
 
-        Where the last event ends that fits is known only by walking there, so the driver reads what the tasks will
-        read too. It remembers boundaries on the way, so that the tasks can be many.
+        The end of the last event that fits is known only after reading up to it, so the driver reads the same bytes as
+        the tasks will. It remembers event boundaries, so that the batch can have many tasks.
         """
         reading = self._reading
         lost = not reading.fail_on_data_loss
@@ -127,12 +128,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 segment_end=ahead[segment],
                 largest=LARGEST_EVENT_BYTES,
             )
-            found = cut_walked(walk, reading.range_size)
+            found = walked_boundaries(walk, reading.range_size)
             ends[segment] = walk.end
             self._boundaries[segment, low[segment], walk.end] = found
         return ends
 
-    def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[Stretch]:
+    def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[SegmentSlice]:
         found = self._boundaries.get((segment, start, end))
         if found is None and self._reading.boundaries == "walked":
             walk = EventWalk(
@@ -144,10 +145,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 segment_end=end,
                 largest=LARGEST_EVENT_BYTES,
             )
-            found = cut_walked(walk, self._reading.range_size)
-        return between(segment, found or [start, end])
+            found = walked_boundaries(walk, self._reading.range_size)
+        return known_slices(segment, found or [start, end])
 
 
 def _earlier(described: StreamDescription, wanted: StreamCut | None, tail: StreamCut) -> StreamCut:
-    """A query's own end if it lies before the tail for every key; else the tail."""
+    """Return the query's own end if it lies before the tail for every key; else the tail."""
     return wanted if wanted is not None and is_before(described, wanted, tail) else tail

@@ -1,4 +1,4 @@
-"""The options of reading a stream."""
+"""Options for reading a stream."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ _LEAST_RANGE_SIZE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the options of a read say.
+    """Parsed options of a read.
 
     Attributes:
-        address, stream: where from.
-        from_cut, to_cut: a cut, ``earliest`` or ``latest``.
-        fail_on_data_loss: whether events that are gone end the query.
-        boundaries: how segments are cut: ``segment`` (not at all), ``walked`` or ``guessed``. range_size: bytes.
-        max_bytes: of a micro-batch; None for no limit.
-        columns: the wanted ones; None for all.
+        address: address of the stream's store.
+        stream: the stream.
+        from_cut: a cut, ``earliest`` or ``latest``.
+        to_cut: a cut, ``earliest`` or ``latest``.
+        fail_on_data_loss: whether the query fails if events were truncated.
+        boundaries: how segments are split: ``segment`` (not at all), ``walked`` or ``guessed``.
+        range_size: size of the slices (bytes).
+        max_bytes: maximum size of a micro-batch; None for no limit.
+        columns: the requested columns; None for all.
     """
 
     address: StoreAddress
@@ -44,19 +47,19 @@ class Reading:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Reading:
-    """The options of a read.
+    """Parse the options of a read.
 
     Raises:
-        Usage, InvalidCut, InvalidName: one cannot be meant; says which.
+        Usage, InvalidCut, InvalidName: an option is not valid.
     """
     options = Options("pravega", given, _OPTIONS)
     address, stream = stream_of(options)
     range_size = options.size("rangeSize") or _RANGE_SIZE
     if range_size < _LEAST_RANGE_SIZE:
-        raise options.wrong("rangeSize", f"a range has {_LEAST_RANGE_SIZE} bytes at least")
+        raise options.wrong("rangeSize", f"the range size must be at least {_LEAST_RANGE_SIZE} bytes")
     max_bytes = options.size("maxBytesPerTrigger")
     if max_bytes == 0:
-        raise options.wrong("maxBytesPerTrigger", "with 0 bytes nothing is ever read")
+        raise options.wrong("maxBytesPerTrigger", "the limit must be positive")
     return Reading(
         address,
         stream,

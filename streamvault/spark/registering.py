@@ -1,4 +1,4 @@
-"""Making the data sources known to a Spark session, and the code to those who run its tasks."""
+"""Register the data sources with a Spark session, and ship their code to the executors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streamvault.spark.pravega_source import PravegaSource
 __all__ = ["register"]
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-"""Without it Spark refuses Python sources that can use a filter."""
+"""Setting without which Spark rejects Python sources that use filters."""
 
 SPARKS_DEFAULT = "python3"
-"""What Spark starts for Python where ``PYSPARK_PYTHON`` does not say."""
+"""The Python that Spark starts if ``PYSPARK_PYTHON`` is not set."""
 
 _NEEDED = ("pyspark", "grpc", "mmh3", "numpy", "obstore", "pyarrow", "pydantic", "tenacity", "zstandard")
 
@@ -32,7 +32,7 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
 version = "%d.%d" % sys.version_info[:2]
 if version != sys.argv[1]:
-    sys.exit(f"it is Python {version}, and the program's is {sys.argv[1]}")
+    sys.exit(f"it is Python {version}, but the program runs Python {sys.argv[1]}")
 try:
     from sparkrun.code import import_folders
 except ImportError:
@@ -43,20 +43,19 @@ ASK_SECONDS = 120.0
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``pravega`` and ``streamvault`` known to a session.
+    """Register the formats ``pravega`` and ``streamvault`` with a session.
 
-    Sets the session's ``spark.sql.python.filterPushdown.enabled``, without which Spark refuses sources that can use
-    filters, and sends the project's packages along with the jobs where they would not be found otherwise: to every
-    cluster, and on this machine if they are not installed. Doing it again changes nothing.
+    Sets the session's ``spark.sql.python.filterPushdown.enabled``, without which Spark rejects sources that use
+    filters. Ships the project's packages with the jobs, to a cluster always, on this machine if they are not installed.
+    A repeated call changes nothing.
 
-    On this machine the sources run with the Python of this program unless ``PYSPARK_PYTHON`` names another.
+    On this machine the sources run with this program's Python unless ``PYSPARK_PYTHON`` names another.
 
     Args:
-        spark: a session; sessions made of it know the formats too.
+        spark: a session; sessions created from it know the formats, too.
 
     Raises:
-        SparkFailed: the Python that Spark would run the sources with cannot: it is not there, is of another version, or
-            lacks a library.
+        SparkFailed: Spark's Python cannot run the sources: it does not exist, has another version, or lacks a library.
     """
     spark.conf.set(PUSH_DOWN, "true")
     context: Any = spark.sparkContext
@@ -64,7 +63,7 @@ def register(spark: SparkSession) -> None:
     usual = context.pythonExec
     python = sys.executable if here and usual == SPARKS_DEFAULT and not os.environ.get("PYSPARK_PYTHON") else usual
     installed = _packages_of(python)
-    # before the sources are registered, which remember what is shipped, and with which Python they run
+    # before the sources are registered, as these remember the shipped code and the Python to run
     if not here or installed != [str(folder) for folder in import_folders()]:
         ship_code(context)
     context.pythonExec = python
@@ -76,14 +75,14 @@ def register(spark: SparkSession) -> None:
 
 
 def _packages_of(python: str) -> list[str]:
-    """The folders from which a Python imports our packages; empty if it has none of them.
+    """Return the folders from which a Python imports this project's packages; empty if it has none.
 
     Raises:
-        SparkFailed: it cannot run the sources.
+        SparkFailed: the Python cannot run the sources.
     """
     version = "{}.{}".format(*sys.version_info)
     program = shutil.which(python)
-    said = "there is no such program"
+    reason = "the program does not exist"
     if program is not None:
         command = [program, "-c", _ASK, version, *_NEEDED]
         try:
@@ -91,13 +90,13 @@ def _packages_of(python: str) -> list[str]:
                 command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False, cwd=tempfile.gettempdir()
             )
         except (OSError, subprocess.SubprocessError) as error:
-            said = str(error)
+            reason = str(error)
         else:
             if done.returncode == 0:
                 return done.stdout.splitlines()
-            said = (done.stderr.strip().splitlines() or ["it fails"])[-1]
+            reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
     raise SparkFailed(
-        "the Python that Spark starts cannot run the data sources",
-        where=f"{program or python}: {said}",
+        "Spark's Python cannot run the data sources",
+        where=f"{program or python}: {reason}",
         todo=f"Set PYSPARK_PYTHON before Spark starts; this program runs with {sys.executable}.",
     )

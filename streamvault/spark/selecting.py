@@ -1,4 +1,4 @@
-"""What of a stream's segments lies between two cuts, and what of that is gone."""
+"""Select the parts of a stream's segments between two cuts, and detect data loss."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from streamstore.cuts import is_before, segments_between
 from streamstore.errors import InvalidCut, NoSuchSegment
 from streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
 from streamstore.store import StreamStore
-from streamvault.spark.stretches import DataLoss
+from streamvault.spark.slices import DataLoss
 
-__all__ = ["as_cut", "infos_if_there", "select_stretches"]
+__all__ = ["as_cut", "infos_if_there", "readable_parts"]
 
 
 def as_cut(described: StreamDescription, wanted: StreamCut | str) -> StreamCut:
-    """A cut, or what ``earliest`` and ``latest`` mean now.
+    """Return a validated cut; for ``earliest`` and ``latest``, the current head and tail.
 
     Raises:
-        InvalidCut: the cut is not one of the stream, or lies beyond its tail.
+        InvalidCut: the cut is not of this stream, or lies beyond its tail.
     """
     if isinstance(wanted, StreamCut):
         if not is_before(described, wanted, described.tail):
@@ -26,13 +26,13 @@ def as_cut(described: StreamDescription, wanted: StreamCut | str) -> StreamCut:
     return described.head if wanted == "earliest" else described.tail
 
 
-def select_stretches(
+def readable_parts(
     described: StreamDescription, store: StreamStore, start: StreamCut, end: StreamCut, *, fail_on_data_loss: bool
 ) -> list[tuple[SegmentId, int, int]]:
-    """Segment, first offset and end of all that can be read between two cuts, in the stream's order.
+    """Return segment, first offset and end of all readable parts between two cuts, in the stream's order.
 
     Raises:
-        DataLoss: some of it is truncated away, and that matters.
+        DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
         InvalidCut: ``start`` does not lie before ``end``, or a cut names an offset beyond a segment's end.
     """
     wanted = segments_between(described, start, end)
@@ -43,14 +43,14 @@ def select_stretches(
         first = _first(described, info, segment, low)
         if first is None or info is None:
             if fail_on_data_loss and high != low:
-                raise _gone(described.name, segment, "the segment is gone")
+                raise _gone(described.name, segment, "the segment was deleted")
             continue
         stop = info.write_offset if high is None else high
         if max(low, stop) > info.write_offset:
             where = f"offset {max(low, stop)} of {segment.in_stream(described.name)}"
             raise InvalidCut(f"the stream cut lies beyond the segment's end ({info.write_offset})", where=where)
         if fail_on_data_loss and first > low and stop > low:
-            raise _gone(described.name, segment, f"the segment begins at {first} now, not at {low}")
+            raise _gone(described.name, segment, f"the segment now begins at {first}, not at {low}")
         if first < stop:
             found.append((segment, first, stop))
     return found
@@ -59,7 +59,7 @@ def select_stretches(
 def infos_if_there(
     store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]
 ) -> Mapping[SegmentId, SegmentInfo | None]:
-    """What the store says of each segment; None for one that is gone."""
+    """Return information on each segment; None for a deleted one."""
     try:
         return {info.segment: info for info in store.segment_info(stream, segments)}
     except NoSuchSegment:
@@ -74,7 +74,7 @@ def _info(store: StreamStore, stream: StreamName, segment: SegmentId) -> Segment
 
 
 def _first(described: StreamDescription, info: SegmentInfo | None, segment: SegmentId, low: int) -> int | None:
-    """The first offset from ``low`` on that the stream still has; None if the segment lies before the stream's head."""
+    """Return the first offset from ``low`` on that still exists; None if the segment lies before the stream's head."""
     if info is None:
         return None
     if segment in described.head.offsets:
@@ -88,7 +88,7 @@ def _first(described: StreamDescription, info: SegmentInfo | None, segment: Segm
 
 def _gone(stream: StreamName, segment: SegmentId, what: str) -> DataLoss:
     return DataLoss(
-        f"events that should be read are truncated away: {what}",
+        f"events to be read were truncated: {what}",
         where=segment.in_stream(stream),
-        todo="Start at 'earliest', or set failOnDataLoss to false to go on with what is left.",
+        todo="Start at 'earliest', or set failOnDataLoss to false to read the remaining events.",
     )

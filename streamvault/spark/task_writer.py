@@ -1,4 +1,4 @@
-"""What one task writes: its rows, routed to segments, into a transaction of its own."""
+"""Write a task's rows, routed to segments, into the task's transaction."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from streamvault.spark.writing import Writing
 __all__ = ["write_rows"]
 
 _BUFFERS_BYTES = 32 * 1024 * 1024
-"""What all segments' buffers may hold together."""
+"""Maximum size of all segments' buffers together (bytes)."""
 
 _BLOCK_BYTES = (64 * 1024, 1024 * 1024)
-"""A segment's buffer is sent when it has so much: the least and the most, by the number of segments."""
+"""Minimum and maximum size at which a segment's buffer is sent (bytes); it depends on the number of segments."""
 
 _IN_FLIGHT = 2
 
@@ -37,8 +37,9 @@ def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[p
     Memory: a batch and the segments' buffers.
 
     Raises:
-        Usage: an event is null. NotAnEvent: one is larger than 8 MiB.
-        Problem: as the store says. The transaction is aborted then.
+        Usage: an event is null.
+        NotAnEvent: an event is larger than 8 MiB.
+        Problem: the store failed; the transaction was aborted.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
@@ -52,7 +53,7 @@ def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[p
                 pinger.check()
                 _add(writing, segments, batch)
             lengths = segments.finish()
-        # what the other tasks still need is counted from here
+        # renew the lease, for the time that the other tasks still need
         transactions.ping(transaction, writing.lease)
     except BaseException:
         with suppress(Problem):
@@ -64,14 +65,14 @@ def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[p
 def _add(writing: Writing, segments: _Segments, batch: pa.RecordBatch) -> None:
     events, keys = batch.column(writing.event), None
     if events.null_count:
-        raise Usage("an event is null", where=f"column event, to {writing.stream}", todo="Leave such rows out.")
+        raise Usage("an event is null", where=f"column event, to {writing.stream}", todo="Filter such rows out.")
     if writing.routing_key is not None:
         keys = batch.column(writing.routing_key)
     segments.add(events.cast(pa.large_binary()), segments.places(keys, batch.num_rows))
 
 
 class _Segments:
-    """The transaction's parts of the segments, with a buffer each."""
+    """Segments of a transaction, with a buffer each."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction, stack: ExitStack) -> None:
         self._transactions = transactions
@@ -85,7 +86,7 @@ class _Segments:
         self._random = np.random.default_rng()
 
     def places(self, keys: pa.Array | None, count: int) -> npt.NDArray[np.intp]:
-        """Each row's place in the router's segments: by its routing key, anywhere if it has none."""
+        """Return the index of each row's segment: by its routing key, or random without one."""
         if keys is None or keys.null_count == len(keys):
             return self._router.indexes(self._random.random(count))
         encoded = pc.dictionary_encode(keys)
@@ -97,7 +98,7 @@ class _Segments:
         return found
 
     def add(self, events: pa.Array, places: npt.NDArray[np.intp]) -> None:
-        """Take events in their order."""
+        """Add events in order."""
         for event, place in zip(events.to_pylist(), places.tolist(), strict=True):
             buffer = self._buffers[place]
             frame_into(buffer, event)
@@ -105,7 +106,7 @@ class _Segments:
                 self._send(place)
 
     def finish(self) -> dict[SegmentId, int]:
-        """Send what is left and wait until the store has it all; returns the bytes of each segment."""
+        """Send the remaining events, and wait until all are stored; return the bytes of each segment."""
         for place, buffer in enumerate(self._buffers):
             if buffer:
                 self._send(place)
@@ -123,7 +124,7 @@ class _Segments:
 
 
 class _Pinger:
-    """Keeps a transaction open while rows come slowly."""
+    """Keeps a transaction open by pings, as rows may arrive slowly."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction, lease: float) -> None:
         self._transactions = transactions
@@ -142,7 +143,7 @@ class _Pinger:
         self._thread.join()
 
     def check(self) -> None:
-        """Raise what keeping it open has met."""
+        """Raise the error of a failed ping, if any."""
         if self._failure is not None:
             raise self._failure
 

@@ -93,7 +93,7 @@ class DurableQueueContract:
     def queue(self, store: StreamStore, name: StreamName) -> QueueSegment:
         return QueueSegment.make(store, name)
 
-    def test_what_is_put_in_comes_out_in_order_and_is_gone(self, queue: QueueSegment) -> None:
+    def test_entries_are_consumed_in_order_and_removed(self, queue: QueueSegment) -> None:
         producer = Producer(queue)
         before = time.time()
         names = [producer.put(content) for content in (b"one", b"", bytes(100), frame(b"like an event"))]
@@ -114,7 +114,7 @@ class DurableQueueContract:
         assert list(queue.store.list_streams(queue.name.scope, own=True)) == [queue.name], "the lease's stream is gone"
         assert work_off(queue).contents == []
 
-    def test_the_largest_entry(self, queue: QueueSegment) -> None:
+    def test_largest_entry_is_consumed(self, queue: QueueSegment) -> None:
         largest = bytes(MAX_ENTRY_BYTES)
         put_all(queue, [b"before", largest, b"after"])
         handled = work_off(queue, batch_bytes=1000)
@@ -128,7 +128,7 @@ class DurableQueueContract:
         with pytest.raises(EntryTooLarge, match="exceeds the maximum"):
             Producer(queue).move(largest + note + b"x", uuid.uuid4())
 
-    def test_what_is_moved_is_there_once_while_it_is_outstanding(self, queue: QueueSegment) -> None:
+    def test_moved_entry_is_put_once_while_outstanding(self, queue: QueueSegment) -> None:
         name = Producer(queue).put(b"first")
         Producer(queue).move(b"second", name, unless=lambda entry: entry.name == name)
         Producer(queue).move(b"third", name, unless=lambda entry: entry.content == b"other")
@@ -138,7 +138,7 @@ class DurableQueueContract:
         Producer(queue).move(b"fourth", name, unless=lambda entry: entry.name == name)
         assert work_off(queue).contents == [b"fourth"]
 
-    def test_a_consumer_ends_where_it_is_told_to(self, queue: QueueSegment) -> None:
+    def test_consumer_stops_at_a_given_offset(self, queue: QueueSegment) -> None:
         put_all(queue, numbers(3))
         handled = Handled()
         end = queue.info().write_offset
@@ -154,7 +154,7 @@ class DurableQueueContract:
         put_all(queue, [bytes(400)] * 6)
         assert [len(batch) for batch in work_off(queue, batch_bytes=1000).batches] == [2, 2, 2]
 
-    def test_a_queue_is_made_once_and_nothing_else_is_taken_for_one(
+    def test_queue_is_created_once_and_other_streams_are_refused(
         self, store: StreamStore, queue: QueueSegment, stores: Open
     ) -> None:
         put_all(queue, [b"kept"])
@@ -168,7 +168,7 @@ class DurableQueueContract:
         with pytest.raises(NotAQueue, match="is not a queue"):
             QueueSegment.make(store, other)
 
-    def test_producers_beside_each_other(self, queue: QueueSegment, stores: Open) -> None:
+    def test_concurrent_producers_lose_no_entry(self, queue: QueueSegment, stores: Open) -> None:
         """Each one's entries are there once and in its order, whoever was faster."""
 
         def produce(number: int) -> None:
@@ -184,9 +184,7 @@ class DurableQueueContract:
         for number in range(3):
             assert [c for c in contents if c.startswith(b"%d-" % number)] == numbers(12, f"{number}-")
 
-    def test_a_producer_waits_for_room_and_sees_the_progress_of_a_consumer_elsewhere(
-        self, queue: QueueSegment, stores: Open
-    ) -> None:
+    def test_producer_waits_until_another_process_makes_room(self, queue: QueueSegment, stores: Open) -> None:
         half = bytes(LIMIT // 2)
         producer = Producer(queue, limit=LIMIT, wait_seconds=0.3)
         producer.put(half)
@@ -204,7 +202,9 @@ class DurableQueueContract:
         with pytest.raises(Usage):
             Producer(queue, limit=1000)
 
-    def test_one_consumer_at_a_time(self, queue: QueueSegment, stores: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_second_consumer_is_refused(
+        self, queue: QueueSegment, stores: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(lease, "BEAT_SECONDS", 0.2)
         elsewhere = QueueSegment.open(stores(), queue.name)
         first = Consumer(queue)
@@ -217,7 +217,7 @@ class DurableQueueContract:
             first.close()
             second.result(60).close()
 
-    def test_a_consumer_that_fell_silent_is_followed_and_takes_nothing_away(
+    def test_silent_consumer_is_replaced_and_removes_nothing(
         self, queue: QueueSegment, stores: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(lease, "BEAT_SECONDS", 3600.0)
@@ -240,7 +240,7 @@ class DurableQueueContract:
         second.close()
         assert handled.contents == numbers(4)
 
-    def test_a_failing_handler_is_called_again_with_the_same(self, queue: QueueSegment) -> None:
+    def test_failed_batch_is_handled_again(self, queue: QueueSegment) -> None:
         put_all(queue, numbers(3))
         calls: list[list[bytes]] = []
         names: set[tuple[uuid.UUID, ...]] = set()
@@ -259,7 +259,7 @@ class DurableQueueContract:
         assert told == ["no luck 1", "no luck 2"]
         assert (metrics.entries, metrics.retries) == (3, 2)
 
-    def test_a_handler_that_never_succeeds_loses_nothing(self, queue: QueueSegment) -> None:
+    def test_handler_that_never_succeeds_loses_nothing(self, queue: QueueSegment) -> None:
         put_all(queue, numbers(3))
         before = queue.info()
 
@@ -272,7 +272,7 @@ class DurableQueueContract:
         assert queue.info() == before
         assert work_off(queue).contents == numbers(3)
 
-    def test_it_is_stopped_from_another_thread(self, queue: QueueSegment) -> None:
+    def test_consumer_can_be_stopped_by_another_thread(self, queue: QueueSegment) -> None:
         """Idle, in a batch, and between the tries of one that fails; what is not handled stays."""
         with Consumer(queue) as consumer:
             threading.Timer(0.1, consumer.stop).start()
@@ -296,7 +296,7 @@ class DurableQueueContract:
             assert running.result(60).entries == 0
         assert work_off(queue).contents == numbers(4)[2:]
 
-    def test_it_waits_for_entries_until_nothing_comes(self, queue: QueueSegment) -> None:
+    def test_consumer_stops_when_idle(self, queue: QueueSegment) -> None:
         handled = Handled()
         with Consumer(queue) as consumer, ThreadPoolExecutor(1) as pool:
             running = pool.submit(consumer.run, handled, idle_seconds=0.6)
@@ -320,7 +320,7 @@ class DurableQueueContract:
         ],
         ids=["bytes", "event", "checksum", "version", "torn", "empty"],
     )
-    def test_what_is_no_entry_stops_it_and_is_kept(self, queue: QueueSegment, foreign: bytes) -> None:
+    def test_invalid_entry_stops_the_consumer_and_is_kept(self, queue: QueueSegment, foreign: bytes) -> None:
         put_all(queue, numbers(3))
         good = queue.info().write_offset
         with queue.store.appender(queue.name, queue.segment) as appender:

@@ -47,21 +47,21 @@ class ObjectStoreContract:
     def store(self) -> ObjectStore:
         raise NotImplementedError
 
-    def test_what_was_put_comes_back(self, store: ObjectStore) -> None:
+    def test_get_returns_the_put_bytes(self, store: ObjectStore) -> None:
         payload = bytes(range(256)) * 3
         store.put("a/b/c", payload)
         assert store.get("a/b/c") == payload
         assert type(store.get("a/b/c")) is bytes
         assert store.size("a/b/c") == len(payload)
 
-    def test_an_object_may_be_empty(self, store: ObjectStore) -> None:
+    def test_object_may_be_empty(self, store: ObjectStore) -> None:
         store.put("a/empty", b"")
         assert store.get("a/empty") == b""
         assert store.get_range("a/empty", 0, 0) == b""
         assert store.size("a/empty") == 0
         assert list(store.list("a/")) == [ObjectInfo("a/empty", 0)]
 
-    def test_an_object_may_be_large(self, store: ObjectStore) -> None:
+    def test_object_may_be_large(self, store: ObjectStore) -> None:
         payload = os.urandom(12 * 1024 * 1024 + 1)
         store.put("large", memoryview(payload))
         assert store.get("large") == payload
@@ -69,18 +69,18 @@ class ObjectStoreContract:
             store.put("large", payload[::-1])
         assert store.size("large") == len(payload)
 
-    def test_a_view_of_a_part_is_put(self, store: ObjectStore) -> None:
+    def test_put_accepts_a_partial_memoryview(self, store: ObjectStore) -> None:
         store.put("part", memoryview(bytearray(b"0123456789"))[2:5])
         assert store.get("part") == b"234"
 
-    def test_a_taken_key_is_refused_and_left_alone(self, store: ObjectStore) -> None:
+    def test_put_refuses_a_taken_key(self, store: ObjectStore) -> None:
         store.put("a/b", b"first")
         for again in (b"first", b"second", b""):
             with pytest.raises(AlreadyExists, match="a/b"):
                 store.put("a/b", again)
         assert store.get("a/b") == b"first"
 
-    def test_of_twenty_threads_that_create_a_key_one_wins(self, store: ObjectStore) -> None:
+    def test_one_of_twenty_concurrent_puts_succeeds(self, store: ObjectStore) -> None:
         for race in range(5):
             start = Barrier(20)
 
@@ -97,14 +97,14 @@ class ObjectStoreContract:
             assert won.count(True) == 1
             assert store.get(f"race/{race}") == b"%d" % won.index(True) * 1000
 
-    def test_an_object_that_is_larger_than_expected_is_not_read(self, store: ObjectStore) -> None:
+    def test_get_refuses_an_object_above_the_limit(self, store: ObjectStore) -> None:
         store.put("a/b", b"0123456789")
         assert store.get("a/b", 10) == b"0123456789"
         for at_most in (9, 0):
             with pytest.raises(TooLarge, match=f"10 bytes instead of at most {at_most}: .*a/b"):
                 store.get("a/b", at_most)
 
-    def test_blocks_become_an_object_that_takes_no_taken_key(self, store: ObjectStore) -> None:
+    def test_put_of_blocks_creates_an_object_and_refuses_a_taken_key(self, store: ObjectStore) -> None:
         payload = os.urandom(11 * 1024 * 1024 + 5)
         buffer = bytearray(700_000)
 
@@ -127,7 +127,7 @@ class ObjectStoreContract:
         store.put_blocks("parts/empty", [])
         assert store.get("parts/empty") == b""
 
-    def test_blocks_that_end_in_an_error_leave_nothing(self, store: ObjectStore) -> None:
+    def test_failed_put_of_blocks_leaves_no_object(self, store: ObjectStore) -> None:
         def blocks() -> Iterator[bytes]:
             for _ in range(7):
                 yield bytes(1024 * 1024)
@@ -137,7 +137,7 @@ class ObjectStoreContract:
             store.put_blocks("parts/cut", blocks())
         assert list(store.list("parts/")) == []
 
-    def test_ranges(self, store: ObjectStore) -> None:
+    def test_get_range_returns_the_range(self, store: ObjectStore) -> None:
         store.put("r", b"0123456789")
         assert store.get_range("r", 0, 10) == b"0123456789"
         assert store.get_range("r", 3, 5) == b"34"
@@ -147,13 +147,13 @@ class ObjectStoreContract:
         assert part.readonly
         assert bytes(part[1:]) == b"45"
 
-    def test_a_range_beyond_the_end_is_an_error(self, store: ObjectStore) -> None:
+    def test_get_range_refuses_a_range_beyond_the_end(self, store: ObjectStore) -> None:
         store.put("r", b"0123456789")
         for start, end in ((0, 11), (5, 11), (10, 11), (12, 20), (11, 11)):
             with pytest.raises(WrongSize, match="r"):
                 store.get_range("r", start, end)
 
-    def test_what_is_not_there(self, store: ObjectStore) -> None:
+    def test_missing_object_is_named(self, store: ObjectStore) -> None:
         store.put("a/b", b"x")
         for key in ("nope", "a", "a/nope", "a/b/c"):
             for ask in (
@@ -177,7 +177,7 @@ class ObjectStoreContract:
                 store.folders(prefix)
         assert list(store.list("")) == []
 
-    def test_a_listing_is_in_byte_order(self, store: ObjectStore) -> None:
+    def test_listing_is_in_byte_order(self, store: ObjectStore) -> None:
         keys = ["A", "_x/y", "a-b", "a.b/c", "a/0", "a/00", "a/b-c", "a/b/c", "a/b0", "a0", "aa", "b", "b=1/c", "~"]
         for key in reversed(keys):
             store.put(key, key.encode())
@@ -188,7 +188,7 @@ class ObjectStoreContract:
             inside = [entry.key for entry in store.list("a/", after)]
             assert inside == [key for key in keys if key > after and key.startswith("a/")]
 
-    def test_a_prefix_is_a_whole_folder(self, store: ObjectStore) -> None:
+    def test_prefix_matches_whole_folders(self, store: ObjectStore) -> None:
         for key in ("ab/c", "a/b", "abc"):
             store.put(key, b"")
         assert [entry.key for entry in store.list("a/")] == ["a/b"]
@@ -197,7 +197,7 @@ class ObjectStoreContract:
         with pytest.raises(InvalidKey):
             list(store.list("a"))
 
-    def test_folders(self, store: ObjectStore) -> None:
+    def test_folders_are_listed(self, store: ObjectStore) -> None:
         for key in ("top", "b/x", "b-/x", "a/x", "a/y/z", "_work/1/x"):
             store.put(key, b"")
         assert list(store.folders("")) == ["_work", "a", "b", "b-"]
@@ -205,7 +205,7 @@ class ObjectStoreContract:
         assert list(store.folders("nope/")) == []
         assert list(store.folders("top/")) == []
 
-    def test_deleting(self, store: ObjectStore) -> None:
+    def test_delete_removes_objects_and_ignores_missing_ones(self, store: ObjectStore) -> None:
         for key in ("a/1", "a/2", "b"):
             store.put(key, b"")
         store.delete(["a/1", "a/nope", "nope/nope"])
@@ -217,7 +217,7 @@ class ObjectStoreContract:
         store.put("a/1", b"again")
         assert store.get("a/1") == b"again"
 
-    def test_thousands_of_keys(self, store: ObjectStore) -> None:
+    def test_thousands_of_keys_are_listed_and_deleted(self, store: ObjectStore) -> None:
         keys = [f"many/{number:06d}" for number in range(3210)]
         assert put_all(store, ((key, b"x") for key in reversed(keys))) == len(keys)
         store.put("many-more", b"")
@@ -232,12 +232,12 @@ class ObjectStoreContract:
         store.delete(keys)
         assert [entry.key for entry in store.list("")] == ["many-more", "many0"]
 
-    def test_the_probe_finds_nothing_wrong_and_leaves_nothing(self, store: ObjectStore) -> None:
+    def test_probe_accepts_the_store_and_leaves_no_object(self, store: ObjectStore) -> None:
         found = check_server(store, "scope/stream/")
         assert (found.create_only, found.ordered, found.deletes, found.warnings) == (True, True, True, ())
         assert list(store.list("")) == []
 
-    def test_its_uri_is_part_of_its_messages(self, store: ObjectStore) -> None:
+    def test_errors_contain_the_uri(self, store: ObjectStore) -> None:
         assert not store.uri.endswith("/")
         with pytest.raises(NoSuchObject) as caught:
             store.get("a/b")

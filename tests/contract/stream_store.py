@@ -112,7 +112,7 @@ class StreamStoreContract:
 
     # Scopes and names
 
-    def test_a_scope_is_made_once(self, store: StreamStore, scope_name: str) -> None:
+    def test_scope_is_created_once(self, store: StreamStore, scope_name: str) -> None:
         assert scope_name not in store.list_scopes()
         assert store.create_scope(scope_name) is True
         assert store.create_scope(scope_name) is False
@@ -133,7 +133,7 @@ class StreamStoreContract:
             store.create_stream(name, fixed(1))
         assert list(store.list_streams(stream.scope)) == sorted(wanted)
 
-    def test_streams_of_our_own_are_listed_only_if_asked_for(self, store: StreamStore, stream: StreamName) -> None:
+    def test_internal_streams_are_listed_on_request(self, store: StreamStore, stream: StreamName) -> None:
         ours = StreamName(stream.scope, "ours")
         store.create_stream(stream, fixed(1))
         store.create_stream(ours, replace(fixed(1), tags=("other", OWN)))
@@ -150,7 +150,7 @@ class StreamStoreContract:
         store.delete(stream)
         store.delete_scope(stream.scope)
 
-    def test_a_missing_scope_is_named(self, store: StreamStore, scope_name: str) -> None:
+    def test_missing_scope_is_named(self, store: StreamStore, scope_name: str) -> None:
         stream = StreamName(scope_name, "stream")
         assert not store.exists(stream)
         for action in (
@@ -163,7 +163,7 @@ class StreamStoreContract:
         with pytest.raises((NoSuchScope, NoSuchStream)):
             store.describe(stream)
 
-    def test_a_missing_stream_is_named(self, store: StreamStore, stream: StreamName) -> None:
+    def test_missing_stream_is_named(self, store: StreamStore, stream: StreamName) -> None:
         assert not store.exists(stream)
         for action in (
             lambda: store.describe(stream),
@@ -184,7 +184,7 @@ class StreamStoreContract:
             with pytest.raises((NoSuchStream, NoSuchSegment), match=str(stream)):
                 action()
 
-    def test_a_missing_segment_is_named(self, store: StreamStore, stream: StreamName) -> None:
+    def test_missing_segment_is_named(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         for action in (
             lambda: store.segment_info(stream, [FIRST, NEVER]),
@@ -197,7 +197,7 @@ class StreamStoreContract:
 
     # Making streams
 
-    def test_a_new_stream_is_empty(self, store: StreamStore, stream: StreamName) -> None:
+    def test_new_stream_is_empty(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(3))
         assert store.exists(stream)
         described = store.describe(stream)
@@ -222,14 +222,14 @@ class StreamStoreContract:
         # not always up to 1.0: 49 * (1 / 49) is an ulp less
         assert [held.high for held in ranges.values()] == [(i + 1) * width for i in range(count)]
 
-    def test_a_stream_is_made_once(self, store: StreamStore, stream: StreamName) -> None:
+    def test_stream_is_created_once(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(2))
         with pytest.raises(StreamExists, match=str(stream)) as caught:
             store.create_stream(stream, fixed(3))
         assert caught.value.exit_code == 4
         assert store.describe(stream).configuration == fixed(2)
 
-    def test_of_several_that_make_a_stream_one_succeeds(self, stores: Open, stream: StreamName) -> None:
+    def test_one_of_several_concurrent_creations_succeeds(self, stores: Open, stream: StreamName) -> None:
         makers = 6
         barrier = Barrier(makers)
 
@@ -247,7 +247,7 @@ class StreamStoreContract:
         assert len(winners) == 1
         assert store_tags(stores(), stream) == tuple(winners)
 
-    def test_the_configuration_comes_back_and_can_be_replaced(self, store: StreamStore, stream: StreamName) -> None:
+    def test_configuration_is_returned_and_can_be_updated(self, store: StreamStore, stream: StreamName) -> None:
         first = StreamConfiguration(
             scaling=Scaling(ScaleKind.BY_EVENTS, target=100, factor=2, min_segments=2),
             retention=Retention(RetentionKind.TIME, minimum=60_000, maximum=0),
@@ -276,7 +276,7 @@ class StreamStoreContract:
 
     # Appending and reading
 
-    def test_what_was_appended_is_read(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
+    def test_appended_bytes_are_read(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
         store.create_stream(stream, fixed(2))
         data = frame(b"first") + frame(b"") + frame(bytes(range(256)))
         with store.appender(stream, FIRST) as appender:
@@ -289,9 +289,7 @@ class StreamStoreContract:
             assert reader.describe(stream).tail.offsets == {FIRST: len(data), SegmentId(0, 1): 0}
             assert reader.segment_info(stream, [FIRST])[0].write_offset == len(data)
 
-    def test_an_appender_goes_on_at_the_write_offset(
-        self, store: StreamStore, stores: Open, stream: StreamName
-    ) -> None:
+    def test_appender_continues_at_the_write_offset(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         data = b""
         for number in range(4):
@@ -303,14 +301,14 @@ class StreamStoreContract:
         assert read(store, stream, FIRST, 0, len(data)) == data
 
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-    def test_blocks_may_be_any_kind_of_bytes(self, store: StreamStore, stream: StreamName, kind: type) -> None:
+    def test_append_accepts_any_bytes_like_object(self, store: StreamStore, stream: StreamName, kind: type) -> None:
         store.create_stream(stream, fixed(1))
         with store.appender(stream, FIRST) as appender:
             appender.append(kind(frame(b"payload")))
         assert read(store, stream, FIRST, 0, 15) == frame(b"payload")
 
     @pytest.mark.parametrize("in_flight", [1, 2, 4])
-    def test_large_blocks(self, store: StreamStore, stream: StreamName, in_flight: int) -> None:
+    def test_large_blocks_are_appended(self, store: StreamStore, stream: StreamName, in_flight: int) -> None:
         store.create_stream(stream, fixed(1))
         data = random.Random(5).randbytes(17 * MIB + 13)
         with store.appender(stream, FIRST, in_flight=in_flight) as appender:
@@ -320,7 +318,7 @@ class StreamStoreContract:
             assert appender.flush() == len(data)
         assert read(store, stream, FIRST, 0, len(data)) == data
 
-    def test_many_small_blocks(self, store: StreamStore, stream: StreamName) -> None:
+    def test_many_small_blocks_are_appended(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         pieces = [frame(b"x" * (number % 50)) for number in range(1500)]
         with store.appender(stream, FIRST) as appender:
@@ -330,7 +328,7 @@ class StreamStoreContract:
         assert read(store, stream, FIRST, 0, len(data)) == data
 
     @pytest.mark.parametrize("size", [0, 4 * MIB + 1])
-    def test_a_block_of_a_wrong_size_is_refused(self, store: StreamStore, stream: StreamName, size: int) -> None:
+    def test_append_refuses_a_block_of_invalid_size(self, store: StreamStore, stream: StreamName, size: int) -> None:
         store.create_stream(stream, fixed(1))
         with store.appender(stream, FIRST) as appender:
             with pytest.raises(ValueError, match="block"):
@@ -350,7 +348,7 @@ class StreamStoreContract:
             assert b"".join(blocks) == data[low:high]
             assert all(0 < len(block) <= 2 * MIB for block in blocks)
 
-    def test_a_range_may_be_a_few_bytes(self, store: StreamStore, stream: StreamName) -> None:
+    def test_read_may_return_a_few_bytes(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         data = events(2 * MIB, 12)
         append(store, stream, FIRST, data)
@@ -359,14 +357,14 @@ class StreamStoreContract:
                 assert read(store, stream, FIRST, low, low + size) == data[low : low + size]
                 assert read(store, stream, FIRST, low % MIB, low + size) == data[low % MIB : low + size]
 
-    def test_reading_beyond_the_end_is_an_error(self, store: StreamStore, stream: StreamName) -> None:
+    def test_read_refuses_a_range_beyond_the_end(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         append(store, stream, FIRST, frame(b"event"))
         for low, high in ((0, 14), (13, 14), (14, 20)):
             with pytest.raises(ValueError, match=r"."):
                 read(store, stream, FIRST, low, high)
 
-    def test_a_reader_may_stop_early(self, store: StreamStore, stream: StreamName) -> None:
+    def test_read_may_stop_early(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         data = events(6 * MIB, 3)
         append(store, stream, FIRST, data)
@@ -377,7 +375,7 @@ class StreamStoreContract:
             blocks.close()  # type: ignore[attr-defined]
         assert read(store, stream, FIRST, 0, len(data)) == data
 
-    def test_events_come_out_of_blocks_cut_anywhere(self, store: StreamStore, stream: StreamName) -> None:
+    def test_events_are_split_from_blocks_cut_anywhere(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         payloads = [random.Random(number).randbytes(number * 3_001 % 200_000) for number in range(60)]
         append(store, stream, FIRST, b"".join(map(frame, payloads)), block=777_777)
@@ -386,7 +384,7 @@ class StreamStoreContract:
         found = [bytes(payload) for block in store.read(stream, FIRST, 0, end) for _, payload in splitter.events(block)]
         assert found == payloads
 
-    def test_all_below_a_tail_is_readable_while_others_append(self, stores: Open, stream: StreamName) -> None:
+    def test_bytes_below_a_tail_are_readable_during_appends(self, stores: Open, stream: StreamName) -> None:
         store = stores()
         store.create_stream(stream, fixed(1))
         data, stop = events(12 * MIB, 4), Event()
@@ -416,7 +414,7 @@ class StreamStoreContract:
         for segment, data in contents.items():
             assert read(store, stream, segment, 0, len(data)) == data
 
-    def test_of_two_appenders_one_is_refused_and_nothing_is_mixed(self, stores: Open, stream: StreamName) -> None:
+    def test_one_of_two_appenders_is_refused_and_no_bytes_are_mixed(self, stores: Open, stream: StreamName) -> None:
         store = stores()
         store.create_stream(stream, fixed(1))
         ours, theirs = frame(b"ours") * 50, frame(b"theirs") * 50
@@ -446,7 +444,7 @@ class StreamStoreContract:
         first.append(ours)  # the second one was let in: then the first one has lost
         first.flush()
 
-    def test_what_is_not_flushed_is_written_whole_or_not_at_all(self, stores: Open, stream: StreamName) -> None:
+    def test_unflushed_blocks_are_written_whole_or_not_at_all(self, stores: Open, stream: StreamName) -> None:
         store = stores()
         store.create_stream(stream, fixed(1))
         blocks = blocks_of(events(3 * MIB, 6), 500_000)
@@ -466,7 +464,7 @@ class StreamStoreContract:
 
     # Scaling
 
-    def test_split_merge_and_refresh(self, store: StreamStore, stream: StreamName) -> None:
+    def test_scale_splits_merges_and_replaces_segments(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(2))
         left, right = SegmentId(0, 0), SegmentId(0, 1)
         append(store, stream, left, frame(b"left"))
@@ -515,7 +513,7 @@ class StreamStoreContract:
         epoch = store.scale(stream, [FIRST], ranges)
         assert dict(sorted(epoch.segments.items())) == {SegmentId(1, 1 + i): held for i, held in enumerate(ranges)}
 
-    def test_segments_that_do_not_touch_are_scaled_together(self, store: StreamStore, stream: StreamName) -> None:
+    def test_scale_of_nonadjacent_segments_is_one_epoch(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(3))
         old = store.describe(stream).epochs[0].segments
         outer = [SegmentId(0, 0), SegmentId(0, 2)]
@@ -523,7 +521,7 @@ class StreamStoreContract:
         epoch = store.scale(stream, outer, ranges)
         assert list(epoch.segments.values()) == sorted([*ranges, old[SegmentId(0, 1)]])
 
-    def test_a_scale_that_does_not_fit_is_refused(self, store: StreamStore, stream: StreamName) -> None:
+    def test_invalid_scale_is_refused(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(2))
         store.scale(stream, [SegmentId(0, 0)], [KeyRange(0.0, 0.5)])
         before = store.describe(stream)
@@ -546,14 +544,14 @@ class StreamStoreContract:
                 store.scale(stream, seal, ranges)
         assert store.describe(stream) == before
 
-    def test_no_fewer_segments_than_the_policy_says(self, store: StreamStore, stream: StreamName) -> None:
+    def test_scale_below_the_policys_minimum_is_refused(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(3))
         ranges = store.describe(stream).epochs[0].segments
         with pytest.raises(ScaleRefused):
             store.scale(stream, list(ranges)[:2], [KeyRange(0.0, ranges[SegmentId(0, 1)].high)])
         assert len(store.describe(stream).epochs) == 1
 
-    def test_an_open_appender_meets_the_seal_of_its_segment(self, stores: Open, stream: StreamName) -> None:
+    def test_append_to_a_sealed_segment_is_refused(self, stores: Open, stream: StreamName) -> None:
         store = stores()
         store.create_stream(stream, fixed(1))
         appender = store.appender(stream, FIRST)
@@ -581,7 +579,7 @@ class StreamStoreContract:
         append(store, stream, left, data)
         return left, right, data
 
-    def test_the_head_moves(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
+    def test_truncate_moves_the_head(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
         left, right, data = self._two_halves(store, stream)
         cut = StreamCut(stream, {left: len(data) // 2, right: 0})
         store.truncate(cut)
@@ -605,7 +603,7 @@ class StreamStoreContract:
                 with pytest.raises(NoSuchSegment):
                     action()
 
-    def test_a_head_inside_an_old_segment(self, store: StreamStore, stream: StreamName) -> None:
+    def test_truncate_accepts_a_cut_in_an_old_segment(self, store: StreamStore, stream: StreamName) -> None:
         left, right, _ = self._two_halves(store, stream)
         end = store.segment_info(stream, [FIRST])[0].write_offset
         for offset in (12, end):
@@ -615,7 +613,7 @@ class StreamStoreContract:
         store.truncate(StreamCut(stream, {left: 0, right: 0}))
         assert store.describe(stream).head.offsets == {left: 0, right: 0}
 
-    def test_a_cut_at_or_before_the_head_changes_nothing(self, store: StreamStore, stream: StreamName) -> None:
+    def test_truncate_at_or_before_the_head_changes_nothing(self, store: StreamStore, stream: StreamName) -> None:
         left, right, data = self._two_halves(store, stream)
         half = StreamCut(stream, {left: len(data) // 2, right: 0})
         store.truncate(half)
@@ -624,7 +622,7 @@ class StreamStoreContract:
             store.truncate(earlier)
             assert store.describe(stream) == before
 
-    def test_a_cut_that_cannot_be_meant_is_refused(self, store: StreamStore, stream: StreamName) -> None:
+    def test_truncate_refuses_an_invalid_cut(self, store: StreamStore, stream: StreamName) -> None:
         left, right, data = self._two_halves(store, stream)
         before = store.describe(stream)
         end = store.segment_info(stream, [FIRST])[0].write_offset
@@ -639,7 +637,7 @@ class StreamStoreContract:
                 store.truncate(StreamCut(stream, offsets))
         assert store.describe(stream) == before
 
-    def test_a_segment_is_truncated_ahead_of_the_stream(self, store: StreamStore, stream: StreamName) -> None:
+    def test_segment_can_be_truncated_ahead_of_the_stream(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         start, data = 9 * MIB + 5, events(MIB, 8)
         with store.appender(stream, FIRST) as appender:
@@ -661,14 +659,14 @@ class StreamStoreContract:
         assert store.describe(stream).head.offsets == {FIRST: start}
         assert read(store, stream, FIRST, start, start + MIB) == data[:MIB]
 
-    def test_a_segment_is_not_truncated_beyond_its_end(self, store: StreamStore, stream: StreamName) -> None:
+    def test_truncate_segment_refuses_an_offset_beyond_the_end(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         append(store, stream, FIRST, frame(b"event"))
         with pytest.raises(InvalidCut):
             store.truncate_segment(stream, FIRST, 14)
         assert store.segment_info(stream, [FIRST])[0].start_offset == 0
 
-    def test_a_reader_meets_a_truncation(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
+    def test_read_of_truncated_bytes_is_refused(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         data = events(40 * MIB, 9)
         append(store, stream, FIRST, data, block=4 * MIB)
@@ -682,7 +680,7 @@ class StreamStoreContract:
 
     # Sealing and deleting
 
-    def test_a_sealed_stream_can_be_read_and_not_changed(
+    def test_sealed_stream_is_readable_and_refuses_changes(
         self, store: StreamStore, stores: Open, stream: StreamName
     ) -> None:
         store.create_stream(stream, fixed(2))
@@ -704,7 +702,9 @@ class StreamStoreContract:
                 seen.truncate(StreamCut(stream, {FIRST: 12, SegmentId(0, 1): 0}))
             seen.truncate(before.head)
 
-    def test_a_stream_made_again_goes_on_numbering(self, store: StreamStore, stores: Open, stream: StreamName) -> None:
+    def test_recreated_stream_continues_segment_numbers(
+        self, store: StreamStore, stores: Open, stream: StreamName
+    ) -> None:
         store.create_stream(stream, fixed(3))
         append(store, stream, FIRST, frame(b"old"))
         store.delete(stream)
@@ -727,7 +727,7 @@ class StreamStoreContract:
         store.create_stream(stream, fixed(1))
         assert list(store.describe(stream).epochs[0].segments) == [SegmentId(0, 8)]
 
-    def test_a_late_deletion_or_seal_leaves_a_stream_made_anew_alone(self, stores: Open, stream: StreamName) -> None:
+    def test_late_deletion_or_seal_spares_a_recreated_stream(self, stores: Open, stream: StreamName) -> None:
         store, elsewhere = stores(), stores()
         store.create_stream(stream, fixed(1))
         first = store.describe(stream).epochs[0]
@@ -745,7 +745,7 @@ class StreamStoreContract:
         store.delete(stream, first=described.epochs[0])
         assert not store.exists(stream)
 
-    def test_a_late_update_leaves_what_was_set_meanwhile(self, stores: Open, stream: StreamName) -> None:
+    def test_late_update_does_not_overwrite_a_newer_configuration(self, stores: Open, stream: StreamName) -> None:
         store, elsewhere = stores(), stores()
         store.create_stream(stream, fixed(1))
         was = store.describe(stream).configuration
@@ -758,7 +758,7 @@ class StreamStoreContract:
             store.update_stream(stream, wanted, was=was)
         assert store.describe(stream).configuration == others
 
-    def test_a_stream_made_anew_at_once_is_left_alone(self, stores: Open, stream: StreamName) -> None:
+    def test_deletion_spares_a_stream_recreated_at_once(self, stores: Open, stream: StreamName) -> None:
         store, elsewhere = stores(), stores()
 
         def make() -> None:
@@ -778,7 +778,7 @@ class StreamStoreContract:
                 assert list(described.epochs[0].segments) == [SegmentId(0, number + 1)]
                 assert not described.sealed
 
-    def test_an_appender_meets_the_deletion(self, stores: Open, stream: StreamName) -> None:
+    def test_append_to_a_deleted_stream_is_refused(self, stores: Open, stream: StreamName) -> None:
         store = stores()
         store.create_stream(stream, fixed(1))
         appender = store.appender(stream, FIRST)

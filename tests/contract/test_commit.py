@@ -69,7 +69,7 @@ def refusal(attempt: Callable[[], object]) -> str:
     return text
 
 
-def test_what_is_committed_is_read(archive: Archive) -> None:
+def test_committed_generation_is_read(archive: Archive) -> None:
     first, second = two_generations()
     assert archive.generations() == []
     assert archive.commit(first.manifest, first.rows)
@@ -109,7 +109,7 @@ def test_several_generations_are_one_stream(archive: Archive) -> None:
     assert older.content_digest != history.content_digest == archive.history().content_digest
 
 
-def test_an_equal_commit_is_a_success_whoever_wrote_it(archive: Archive) -> None:
+def test_equal_commit_of_another_run_succeeds(archive: Archive) -> None:
     first, _ = two_generations()
     assert archive.commit(first.manifest, first.rows)
     assert not archive.commit(first.manifest, first.rows)
@@ -117,7 +117,7 @@ def test_an_equal_commit_is_a_success_whoever_wrote_it(archive: Archive) -> None
     assert archive.manifest().tool == first.manifest.tool
 
 
-def test_an_index_written_in_another_way_is_the_same(archive: Archive) -> None:
+def test_index_with_other_encoding_is_equal(archive: Archive) -> None:
     """Another release of the Parquet library, or a run that was killed between the two files."""
     first, _ = two_generations()
     data = encode_ranges(NAME, first.rows)
@@ -128,18 +128,18 @@ def test_an_index_written_in_another_way_is_the_same(archive: Archive) -> None:
     assert bare(archive.load(1).manifest) == first.manifest
 
 
-def test_other_content_is_a_conflict(archive: Archive) -> None:
+def test_commit_of_other_content_is_a_conflict(archive: Archive) -> None:
     first, _ = two_generations()
     archive.commit(first.manifest, first.rows)
     other = generation({LEFT: [[b"other"]]})
-    with pytest.raises(Conflict, match="another run has published this generation with other content"):
+    with pytest.raises(Conflict, match="another run has published this generation with different content"):
         archive.commit(remade(other.manifest, created="2026-03-04T05:06:07Z"), other.rows)
     with pytest.raises(Conflict, match=r"_manifest/0000000001\.json"):
         archive.commit(remade(first.manifest, created="2026-03-04T05:06:07Z"), first.rows)
     assert bare(archive.manifest()) == first.manifest
 
 
-def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
+def test_concurrent_equal_commits_all_succeed(archive: Archive) -> None:
     first, _ = two_generations()
     start = threading.Barrier(8)
     said: list[bool] = []
@@ -157,7 +157,7 @@ def test_of_many_at_once_one_commits_and_all_succeed(archive: Archive) -> None:
     assert bare(archive.load(1).manifest) == first.manifest
 
 
-def test_a_generation_that_does_not_follow_is_not_published(archive: Archive) -> None:
+def test_commit_refuses_a_generation_that_does_not_follow(archive: Archive) -> None:
     first, second = two_generations()
     with pytest.raises(NoSuchArchive, match="no generation 1"):
         archive.commit(second.manifest, second.rows)
@@ -167,14 +167,14 @@ def test_a_generation_that_does_not_follow_is_not_published(archive: Archive) ->
     assert archive.generations() == [1]
 
 
-def test_a_manifest_and_ranges_that_disagree_are_not_published(archive: Archive) -> None:
+def test_commit_refuses_ranges_that_disagree_with_the_manifest(archive: Archive) -> None:
     first, _ = two_generations()
     for rows in (first.rows[1:], [], [*first.rows[:1], *first.rows]):
         assert "segment 0.#epoch.0" in refusal(partial(archive.commit, first.manifest, rows))
     assert list(archive.store.list("")) == []
 
 
-def test_nothing_there_is_no_archive(archive: Archive) -> None:
+def test_empty_store_has_no_archive(archive: Archive) -> None:
     for attempt in (archive.manifest, archive.history, lambda: archive.manifest(1)):
         with pytest.raises(NoSuchArchive) as caught:
             attempt()
@@ -188,14 +188,14 @@ def test_nothing_there_is_no_archive(archive: Archive) -> None:
         other.manifest()
 
 
-def test_only_whole_names_are_generations(archive: Archive) -> None:
+def test_only_exact_manifest_names_are_generations(archive: Archive) -> None:
     publish(archive, two_generations()[0])
     for name in ("1.json", "0000000002.json.tmp", "00000000003.json", "0000000004.ranges.parquet", "x/0000000005.json"):
         archive.store.put(f"{archive.prefix}_manifest/{name}", b"{}")
     assert archive.generations() == [1]
 
 
-def test_a_generation_that_is_missing_is_damage(archive: Archive) -> None:
+def test_missing_generation_is_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
     archive.store.delete([archive.prefix + manifest_key(GenerationSpan.of(1))])
@@ -218,12 +218,12 @@ def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda rows: rows[1:], "do not join at 0"),
+        (lambda rows: rows[1:], "are not contiguous at 0"),
         (lambda rows: rows[:-1], "disagree on segment 1.#epoch.0"),
         (lambda rows: changed_row(rows, events=1), "disagree on segment 0.#epoch.0"),
         (lambda rows: changed_row(rows, digest="0" * 64), "disagree on segment 0.#epoch.0"),
-        (lambda rows: changed_row(rows, end=rows[0].end - 1), "do not join at 18"),
-        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "do not join at"),
+        (lambda rows: changed_row(rows, end=rows[0].end - 1), "are not contiguous at 18"),
+        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),
         (lambda rows: [*rows, RangeRow(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),
         (lambda rows: [rows[1], rows[0], *rows[2:]], "not in order"),
     ],
@@ -239,7 +239,7 @@ def test_ranges_that_disagree_with_the_manifest_are_damage(
     assert f"{archive.store.uri}/scope/stream/_manifest/0000000001.ranges.parquet" in text
 
 
-def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive) -> None:
+def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
     where = f"{archive.store.uri}/scope/stream/_manifest/"
@@ -247,12 +247,12 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
     assert f"the index of ranges is missing: {where}" in refusal(archive.history)
     data = first.manifest.encode()
     for wrong, expected in [
-        (data[:300], "not whole JSON"),
-        (b"", "not whole JSON"),
-        (first.manifest.encode(), "the manifest is of another archive (scope/stream, generation 1)"),
-        (seal({**second.manifest.document(), "format": 2}), "a format this version does not read"),
+        (data[:300], "not complete JSON"),
+        (b"", "not complete JSON"),
+        (first.manifest.encode(), "the manifest belongs to another archive (scope/stream, generation 1)"),
+        (seal({**second.manifest.document(), "format": 2}), "unsupported format version"),
         (seal({**second.manifest.document(), "scope": "../.."}), "invalid scope name"),
-        (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "not as it was written"),
+        (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "changed after it was written"),
     ]:
         replace(archive, manifest_key(GenerationSpan.of(2)), wrong)
         text = refusal(archive.history)
@@ -260,18 +260,18 @@ def test_files_that_are_missing_or_of_something_else_are_damage(archive: Archive
         assert f"{where}0000000002.json" in text
 
 
-def test_an_index_that_is_not_the_manifests_is_damage(archive: Archive) -> None:
+def test_index_of_another_manifest_is_damage(archive: Archive) -> None:
     first, _ = two_generations()
     publish(archive, first)
     data = archive.store.get(archive.prefix + ranges_key(GenerationSpan.of(1)))
     for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data[:-1]):
         replace(archive, ranges_key(GenerationSpan.of(1)), wrong)
-        assert "not the index of ranges that the manifest names" in refusal(archive.history)
+        assert "the index of ranges is not that of the manifest" in refusal(archive.history)
     replace(archive, ranges_key(GenerationSpan.of(1)), data + b"\0")
     assert f"the object has {len(data) + 1} bytes instead of at most {len(data)}" in refusal(archive.history)
 
 
-def test_a_late_run_that_saw_less_finds_what_was_published(archive: Archive) -> None:
+def test_late_run_finds_the_published_generation(archive: Archive) -> None:
     """Another run of the same plan has published; the source was truncated before this one was woken."""
     first, _ = two_generations()
     publish(archive, first)
@@ -293,7 +293,7 @@ def test_a_late_run_that_saw_less_finds_what_was_published(archive: Archive) -> 
     assert list(archive.store.list("")) == before
 
 
-def test_the_fingerprint_is_the_manifests(archive: Archive) -> None:
+def test_fingerprint_is_the_digest_of_the_manifest(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
     data = archive.store.get(archive.prefix + manifest_key(GenerationSpan.of(2)))
@@ -309,15 +309,15 @@ def test_the_fingerprint_is_the_manifests(archive: Archive) -> None:
         history.check_fingerprints(["00ff"], archive.uri)
 
 
-def test_a_hole_that_is_not_declared_is_damage(archive: Archive) -> None:
+def test_undeclared_hole_is_damage(archive: Archive) -> None:
     made = generation({LEFT: [[b"a"], Hole(50), [b"b"]]})
     publish(archive, made)
     assert list(archive.history().gaps(LEFT)) == [(9, 59)]
     rewrite(archive, 1, remade(made.manifest, gaps=()), made.rows)
-    assert "do not join at 9" in refusal(archive.history)
+    assert "are not contiguous at 9" in refusal(archive.history)
 
 
-def test_an_archive_of_a_quiet_stream_has_generations_without_ranges(archive: Archive) -> None:
+def test_generation_without_ranges_is_valid(archive: Archive) -> None:
     first: Made = generation({})
     second = generation({}, before=first.manifest, configuration=StreamConfiguration(tags=("later",)))
     publish(archive, first, second)

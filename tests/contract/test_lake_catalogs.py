@@ -119,7 +119,7 @@ def ground(
     return Ground(Vault(tmp_path, f"s3://{bucket_name}/lake"), request.param, catalog)
 
 
-def test_generations_are_registered_one_after_the_other(ground: Ground) -> None:
+def test_generations_are_registered_in_order(ground: Ground) -> None:
     first, second = ground.generations
     assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
     assert ground.open().publish(ground.place, first)
@@ -130,7 +130,7 @@ def test_generations_are_registered_one_after_the_other(ground: Ground) -> None:
     assert ground.open().missing(ground.place, [1, 2]) == []
 
 
-def test_a_generation_is_registered_once(ground: Ground) -> None:
+def test_generation_is_registered_once(ground: Ground) -> None:
     first, second = ground.generations
     one, other = ground.open(), ground.open()
     assert one.publish(ground.place, first)
@@ -140,17 +140,17 @@ def test_a_generation_is_registered_once(ground: Ground) -> None:
     assert ground.registered() == ground.expected(1, 2)
 
 
-def test_a_table_of_another_place_is_left_alone(ground: Ground, tmp_path: Path) -> None:
+def test_table_at_another_location_is_left_alone(ground: Ground, tmp_path: Path) -> None:
     ground.open().publish(ground.place, ground.generations[0])
     archive = Archive.at(RootAddress.parse(f"file://{tmp_path}"), NAME).table_archive("stream")
     elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
-    with pytest.raises(Conflict, match="another place"):
+    with pytest.raises(Conflict, match="another location"):
         ground.open().missing(elsewhere, [1])
-    with pytest.raises(Conflict, match="another place"):
+    with pytest.raises(Conflict, match="another location"):
         ground.open().publish(elsewhere, ground.generations[0])
 
 
-def test_the_verb_registers_what_is_missing(ground: Ground) -> None:
+def test_handoff_registers_missing_generations(ground: Ground) -> None:
     def run() -> tuple[int, ...]:
         return handoff_archive(
             ground.vault.archive,
@@ -169,7 +169,7 @@ def test_the_verb_registers_what_is_missing(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-projection"], indirect=True)
-def test_what_was_merged_is_never_registered_twice(ground: Ground) -> None:
+def test_merged_generations_are_not_registered_again(ground: Ground) -> None:
     def run() -> tuple[int, ...]:
         return handoff_archive(
             ground.vault.archive,
@@ -199,7 +199,9 @@ def test_what_was_merged_is_never_registered_twice(ground: Ground) -> None:
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
 @pytest.mark.parametrize("arrived", [True, False])
-def test_a_commit_that_nobody_knows_the_end_of(ground: Ground, monkeypatch: pytest.MonkeyPatch, arrived: bool) -> None:
+def test_commit_with_unknown_result_adds_the_generation_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
     commit, calls = Transaction.commit_transaction, []
 
     def lost(transaction: Transaction) -> Table:
@@ -217,7 +219,7 @@ def test_a_commit_that_nobody_knows_the_end_of(ground: Ground, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("ground", [REST], indirect=True)
-def test_another_run_makes_the_table_at_the_same_time(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_creation_of_a_table_adds_a_generation_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, others = RestCatalog.create_table_transaction, [ground.open()]
 
     def overtaken(catalog: RestCatalog, *arguments: Any, **options: Any) -> Transaction:
@@ -233,13 +235,13 @@ def test_another_run_makes_the_table_at_the_same_time(ground: Ground, monkeypatc
 
 
 @pytest.mark.parametrize("ground", [REST], indirect=True)
-def test_a_rest_catalog_is_not_told_a_place_for_a_warehouse(ground: Ground) -> None:
+def test_rest_catalog_gets_no_warehouse(ground: Ground) -> None:
     catalog = cast("Any", ground.open())._catalog(ground.place)
     assert "warehouse" not in catalog.properties
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_snapshots_say_which_generation_they_added(ground: Ground) -> None:
+def test_snapshots_name_the_generation_they_added(ground: Ground) -> None:
     for generation in ground.generations:
         ground.open().publish(ground.place, generation)
     said = [snapshot.summary for snapshot in ground.iceberg().snapshots()]
@@ -256,7 +258,7 @@ LOCAL = pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-glue", "parqu
 
 
 @LOCAL
-def test_a_generation_follows_the_one_before(ground: Ground) -> None:
+def test_publish_refuses_a_generation_without_the_one_before(ground: Ground) -> None:
     """A run that is late, and finds the table dropped, does not begin it with its own generation for good."""
     with suppress(Conflict):
         ground.open().publish(ground.place, ground.generations[1])
@@ -265,11 +267,11 @@ def test_a_generation_follows_the_one_before(ground: Ground) -> None:
 
 
 @LOCAL
-def test_a_file_that_is_gone_is_not_passed_over(ground: Ground) -> None:
+def test_publish_refuses_a_generation_with_a_missing_file(ground: Ground) -> None:
     ground.open().publish(ground.place, ground.generations[0])
     there = ground.registered()
     ground.address.open().delete([key for key in table_keys(ground.vault.root) if "=2/" in key][:1])
-    with pytest.raises(Damaged, match="a file of generation 2 is gone"):
+    with pytest.raises(Damaged, match="a file of generation 2, which is not registered yet, is missing"):
         ground.hand_off()
     assert ground.registered() == there
 
@@ -278,7 +280,7 @@ def test_a_file_that_is_gone_is_not_passed_over(ground: Ground) -> None:
 @pytest.mark.parametrize(
     "lost", ["_table/", f"_table/stream/{manifest_key(GenerationSpan.of(2))}"], ids=["all", "the newest"]
 )
-def test_a_catalog_that_has_more_than_the_table(ground: Ground, lost: str) -> None:
+def test_catalog_with_more_generations_than_the_table_is_a_conflict(ground: Ground, lost: str) -> None:
     ground.hand_off()
     ground.remove(lost)
     ground.vault.add(b"third")
@@ -290,19 +292,19 @@ def test_a_catalog_that_has_more_than_the_table(ground: Ground, lost: str) -> No
     assert contents(ground.vault.root) == before, "nothing is written"
 
 
-def test_files_without_records(tmp_path: Path) -> None:
+def test_files_without_records_are_a_conflict(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=20, largest=100)
     vault.export("chunks")
     handoff_archive(vault.archive, master="inline")
     store = RootAddress.parse(vault.root).open()
     store.delete([found.key for found in store.list(f"{NAME}/_table/")])
-    with pytest.raises(Conflict, match="whose records are gone"):
+    with pytest.raises(Conflict, match="records are missing"):
         handoff_archive(vault.archive, master="inline")
 
 
 @LOCAL
-def test_a_table_that_was_dropped_in_the_catalog(ground: Ground) -> None:
+def test_dropped_table_is_registered_again(ground: Ground) -> None:
     ground.hand_off()
     if ground.format == "iceberg":
         cast("Any", ground.open())._catalog(ground.place).drop_table((ground.database, "stream"))
@@ -313,16 +315,16 @@ def test_a_table_that_was_dropped_in_the_catalog(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_a_table_that_was_set_back(ground: Ground) -> None:
+def test_rolled_back_table_is_a_conflict(ground: Ground) -> None:
     ground.hand_off()
     table = ground.iceberg()
     table.manage_snapshots().set_current_snapshot(table.history()[0].snapshot_id).commit()
-    with pytest.raises(Conflict, match="set back to generation 1"):
+    with pytest.raises(Conflict, match="rolled back from generation 2 to 1"):
         ground.hand_off()
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_the_same_generations_of_another_table(ground: Ground) -> None:
+def test_same_generations_of_another_table_are_a_conflict(ground: Ground) -> None:
     ground.hand_off()
     for key in (manifest_key, ranges_key):
         ground.remove(f"_table/stream/{key(GenerationSpan.of(2))}")
@@ -334,7 +336,7 @@ def test_the_same_generations_of_another_table(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_standard_maintenance(ground: Ground) -> None:
+def test_maintained_table_gets_later_generations(ground: Ground) -> None:
     """What Iceberg's metadata do not name below the table's location is deleted."""
     ground.hand_off()
     table = ground.iceberg()
@@ -354,7 +356,7 @@ def test_standard_maintenance(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_a_table_is_never_there_without_a_generation(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_created_with_its_first_generation(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("not a file that Iceberg takes")
 
@@ -367,7 +369,7 @@ def test_a_table_is_never_there_without_a_generation(ground: Ground, monkeypatch
         ground.iceberg()
 
 
-def test_a_folder_with_a_space(tmp_path: Path) -> None:
+def test_folder_with_a_space_is_registered(tmp_path: Path) -> None:
     (tmp_path / "two words").mkdir()
     vault = Vault(tmp_path, f"file://{tmp_path}/two%20words")
     vault.make(events=20, largest=100)
@@ -380,7 +382,7 @@ def test_a_folder_with_a_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
-def test_a_table_with_other_data_is_left_alone(ground: Ground) -> None:
+def test_table_with_other_data_is_a_conflict(ground: Ground) -> None:
     ground.open().publish(ground.place, ground.generations[0])
     table = ground.iceberg()
     with table.transaction() as change:
@@ -393,7 +395,7 @@ def test_a_table_with_other_data_is_left_alone(ground: Ground) -> None:
     ("text", "kind", "projection"),
     [("hive", "parquet", False), ("glue", "iceberg", True), ("rest:x", "parquet", False)],
 )
-def test_catalogs_that_there_are_not(text: str, kind: TableFormat, projection: bool) -> None:
+def test_unknown_catalog_is_refused(text: str, kind: TableFormat, projection: bool) -> None:
     with pytest.raises(Usage):
         open_catalog(text, kind, projection=projection)
 
@@ -401,7 +403,7 @@ def test_catalogs_that_there_are_not(text: str, kind: TableFormat, projection: b
 @pytest.mark.parametrize(
     "text", ["rest:http://127.0.0.1:9", "sql:nonsense", "sql:sqlite:////no/such/folder/x.db", "nobody"]
 )
-def test_a_catalog_that_is_not_there_is_one_line(text: str, tmp_path: Path) -> None:
+def test_unreachable_catalog_is_one_line(text: str, tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=20, largest=100)
     vault.export()

@@ -357,7 +357,7 @@ def test_segments_and_foreign_keys_are_listed(case: Case) -> None:
     assert case.layout.segments(Place(case.store, "nobody/")) == []
 
 
-def test_archive_at_the_root_of_the_store(layout: Layout) -> None:
+def test_archive_at_the_root_of_the_store_is_read(layout: Layout) -> None:
     store = memory()
     held = write(layout, store, START, PAYLOADS, prefix="")
     assert b"".join(layout.read_range(Place(store, ""), held.extent, *held.bounds)) == held.raw
@@ -411,7 +411,7 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
             layout.write_large(place_of(store), event, in_blocks(bytes(other)), again)
 
 
-def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Layout) -> None:
+def test_second_concurrent_writer_of_a_large_event_compares(layout: Layout) -> None:
     """The key is taken after the first look, when all parts are on their way."""
     store, event = memory(), Extent(SEGMENT, START, START + len(LARGE_EVENT))
 
@@ -425,7 +425,7 @@ def test_of_two_that_write_a_large_event_at_once_the_second_compares(layout: Lay
     assert [layout.write_large(place_of(store), event, blocks(), MIB)] == written
 
 
-def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout: Layout) -> None:
+def test_server_that_overwrites_by_multipart_uploads_gets_none(layout: Layout) -> None:
     class Overwriting(ObstoreStore):
         def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
             self._backend.put(self._base + key, b"".join(blocks), mode="overwrite")
@@ -439,7 +439,7 @@ def test_a_server_that_completes_uploads_over_what_is_there_is_sent_none(layout:
     assert len(list(store.list(PREFIX))) == 1
 
 
-def test_a_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path) -> None:
+def test_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path) -> None:
     store, size = FolderStore(tmp_path), 200 * MIB
 
     def blocks() -> Iterator[bytes]:

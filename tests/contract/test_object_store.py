@@ -68,8 +68,8 @@ class TestMoto(S3Contract):
         return moto_s3
 
     @pytest.mark.long
-    def test_thousands_of_keys(self, store: ObjectStore) -> None:
-        super().test_thousands_of_keys(store)
+    def test_thousands_of_keys_are_listed_and_deleted(self, store: ObjectStore) -> None:
+        super().test_thousands_of_keys_are_listed_and_deleted(store)
 
 
 @pytest.mark.minio

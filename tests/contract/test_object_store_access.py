@@ -79,7 +79,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
         return
 
 
-def test_an_authority_of_ones_own(
+def test_custom_certificate_authority_is_trusted(
     encrypted: S3Server,
     certificates: Certificates,
     bucket: str,
@@ -97,7 +97,7 @@ def test_an_authority_of_ones_own(
     assert store.get("a") == b"x" * 100_000
 
 
-def test_a_session_token(minio: S3Server, bucket: str, use_s3: Callable[[S3Server], None]) -> None:
+def test_session_token_is_used(minio: S3Server, bucket: str, use_s3: Callable[[S3Server], None]) -> None:
     temporary = limited(minio, ALLOW_ALL)
     use_s3(temporary)
     store = RootAddress.parse(f"s3://{bucket}").open()
@@ -107,7 +107,9 @@ def test_a_session_token(minio: S3Server, bucket: str, use_s3: Callable[[S3Serve
         RootAddress.parse(f"s3://{bucket}").open().get("a")
 
 
-def test_renewed_credentials(minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_renewed_credentials_are_used(
+    minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A task resolves them by itself, from the profile's name alone."""
     asked = tmp_path / "asked"
     give = tmp_path / "give.py"
@@ -140,7 +142,7 @@ def test_renewed_credentials(minio: S3Server, bucket: str, monkeypatch: pytest.M
     assert len(asked.read_text()) <= 3  # the driver once, the task once: not for every request
 
 
-def test_credentials_that_cannot_be_renewed(
+def test_credentials_that_cannot_be_renewed_are_named(
     minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     give = tmp_path / "give.py"

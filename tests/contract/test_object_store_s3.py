@@ -94,7 +94,7 @@ def problems(store: ObjectStore) -> dict[str, Problem]:
     return found
 
 
-def test_a_wrong_access_key(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_wrong_access_key_is_named(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
     for name, problem in problems(open_at(dataclasses.replace(server, access_key="nobody"), bucket)).items():
         assert isinstance(problem, AccessDenied), name
         assert "unknown access key" in str(problem)
@@ -102,24 +102,24 @@ def test_a_wrong_access_key(server: S3Server, bucket: str, open_at: Callable[...
         assert server.endpoint in str(problem)
 
 
-def test_a_wrong_secret(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_wrong_secret_key_is_named(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
     for name, problem in problems(open_at(dataclasses.replace(server, secret_key="wrong-secret-key"), bucket)).items():
         assert isinstance(problem, AccessDenied), name
         assert "the secret access key is wrong" in str(problem)
 
 
-def test_no_such_bucket(server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_missing_bucket_is_named(server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
     for name, problem in problems(open_at(server, bucket_name)).items():
         assert isinstance(problem, NoSuchBucket), name
         assert f"s3://{bucket_name}" in str(problem)
 
 
-def test_a_bucket_that_cannot_be(server: S3Server, open_at: Callable[..., ObjectStore]) -> None:
+def test_invalid_bucket_name_is_refused(server: S3Server, open_at: Callable[..., ObjectStore]) -> None:
     for name, problem in problems(open_at(server, "No_Bucket")).items():
         assert isinstance(problem, InvalidRoot), name
 
 
-def test_no_server(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_missing_server_is_unavailable(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
     store = open_at(through(server, free_ports(1)[0]), bucket, retry_seconds=0.5)
     began = time.monotonic()
     for name, problem in problems(store).items():
@@ -128,14 +128,18 @@ def test_no_server(server: S3Server, bucket: str, open_at: Callable[..., ObjectS
     assert time.monotonic() - began < 10
 
 
-def test_tls_where_there_is_none(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_tls_to_a_plain_server_is_unavailable(
+    server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]
+) -> None:
     store = open_at(dataclasses.replace(server, endpoint=server.endpoint.replace("http:", "https:")), bucket)
     for name, problem in problems(store).items():
         assert isinstance(problem, ObjectStoreError), name
         assert "does not speak TLS" in str(problem)
 
 
-def test_a_silent_server(server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]) -> None:
+def test_silent_server_is_unavailable_in_bounded_time(
+    server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
+) -> None:
     store = open_at(through(server, proxy.port), bucket, retry_seconds=1, timeout_seconds=0.5)
     assert store.get("a/b") == b"0123456789"
     proxy.silence()
@@ -147,7 +151,7 @@ def test_a_silent_server(server: S3Server, bucket: str, proxy: FaultProxy, open_
     assert store.get("a/b") == b"0123456789"
 
 
-def test_a_large_object_over_a_slow_line(
+def test_large_object_over_a_slow_connection_arrives(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
     # well above what a busy machine may stop for, and below what the object takes
@@ -158,7 +162,7 @@ def test_a_large_object_over_a_slow_line(
     assert store.get("large") == body
 
 
-def test_lost_connections_are_taken_up_again(
+def test_requests_on_lost_connections_are_retried(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
     store = open_at(through(server, proxy.port), bucket)
@@ -169,7 +173,7 @@ def test_lost_connections_are_taken_up_again(
     assert store.get("a/new") == b"x"
 
 
-def test_a_body_that_breaks_off_is_read_again(
+def test_truncated_response_is_read_again(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
     body = bytes(range(256)) * 4096
@@ -184,7 +188,7 @@ def test_a_body_that_breaks_off_is_read_again(
         impatient.get("long")
 
 
-def test_a_put_whose_answer_is_lost_succeeds(
+def test_put_with_lost_response_succeeds(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
     store = open_at(through(server, proxy.port), bucket)
@@ -195,7 +199,7 @@ def test_a_put_whose_answer_is_lost_succeeds(
     assert [entry.key for entry in store.list("lost/")] == [f"lost/{number}" for number in range(5)]
 
 
-def test_a_listing_that_breaks_off_goes_on(
+def test_interrupted_listing_is_resumed(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
     direct = open_at(server, bucket)
@@ -218,9 +222,7 @@ def test_a_listing_that_breaks_off_goes_on(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_body_that_was_damaged_on_its_way_is_refused_and_sent_again(
-    server: S3Server, bucket: str, tmp_path: Path, scheme: str
-) -> None:
+def test_corrupted_upload_is_refused_and_sent_again(server: S3Server, bucket: str, tmp_path: Path, scheme: str) -> None:
     certificates = make_certificates(tmp_path) if scheme == "https" else None
     with SpoilingGateway(server.endpoint, certificates) as gateway:
         keys = StaticKeys(server.access_key, server.secret_key)
@@ -242,7 +244,9 @@ def test_a_body_that_was_damaged_on_its_way_is_refused_and_sent_again(
 
 
 @pytest.mark.minio
-def test_a_read_only_bucket(minio: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
+def test_read_only_bucket_refuses_writes(
+    minio: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]
+) -> None:
     minio.make_bucket(bucket_name)
     open_at(minio, bucket_name).put("a/b", b"x")
     store = open_at(read_only(minio, bucket_name), bucket_name)
@@ -258,7 +262,7 @@ def test_a_read_only_bucket(minio: S3Server, bucket_name: str, open_at: Callable
         store.get("a/c")
 
 
-def test_a_server_that_dies_and_comes_back(
+def test_restarted_server_is_used_again(
     server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]
 ) -> None:
     own = PROGRAMS[server.name]()

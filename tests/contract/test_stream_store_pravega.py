@@ -24,7 +24,7 @@ class TestPravega(StreamStoreContract):
         address, _ = parse_stream(f"{pravega.uri}/scope/stream")
         return address.open
 
-    def test_both_stores_make_the_same_of_the_same(self, store: StreamStore, scope_name: str, tmp_path: Path) -> None:
+    def test_both_stores_agree_on_a_fixed_history(self, store: StreamStore, scope_name: str, tmp_path: Path) -> None:
         """Epochs, numbers, offsets, head and every event of a stream with all kinds of scales."""
         name = StreamName(scope_name, "stream")
         with LocalStore(tmp_path) as local:
@@ -34,7 +34,7 @@ class TestPravega(StreamStoreContract):
             assert digest_of(local, name) == digest_of(store, name)
 
     @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.long)])
-    def test_both_stores_make_the_same_of_random_histories(
+    def test_both_stores_agree_on_random_histories(
         self, store: StreamStore, scope_name: str, tmp_path: Path, seed: int
     ) -> None:
         name = StreamName(scope_name, "stream")

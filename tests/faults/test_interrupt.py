@@ -63,7 +63,7 @@ def interrupted(command: Command, stop: Stop) -> Ended:
 
 
 @pytest.mark.parametrize("stop", stops("ctrl-c-inline"))
-def test_an_export_is_interrupted(ground: Ground, stop: Stop) -> None:
+def test_interrupted_export_is_resumed(ground: Ground, stop: Stop) -> None:
     prefix = f"interrupted-{uuid.uuid4().hex[:10]}"
     command = ground.export(prefix, stop.master)
 
@@ -82,7 +82,7 @@ def test_an_export_is_interrupted(ground: Ground, stop: Stop) -> None:
 
 
 @pytest.mark.parametrize("stop", stops("ctrl-c-spark"))
-def test_an_import_is_interrupted(ground: Ground, stop: Stop) -> None:
+def test_interrupted_import_is_resumed(ground: Ground, stop: Stop) -> None:
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
     command = ground.restore(target, stop.master)
 

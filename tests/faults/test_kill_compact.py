@@ -98,7 +98,7 @@ def is_the_stream(ground: Ground, folder: str) -> None:
         assert shape_of(there, target) == shape_of(ground.store, ground.name)
 
 
-def test_killed_and_run_again(
+def test_killed_compaction_is_resumed(
     ground: Ground,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

@@ -22,7 +22,7 @@ MOST_ATTEMPTS = 5
     [("chunks", "chunks-zstd", 0.3), ("chunks-zstd", "chunks", 0.6)],
     ids=["to-zstd", "from-zstd"],
 )
-def test_killed_and_run_again(ground_of: Callable[[str], Ground], old: str, new: str, share: float) -> None:
+def test_killed_conversion_is_resumed(ground_of: Callable[[str], Ground], old: str, new: str, share: float) -> None:
     source, wanted = ground_of(old), ground_of(new)
     for attempt in range(MOST_ATTEMPTS):
         prefix = f"converted-{uuid.uuid4().hex[:10]}"

@@ -40,7 +40,7 @@ def row_bytes(ground: Ground, prefix: str) -> int:
 
 
 @pytest.mark.spark
-def test_killed_and_run_again(ground_of: Callable[[str], Ground], kill: Kill) -> None:
+def test_killed_export_is_resumed(ground_of: Callable[[str], Ground], kill: Kill) -> None:
     ground = ground_of(kill.layout)
     after = int(kill.share * (ground.ranges + 1))
     for attempt in range(MOST_ATTEMPTS):
@@ -77,14 +77,14 @@ def test_killed_and_run_again(ground_of: Callable[[str], Ground], kill: Kill) ->
     pytest.fail(f"the kill always came too late ({MOST_ATTEMPTS} attempts)")
 
 
-def test_some_kills_hit_unfinished_work() -> None:
+def test_kills_hit_unfinished_work() -> None:
     if not unfinished:
         pytest.skip("no kills were made")
     assert sum(unfinished) >= len(unfinished) / 2
 
 
 @pytest.mark.long
-def test_killed_again_and_again(ground: Ground) -> None:
+def test_repeatedly_killed_export_completes(ground: Ground) -> None:
     """The same run, killed after every few ranges that it has finished, until it is through."""
     prefix = f"often-{uuid.uuid4().hex[:10]}"
     command = ground.export(prefix, "inline")

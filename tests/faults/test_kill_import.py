@@ -59,7 +59,7 @@ def assert_restored(ground: Ground, target: StreamName) -> None:
 
 
 @pytest.mark.spark
-def test_killed_and_run_again(ground_of: Callable[[str], Ground], kill: Kill) -> None:
+def test_killed_import_is_resumed(ground_of: Callable[[str], Ground], kill: Kill) -> None:
     ground = ground_of(kill.layout)
     share = kill.share / (1 - VERIFYING)
     for attempt in range(MOST_ATTEMPTS):
@@ -92,7 +92,7 @@ def test_killed_and_run_again(ground_of: Callable[[str], Ground], kill: Kill) ->
     pytest.fail(f"the kill always came too late ({MOST_ATTEMPTS} attempts)")
 
 
-def test_some_kills_hit_unfinished_work() -> None:
+def test_kills_hit_unfinished_work() -> None:
     if not unfinished:
         pytest.skip("no kills were made")
     assert sum(unfinished) >= len(unfinished) / 2

@@ -27,7 +27,7 @@ OPTIONS = ("--layout", "chunks", "--window", "16MiB", "--range-size", "16MiB", "
 
 
 @pytest.mark.parametrize("sent", [1, 3, 5], ids=lambda sent: f"{sent} of {PARTS} parts")
-def test_killed_between_the_parts_and_run_again(minio: S3Server, tmp_path: Path, sent: int) -> None:
+def test_export_killed_between_parts_is_resumed(minio: S3Server, tmp_path: Path, sent: int) -> None:
     bucket = minio.make_bucket(f"large-{uuid.uuid4().hex[:10]}")
     source, target = (f"local://{tmp_path}/cluster/{name}" for name in (NAME, "shop/restored"))
     environment, client = minio.environment(), minio.client()

@@ -221,7 +221,7 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(900)
-def test_a_queue_in_the_embedded_store(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_killed_consumers_of_an_embedded_queue_lose_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
     shake(f"local://{tmp_path}/store/scope/queue", tmp_path, *size(request), seed)
@@ -229,7 +229,7 @@ def test_a_queue_in_the_embedded_store(tmp_path: Path, request: pytest.FixtureRe
 
 @pytest.mark.pravega
 @pytest.mark.timeout(900)
-def test_a_queue_on_pravega(
+def test_killed_consumers_of_a_pravega_queue_lose_nothing(
     pravega: PravegaServer, scope_name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seed = secrets.randbits(32)

@@ -178,7 +178,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.spark
-def test_killed_and_run_again(make: Make, after: str, jitter: float, layout: str, master: str) -> None:
+def test_killed_rotation_is_resumed(make: Make, after: str, jitter: float, layout: str, master: str) -> None:
     """The kill comes up to `LONGEST_JITTER` seconds after a sign was seen."""
     case = make(layout)
     beginning, tail = head_of(case), case.store.describe(case.name).tail
@@ -207,7 +207,7 @@ def test_killed_and_run_again(make: Make, after: str, jitter: float, layout: str
     assert content_of(case, restored, head_of(case, restored), tail) == remaining
 
 
-def test_kills_hit_work_that_was_unfinished() -> None:
+def test_kills_hit_unfinished_work() -> None:
     if not stages:
         pytest.skip("no kills were made")
     print(sorted(stages))

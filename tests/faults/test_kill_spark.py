@@ -32,7 +32,7 @@ BEGUN = "begun"
 
 
 @pytest.mark.parametrize("kind", ["stream", pytest.param("batches", marks=pytest.mark.late)])
-def test_a_copy_that_is_killed_is_whole(
+def test_killed_copy_is_complete_after_a_restart(
     request: pytest.FixtureRequest, pravega: PravegaServer, tmp_path: Path, kind: str
 ) -> None:
     every = int(request.config.getoption("kills", default=0)) > DEFAULT_KILLS
@@ -54,7 +54,7 @@ def test_a_copy_that_is_killed_is_whole(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "folders"])
-def test_files_of_a_query_that_is_killed_are_whole(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
+def test_killed_query_writes_complete_files_after_a_restart(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
     """Killed when a batch is planned, when its first file is there, when all are, and when the query has noted it."""
     source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:

@@ -19,7 +19,7 @@ from tests.streams import digest_of, make_stream, shape_of
 pytestmark = [pytest.mark.long, pytest.mark.pravega]
 
 
-def test_a_worker_is_killed(pravega: PravegaServer, scope_name: str, tmp_path: Path) -> None:
+def test_killed_worker_loses_no_request(pravega: PravegaServer, scope_name: str, tmp_path: Path) -> None:
     name, target = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
     queue = f"{pravega.uri}/{scope_name}/queue"
     with parse_stream(queue)[0].open() as store:

@@ -106,7 +106,7 @@ def check(root: Path, safe: dict[SegmentId, int], epochs: int) -> None:
             assert digest.digest() == hashlib.sha256(expected[info.start_offset :]).digest()
 
 
-def test_killed_writers_lose_nothing_and_tear_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_killed_writers_lose_and_split_no_event(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     root, rng = tmp_path / "store", random.Random(time.time_ns())
     kills = max(KILLS, 4 * int(request.config.getoption("kills", default=0)))
     with LocalStore(root) as store:

@@ -46,7 +46,7 @@ def through(proxy: FaultProxy, environment: Mapping[str, str]) -> dict[str, str]
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
 @pytest.mark.parametrize("share", [0.35, 0.7, 0.95])
-def test_a_late_export_harms_nothing(
+def test_late_export_changes_nothing(
     pravega: PravegaServer, minio: S3Server, proxy: FaultProxy, layout: str, share: float
 ) -> None:
     bucket = minio.make_bucket(f"paused-{uuid.uuid4().hex[:10]}")

@@ -34,7 +34,7 @@ def proxy(minio: S3Server) -> Iterator[FaultProxy]:
 
 
 @pytest.mark.parametrize("share", [0.4, 0.9])
-def test_a_late_import_harms_nothing(pravega: PravegaServer, minio: S3Server, proxy: FaultProxy, share: float) -> None:
+def test_late_import_changes_nothing(pravega: PravegaServer, minio: S3Server, proxy: FaultProxy, share: float) -> None:
     root = f"s3://{minio.make_bucket(f'paused-{uuid.uuid4().hex[:10]}')}"
     name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
     target = StreamName(name.scope, "target")

@@ -148,7 +148,7 @@ def between(found: dict[Pointer, bytes], start: dict[str, int], end: dict[str, i
     return {at: payload for at, payload in found.items() if starts[at[0]] <= at[1] < ends[at[0]]}
 
 
-def test_rotation_by_the_scheduler(ground: Ground) -> None:
+def test_scheduler_rotates_streams(ground: Ground) -> None:
     """Three runs that the scheduler starts by itself while a writer appends; another DAG follows the archive."""
     store, airflow = ground.store, ground.airflow
     store.create_stream(ORDERS, StreamConfiguration(scaling=Scaling(min_segments=2)))
@@ -211,7 +211,7 @@ def test_rotation_by_the_scheduler(ground: Ground) -> None:
     pause(airflow, "follow_orders", paused=True)
 
 
-def test_restore_to_a_time(ground: Ground) -> None:
+def test_dag_restores_to_a_time(ground: Ground) -> None:
     manifests = ground.manifests()
     oldest, newest = min(manifests), max(manifests)
     at = datetime.fromisoformat(manifests[newest]["created"]) - timedelta(milliseconds=1)
@@ -229,14 +229,14 @@ def test_restore_to_a_time(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"archive": "orders"}, {"generation": 0}, {"offsets": "move"}])
-def test_the_form_refuses_what_cannot_be(ground: Ground, wrong: dict[str, Any]) -> None:
+def test_form_refuses_invalid_parameters(ground: Ground, wrong: dict[str, Any]) -> None:
     asked = {"archive": f"{ROOT}/{ORDERS}", "target": f"{SCOPE}/other", **wrong} if wrong else {}
     with pytest.raises(urllib.error.HTTPError) as refused:
         ground.airflow.trigger("restore_on_demand", asked)
     assert refused.value.code in {400, 422}
 
 
-def test_killed_worker(ground: Ground) -> None:
+def test_task_of_a_killed_worker_is_retried(ground: Ground) -> None:
     """kill -9 of a task and all it started, in the middle of an export; the retry goes on with what is there."""
     name = StreamName(SCOPE, "killed")
     make_stream(ground.store, name, events=6000, largest=2000)
@@ -284,7 +284,7 @@ def test_damage_fails_the_dag(ground: Ground) -> None:
     assert findings[0] in told[0]
 
 
-def test_copy_to_another_cluster(ground: Ground) -> None:
+def test_dag_copies_to_another_cluster(ground: Ground) -> None:
     source, target = StreamName(SCOPE, "copied"), StreamName("elsewhere", "copy")
     make_stream(ground.store, source, events=500, largest=2000)
     pause(ground.airflow, "copy_via_file", paused=False)
@@ -296,7 +296,7 @@ def test_copy_to_another_cluster(ground: Ground) -> None:
     assert ground.keys("between/") == []
 
 
-def test_no_task_has_told_a_secret(ground: Ground) -> None:
+def test_task_logs_contain_no_secret(ground: Ground) -> None:
     logs = "".join(ground.airflow.logs())
     assert "Spark-Submit cmd" in logs
     assert ground.minio.secret_key not in logs

@@ -80,7 +80,7 @@ def wait(condition: Iterator[bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def test_dags_are_parsed_without_anything_heavy() -> None:
+def test_dags_are_parsed_without_heavy_imports() -> None:
     """In a process of its own; the durations are there to be looked at."""
     done = subprocess.run(
         [sys.executable, "-c", PARSING, str(ROOT / "dags")], cwd=ROOT, capture_output=True, text=True, check=False
@@ -91,7 +91,7 @@ def test_dags_are_parsed_without_anything_heavy() -> None:
 
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
-def test_a_command(export: list[str], conn_id: str) -> None:
+def test_command_runs_as_a_task(export: list[str], conn_id: str) -> None:
     ended = StreamvaultSubmitHook(variables={}, conn_id=conn_id).run(export)
     assert ended.code == 0, ended
     assert ended.document is not None
@@ -104,7 +104,7 @@ def test_a_command(export: list[str], conn_id: str) -> None:
 
 
 @pytest.mark.spark
-def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None:
+def test_driver_submitted_to_another_spark_runs(export: list[str]) -> None:
     hook = StreamvaultSubmitHook(variables={}, conn_id="spark")
     hook.master = Master.parse("yarn")
     ended = hook.run(export)
@@ -115,7 +115,7 @@ def test_a_driver_that_was_submitted_to_another_spark(export: list[str]) -> None
 
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
-def test_a_task_that_is_stopped_stops_its_driver(export: list[str], conn_id: str) -> None:
+def test_stopped_task_stops_its_driver(export: list[str], conn_id: str) -> None:
     hook = StreamvaultSubmitHook(variables={}, conn_id=conn_id)
     codes = []
     running = threading.Thread(target=lambda: codes.append(hook.run(export).code))
@@ -129,7 +129,7 @@ def test_a_task_that_is_stopped_stops_its_driver(export: list[str], conn_id: str
 
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
-def test_a_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
+def test_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
     """Whose process is killed alone; the same command then goes on."""
     task = subprocess.Popen([sys.executable, "-c", EXPORTING, conn_id, *export], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:

@@ -43,7 +43,7 @@ def run(airflow: AirflowServer, dag: str, conf: dict[str, Any]) -> tuple[str, di
 
 
 @pytest.mark.parametrize("dag", DAGS)
-def test_a_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
+def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
     """It would rotate once for each past slot, all of them now, whatever `max_active_runs` says."""
     slots = {"from_date": "2026-01-02T00:00:00Z", "to_date": "2026-01-02T00:01:00Z"}
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -61,7 +61,7 @@ def test_a_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
         ("copy_via_file", "choose_root", {"cleanup": False}),
     ],
 )
-def test_a_misspelt_parameter_is_refused(
+def test_misspelt_parameter_is_refused(
     airflow: AirflowServer, tmp_path: Path, dag: str, first: str, misspelt: dict[str, Any]
 ) -> None:
     """Airflow itself passes over it: the newest state would be restored, or what is declared rotated."""
@@ -81,7 +81,7 @@ def test_a_misspelt_parameter_is_refused(
     assert any(f"there is no parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
 
 
-def test_more_streams_than_airflow_maps_over_one_list(airflow: AirflowServer, tmp_path: Path) -> None:
+def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:
     """Here that is two; each stream has a task of its own all the same."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     streams, root = make_streams(tmp_path / "streams", 5), f"file://{tmp_path}/vault"
@@ -92,7 +92,7 @@ def test_more_streams_than_airflow_maps_over_one_list(airflow: AirflowServer, tm
     assert len(list(list_archives(root))) == 5
 
 
-def test_what_does_not_exist_is_not_waited_for(airflow: AirflowServer, tmp_path: Path) -> None:
+def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -> None:
     """A retry would find the same, three times and five minutes apart."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     make_streams(tmp_path / "streams", 1)

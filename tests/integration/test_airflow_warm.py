@@ -30,7 +30,7 @@ def two_looks() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_looks")
-def test_a_task_waits_in_the_triggerer(
+def test_task_waits_in_the_triggerer(
     airflow: AirflowServer, moto_s3: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str, tmp_path: Path
 ) -> None:
     use_s3(moto_s3)

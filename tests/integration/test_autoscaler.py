@@ -121,7 +121,7 @@ def scaled(eager_pravega: PravegaServer) -> Iterator[Scaled]:
         scaled.join(60)
 
 
-def test_streams_scale_beside_other_work(scaled: Scaled) -> None:
+def test_streams_scale_during_other_work(scaled: Scaled) -> None:
     assert scaled.error is None
     assert all(scaled.store.exists(stream) for stream in scaled.streams.values())
 

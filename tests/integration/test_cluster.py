@@ -18,7 +18,7 @@ from tests.streams import digest_of, make_stream, shape_of
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_both_directions_on_two_workers(
+def test_export_and_import_run_on_two_workers(
     pravega: PravegaServer,
     minio: S3Server,
     spark_cluster: SparkCluster,

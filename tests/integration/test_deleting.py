@@ -33,7 +33,7 @@ def own_minio(request: pytest.FixtureRequest) -> Iterator[S3Server]:
         yield server
 
 
-def test_a_large_generation_expires(
+def test_large_generation_expires(
     own_minio: S3Server, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # pytest asks the conftest beside this file for its options only if its folder is named on the command line

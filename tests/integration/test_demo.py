@@ -17,9 +17,7 @@ EVENTS = 1_500
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "with a blank"
     shown = subprocess.run(
         [
@@ -63,4 +61,4 @@ def test_the_demo_proves_what_it_says_and_keeps_what_it_is_told_to(
 
     # and it never touches what is there
     assert main(["demo", "--keep", str(kept)]) == 4
-    assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Name a new one.\n")
+    assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Use a new folder.\n")

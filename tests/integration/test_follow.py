@@ -76,7 +76,9 @@ def write(store: StreamStore, name: StreamName, turns: Turns) -> None:
     store.seal(name)
 
 
-def test_followed_while_it_is_written_and_read(source: tuple[StreamStore, StreamName, str], root: str) -> None:
+def test_follow_archives_a_stream_during_writes_and_reads(
+    source: tuple[StreamStore, StreamName, str], root: str
+) -> None:
     store, name, uri = source
     turns, done = Turns(), threading.Event()
     archive = Archive(RootAddress.parse(root).resolve().open(), name)
@@ -141,7 +143,7 @@ def test_followed_while_it_is_written_and_read(source: tuple[StreamStore, Stream
     assert shape_of(store, target) == shape_of(store, name)
 
 
-def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
+def test_interrupted_follow_is_resumed(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
     store, name, uri = source
     archive = Archive(RootAddress.parse(root).resolve().open(), name)
     command = ("follow", uri, root, "--every", "1s", "--master", "inline", "--json")
@@ -165,7 +167,7 @@ def test_a_follower_is_interrupted(source: tuple[StreamStore, StreamName, str], 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("minio")  # only to be skipped where it can't be had
-def test_a_server_is_stopped_and_started_again(tmp_path: Path) -> None:
+def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
     """Twice; the second time the follower is terminated while it waits."""
     vault = Vault(tmp_path)
     vault.make(events=40, largest=2000)
@@ -199,12 +201,12 @@ def test_a_server_is_stopped_and_started_again(tmp_path: Path) -> None:
             assert wait_until(lambda: reached(1), running), running.ended()
             stopping.kill()
             vault.add(b"while it is away")
-            assert wait_until(lambda: running.has_said("trying again in "), running), running.ended()
+            assert wait_until(lambda: running.has_said("retrying in "), running), running.ended()
             stopping.restart()
             assert wait_until(lambda: reached(2), running), running.ended()
-            assert wait_until(lambda: running.has_said("it works again, after "), running), running.ended()
+            assert wait_until(lambda: running.has_said("recovered after "), running), running.ended()
             stopping.kill()
-            assert wait_until(lambda: running.has_said("trying again in ", 2), running), running.ended()
+            assert wait_until(lambda: running.has_said("retrying in ", 2), running), running.ended()
             running.send(signal.SIGTERM)
             began = time.monotonic()
             ended = running.ended(60)

@@ -43,7 +43,7 @@ def context(folder: Path) -> Path:
     return folder
 
 
-def test_every_package_is_sent_to_the_build(tmp_path: Path) -> None:
+def test_docker_build_gets_every_package(tmp_path: Path) -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     sent = {path.name for path in context(tmp_path).iterdir()}
     assert set(wheel["packages"]) <= sent
@@ -53,7 +53,7 @@ def test_every_package_is_sent_to_the_build(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_image_works_with_nothing_else_on_the_machine(tmp_path: Path) -> None:
+def test_image_works_on_its_own(tmp_path: Path) -> None:
     source, image, home = context(tmp_path / "source"), tmp_path / "image", tmp_path / "home"
     home.mkdir()
     environment = {

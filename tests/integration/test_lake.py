@@ -178,7 +178,7 @@ def lake(
             yield made
 
 
-def test_trino_answers_as_the_stream_does(lake: Lake) -> None:
+def test_trino_returns_the_streams_events(lake: Lake) -> None:
     iceberg = lake.hand_off("iceberg", "local[2]")
     parquet = lake.hand_off("parquet")
     wanted = lake.answers()
@@ -188,7 +188,7 @@ def test_trino_answers_as_the_stream_does(lake: Lake) -> None:
         lake.check(lake.table(report.format), wanted)
 
 
-def test_a_second_generation_appears_and_the_first_is_not_touched(lake: Lake) -> None:
+def test_second_generation_leaves_the_first_unchanged(lake: Lake) -> None:
     for kind in ("iceberg", "parquet"):
         lake.hand_off(kind)
     files = {key: value for key, value in lake.objects("table/").items() if key.endswith(".parquet")}
@@ -212,7 +212,7 @@ def test_a_second_generation_appears_and_the_first_is_not_touched(lake: Lake) ->
 
 
 @pytest.mark.long
-def test_a_rest_catalog_has_every_generation(lake: Lake, iceberg_rest: IcebergRestServer, minio: S3Server) -> None:
+def test_rest_catalog_has_every_generation(lake: Lake, iceberg_rest: IcebergRestServer, minio: S3Server) -> None:
     """Named by its address, or as a catalog of PyIceberg's settings; read back by PyIceberg and by Trino."""
     table = f"{lake.database}.by_rest"
     settings = {"PYICEBERG_CATALOG__HOUSE__TYPE": "rest", "PYICEBERG_CATALOG__HOUSE__URI": iceberg_rest.uri}
@@ -246,7 +246,7 @@ def pyiceberg_settings(server: S3Server) -> dict[str, str]:
     return {"s3.endpoint": server.endpoint, "s3.region": server.region, **keys}
 
 
-def test_one_event_by_its_pointer(lake: Lake) -> None:
+def test_query_finds_an_event_by_pointer(lake: Lake) -> None:
     lake.hand_off("iceberg")
     events = [found for number, found in enumerate(events_of(lake.store, lake.name)) if number % 9973 == 17]
     for pointer, payload in events[:3]:
@@ -254,7 +254,7 @@ def test_one_event_by_its_pointer(lake: Lake) -> None:
         assert lake.trino.query(sql) == [[payload.hex().upper()]]
 
 
-def test_projection_tells_of_complete_generations_only(lake: Lake) -> None:
+def test_projection_lists_only_complete_generations(lake: Lake) -> None:
     wanted = lake.answers()
     lake.hand_off("parquet", projection=True, table=f"{lake.database}.projected")
     lake.check(f"hive.{lake.database}.projected", wanted)
@@ -267,7 +267,7 @@ def test_projection_tells_of_complete_generations_only(lake: Lake) -> None:
     lake.check(f"hive.{lake.database}.projected", wanted)
 
 
-def test_statements_register_the_tables(lake: Lake) -> None:
+def test_ddl_registers_the_tables(lake: Lake) -> None:
     lake.hand_off("parquet")
     lake.hand_off("iceberg")
     wanted = lake.answers()
@@ -280,7 +280,7 @@ def test_statements_register_the_tables(lake: Lake) -> None:
         lake.check(f"{catalog}.{database}.{kind}", wanted)
 
 
-def test_a_table_is_restored(lake: Lake) -> None:
+def test_table_is_restored(lake: Lake) -> None:
     lake.hand_off("parquet")
     restored = StreamName(lake.name.scope, "restored")
     report = import_stream(
@@ -295,7 +295,7 @@ def test_a_table_is_restored(lake: Lake) -> None:
     assert report.events == lake.written
 
 
-def test_raw_events_are_found_by_their_path(lake: Lake, moto_s3: S3Server) -> None:
+def test_raw_events_are_found_by_path(lake: Lake, moto_s3: S3Server) -> None:
     name = StreamName(lake.name.scope, "few")
     lake.store.create_stream(name, StreamConfiguration())
     append_events(lake.store, name, SegmentId(0, 0), map(reading, range(200)))
@@ -319,7 +319,7 @@ def test_raw_events_are_found_by_their_path(lake: Lake, moto_s3: S3Server) -> No
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])
-def test_killed_and_run_again(
+def test_killed_handoff_is_resumed(
     request: pytest.FixtureRequest, lake: Lake, moto_s3: S3Server, minio: S3Server, kind: str
 ) -> None:
     """Whenever it is killed, the table is at a whole generation, and the next run completes it."""

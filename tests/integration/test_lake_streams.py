@@ -89,7 +89,7 @@ def lake(pravega: PravegaServer, minio: S3Server, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=[pytest.mark.spark, pytest.mark.long])])
-def test_a_stream_becomes_a_table(lake: Lake, master: str) -> None:
+def test_handoff_of_a_stream_makes_a_table(lake: Lake, master: str) -> None:
     lake.add(6000)
     first = lake.hand_off(master, decode="json", target_size=TARGET)
     assert (first.added, first.registered, first.undecoded) == ((1,), (1,), 0)
@@ -122,7 +122,7 @@ def test_a_stream_becomes_a_table(lake: Lake, master: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("objects", [1, 3, 9])
-def test_killed_and_run_again(lake: Lake, objects: int) -> None:
+def test_killed_handoff_of_a_stream_is_resumed(lake: Lake, objects: int) -> None:
     lake.add(20_000)
     options = ("--root", lake.root, "--catalog", lake.catalog, "--master", "inline", "--json")
     new = ("--decode", "json", "--target-size", "64KiB")

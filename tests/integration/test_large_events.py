@@ -86,7 +86,7 @@ def write_large(place: Place, folder: Path) -> None:
             )
             assert run.returncode == 0, run.stderr[-2000:]
             return
-        place.store.delete_stream(place.source)
+        place.store.delete(place.source)
         place.store.create_stream(place.source, ONE_SEGMENT)
     pytest.fail("Pravega's Java client has not written its events within two minutes, three times")
 
@@ -95,7 +95,7 @@ def restore(place: Place) -> None:
     import_stream(place.archive, place.uri(place.target), window=16 * MIB, master="inline[2]")
 
 
-def test_what_the_java_client_wrote_comes_back_to_it(place: Place, tmp_path: Path) -> None:
+def test_java_client_reads_its_restored_large_events(place: Place, tmp_path: Path) -> None:
     if not has_compiler():
         absent("jdk", "the Java here has no compiler, which the Java writer needs")
     write_large(place, tmp_path)
@@ -122,7 +122,7 @@ def test_what_the_java_client_wrote_comes_back_to_it(place: Place, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
-def test_an_import_that_is_cut_off_inside_a_large_event_goes_on(
+def test_import_killed_inside_a_large_event_is_resumed(
     place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))
@@ -146,7 +146,7 @@ def test_an_import_that_is_cut_off_inside_a_large_event_goes_on(
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
-def test_a_server_without_conditional_uploads_gets_a_large_event_whole_or_not(
+def test_server_without_conditional_uploads_gets_whole_large_events_or_none(
     place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))

@@ -51,7 +51,7 @@ def more(stream: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_each_verb_with_its_own(
+def test_each_command_runs_with_its_own_policy(
     use: Callable[[str], None], stream: str, bucket_name: str, tmp_path: Path, layout: Any
 ) -> None:
     root = f"s3://{bucket_name}/backups"
@@ -70,13 +70,13 @@ def test_each_verb_with_its_own(
     assert (report.generation, report.expired) == (3, (1, 2))
 
 
-def test_an_import_cannot_write(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
+def test_import_policy_refuses_writes(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
     use("import")
     with pytest.raises(AccessDenied):
         export_stream(stream, f"s3://{bucket_name}/backups", **SMALL)
 
 
-def test_an_export_cannot_let_anything_expire(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
+def test_export_policy_refuses_expiry(use: Callable[[str], None], stream: str, bucket_name: str) -> None:
     root = f"s3://{bucket_name}/backups"
     use("export")
     export_stream(stream, root, **SMALL)
@@ -87,7 +87,9 @@ def test_an_export_cannot_let_anything_expire(use: Callable[[str], None], stream
 
 
 @pytest.mark.parametrize("policy", ["export", "import", "rotate"])
-def test_nothing_beside_the_prefix(use: Callable[[str], None], stream: str, bucket_name: str, policy: str) -> None:
+def test_policy_refuses_keys_outside_the_prefix(
+    use: Callable[[str], None], stream: str, bucket_name: str, policy: str
+) -> None:
     use(policy)
     with pytest.raises(AccessDenied):
         export_stream(stream, f"s3://{bucket_name}/elsewhere", **SMALL)

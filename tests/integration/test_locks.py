@@ -63,7 +63,7 @@ def hidden(client: S3Client, bucket: str) -> set[str]:
     return {marker["Key"] for page in pages for marker in page.get("DeleteMarkers", []) if marker["IsLatest"]}
 
 
-def test_a_legal_hold_on_one_object_keeps_its_generation(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
+def test_legal_hold_on_one_object_keeps_its_generation(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
     client, vault = minio.client(), vault_in(tmp_path, locked_bucket)
     key = key_of(vault, 2)
     client.put_object_legal_hold(Bucket=locked_bucket, Key=key, LegalHold={"Status": "ON"})
@@ -82,7 +82,7 @@ def test_a_legal_hold_on_one_object_keeps_its_generation(minio: S3Server, locked
     assert key in hidden(client, locked_bucket), "old versions are a lifecycle rule's"
 
 
-def test_what_was_merged_is_not_hidden_while_it_is_locked(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
+def test_locked_objects_of_merged_generations_are_reported(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
     client, vault = minio.client(), Vault(tmp_path, f"s3://{locked_bucket}/prefix")
     vault.make(events=9, largest=200)
     for number in range(3):
@@ -130,7 +130,7 @@ def test_retention_keeps_a_generation_until_it_ends(
     assert hidden(client, locked_bucket) == {key for key in hidden(client, locked_bucket) if "/_work/" in key}
 
 
-def test_a_bucket_whose_default_is_to_retain(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
+def test_bucket_with_default_retention_keeps_generations(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
     minio.client().put_object_lock_configuration(
         Bucket=locked_bucket,
         ObjectLockConfiguration={
@@ -146,7 +146,7 @@ def test_a_bucket_whose_default_is_to_retain(minio: S3Server, locked_bucket: str
     assert check_archive(vault.archive, read_data=True, master="inline").ok
 
 
-def test_who_may_not_read_locks_deletes_nothing(
+def test_rotation_without_permission_to_read_locks_deletes_nothing(
     minio: S3Server, locked_bucket: str, tmp_path: Path, use_s3: UseS3
 ) -> None:
     vault = vault_in(tmp_path, locked_bucket)
@@ -164,14 +164,18 @@ def test_who_may_not_read_locks_deletes_nothing(
     assert archive_of(vault.root).generations() == [1, 2, 3]
 
 
-def test_a_bucket_without_lock_has_none(minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path) -> None:
+def test_bucket_without_object_lock_has_no_locks(
+    minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path
+) -> None:
     use_s3(minio)
     minio.make_bucket(bucket_name)
     assert open_locks(RootAddress.parse(f"s3://{bucket_name}")) is None
     assert open_locks(RootAddress.parse(f"file://{tmp_path}")) is None
 
 
-def test_data_go_into_a_storage_class(minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path) -> None:
+def test_data_are_written_with_the_storage_class(
+    minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path
+) -> None:
     use_s3(minio)
     client = minio.client()
     minio.make_bucket(bucket_name)

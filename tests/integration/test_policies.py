@@ -23,7 +23,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAddress:
     return parse_stream(f"{uri}/scope/stream")[0]
 
 
-def test_more_segments_than_the_fixed_policy_says(address: StoreAddress, scope_name: str, tmp_path: Path) -> None:
+def test_stream_with_more_segments_than_its_policy_is_restored(
+    address: StoreAddress, scope_name: str, tmp_path: Path
+) -> None:
     """Pravega would scale a stream that is given such a policy, so the restored one says how many are open."""
     source, restored = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
     with address.open() as store:
@@ -41,7 +43,9 @@ def test_more_segments_than_the_fixed_policy_says(address: StoreAddress, scope_n
         assert digest_of(store, restored) == digest_of(store, source)
 
 
-def test_fewer_segments_than_at_the_start(address: StoreAddress, scope_name: str, tmp_path: Path) -> None:
+def test_stream_with_fewer_segments_than_at_its_start_is_restored(
+    address: StoreAddress, scope_name: str, tmp_path: Path
+) -> None:
     """A store refuses to scale below the policy's minimum; the source's policy was another then."""
     source, restored = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
     with address.open() as store:

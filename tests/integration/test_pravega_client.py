@@ -117,7 +117,7 @@ def store(pravega: PravegaServer) -> Iterator[PravegaStore]:
         fixed(3),
     ],
 )
-def test_a_configuration_comes_back_the_same(store: PravegaStore, configuration: StreamConfiguration) -> None:
+def test_configuration_round_trips(store: PravegaStore, configuration: StreamConfiguration) -> None:
     stream = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "configured")
     store.create_scope(stream.scope)
     store.create_stream(stream, configuration)
@@ -129,7 +129,7 @@ def test_a_configuration_comes_back_the_same(store: PravegaStore, configuration:
     assert len(described.epochs) == 1
 
 
-def test_of_many_who_create_a_stream_one_succeeds(pravega: PravegaServer, store: PravegaStore) -> None:
+def test_one_of_many_concurrent_creations_succeeds(pravega: PravegaServer, store: PravegaStore) -> None:
     scope = f"race-{uuid.uuid4().hex[:10]}"
     store.create_scope(scope)
     for number in range(3):
@@ -149,7 +149,7 @@ def test_of_many_who_create_a_stream_one_succeeds(pravega: PravegaServer, store:
 
 
 @pytest.mark.late
-def test_scopes_come_in_pages(store: PravegaStore) -> None:
+def test_all_pages_of_scopes_are_listed(store: PravegaStore) -> None:
     """The controller answers 1,000 at a time. The scopes stay: nobody comes after, and the server goes with them."""
     prefix = f"page-{uuid.uuid4().hex[:8]}-"
     names = [f"{prefix}{number:04}" for number in range(1005)]
@@ -161,7 +161,7 @@ def test_scopes_come_in_pages(store: PravegaStore) -> None:
     assert not any(name.startswith("_") for name in found)
 
 
-def test_internal_streams_are_left_out_and_a_scope_with_streams_stays(store: PravegaStore) -> None:
+def test_internal_streams_are_hidden_and_nonempty_scope_stays(store: PravegaStore) -> None:
     stream = new_stream(store)
     other = StreamName(stream.scope, "another")
     store.create_stream(other, fixed(1))
@@ -176,7 +176,7 @@ def test_internal_streams_are_left_out_and_a_scope_with_streams_stays(store: Pra
         list(store.list_streams(stream.scope))
 
 
-def test_what_is_missing_is_named(store: PravegaStore) -> None:
+def test_missing_streams_and_segments_are_named(store: PravegaStore) -> None:
     stream = new_stream(store)
     absent, nowhere = StreamName(stream.scope, "absent"), StreamName("nowhere", "absent")
     uses: list[Callable[[StreamName], object]] = [
@@ -198,7 +198,7 @@ def test_what_is_missing_is_named(store: PravegaStore) -> None:
             use(nowhere)
 
 
-def test_a_sealed_stream_has_its_tail_and_refuses_changes(store: PravegaStore) -> None:
+def test_sealed_stream_keeps_its_tail_and_refuses_changes(store: PravegaStore) -> None:
     stream = new_stream(store, 2)
     segments = list(store.describe(stream).tail.offsets)
     with store.appender(stream, segments[1]) as appender:
@@ -220,7 +220,7 @@ def test_a_sealed_stream_has_its_tail_and_refuses_changes(store: PravegaStore) -
             use()
 
 
-def test_a_stream_made_again_goes_on_numbering(store: PravegaStore) -> None:
+def test_recreated_stream_continues_segment_numbers(store: PravegaStore) -> None:
     stream = new_stream(store, 3)
     store.delete(stream)
     store.create_stream(stream, fixed(2))
@@ -229,7 +229,7 @@ def test_a_stream_made_again_goes_on_numbering(store: PravegaStore) -> None:
     assert described.head == described.tail
 
 
-def test_many_segments(store: PravegaStore) -> None:
+def test_stream_with_many_segments_is_read(store: PravegaStore) -> None:
     stream = new_stream(store)
     count = 2000
     edges = [number / count for number in range(count + 1)]
@@ -243,7 +243,7 @@ def test_many_segments(store: PravegaStore) -> None:
     assert [info.segment for info in infos] == list(epoch.segments)
 
 
-def test_the_key_space_of_49_segments_ends_below_1(store: PravegaStore) -> None:
+def test_key_space_of_49_segments_ends_below_1(store: PravegaStore) -> None:
     stream = new_stream(store, 49)
     described = store.describe(stream)
     assert max(held.high for held in described.epochs[0].segments.values()) < 1.0
@@ -258,7 +258,7 @@ def test_the_key_space_of_49_segments_ends_below_1(store: PravegaStore) -> None:
 # scales
 
 
-def test_two_scales_at_once_wait_for_each_other(pravega: PravegaServer, store: PravegaStore) -> None:
+def test_concurrent_scales_are_serialized(pravega: PravegaServer, store: PravegaStore) -> None:
     stream = new_stream(store, 8)
     segments = store.describe(stream).epochs[0].segments
 
@@ -279,7 +279,7 @@ def test_two_scales_at_once_wait_for_each_other(pravega: PravegaServer, store: P
     assert [len(epoch.segments) for epoch in described.epochs] == [8, 9, 10, 11, 12]
 
 
-def test_scales_that_are_refused(store: PravegaStore) -> None:
+def test_invalid_scales_are_refused(store: PravegaStore) -> None:
     stream = new_stream(store, 2)
     a, b = store.describe(stream).tail.offsets
     with pytest.raises(ScaleRefused, match="not open"):
@@ -292,7 +292,7 @@ def test_scales_that_are_refused(store: PravegaStore) -> None:
     assert len(store.describe(stream).epochs) == 1
 
 
-def test_a_fixed_policy_with_another_number_of_segments_scales_the_stream(store: PravegaStore) -> None:
+def test_fixed_policy_with_another_number_scales_the_stream(store: PravegaStore) -> None:
     """A fact about the controller that whoever changes tags has to know: see `PravegaStore.update_stream`."""
     stream = new_stream(store, 1)
     store.scale(stream, [FIRST], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
@@ -308,7 +308,7 @@ def test_a_fixed_policy_with_another_number_of_segments_scales_the_stream(store:
 # truncation
 
 
-def test_truncation_and_reads_past_it(store: PravegaStore) -> None:
+def test_reads_of_truncated_bytes_are_refused(store: PravegaStore) -> None:
     stream = new_stream(store)
     events = [frame(bytes([number]) * 90) for number in range(200)]
     size = len(events[0])
@@ -336,7 +336,7 @@ def test_truncation_and_reads_past_it(store: PravegaStore) -> None:
     assert read(store, stream) == b""
 
 
-def test_truncation_while_a_reader_is_under_way(store: PravegaStore) -> None:
+def test_truncation_during_a_read_is_reported(store: PravegaStore) -> None:
     stream = new_stream(store)
     data = random.Random(1).randbytes(64 * MIB)
     with store.appender(stream, FIRST) as appender:
@@ -357,7 +357,7 @@ def test_truncation_while_a_reader_is_under_way(store: PravegaStore) -> None:
     assert found == data[: len(found)]
 
 
-def test_a_cut_across_epochs_takes_whole_segments_away(store: PravegaStore) -> None:
+def test_truncation_across_epochs_removes_whole_segments(store: PravegaStore) -> None:
     stream = new_stream(store, 2)
     a, b = store.describe(stream).tail.offsets
     for segment in (a, b):
@@ -381,7 +381,7 @@ def test_a_cut_across_epochs_takes_whole_segments_away(store: PravegaStore) -> N
 # data
 
 
-def test_large_events_and_readers_at_any_offset(store: PravegaStore) -> None:
+def test_large_events_are_read_from_any_offset(store: PravegaStore) -> None:
     stream = new_stream(store)
     rng = random.Random(8)
     events = b"".join(frame(rng.randbytes(size)) for size in (8 * MIB, 0, 1, 8 * MIB - 8, 5 * MIB))
@@ -395,7 +395,7 @@ def test_large_events_and_readers_at_any_offset(store: PravegaStore) -> None:
         assert b"".join(bytes(block) for block in store.read(stream, FIRST, start, end)) == events[start:end]
 
 
-def test_several_readers_and_appenders_at_once_in_one_store(store: PravegaStore) -> None:
+def test_concurrent_readers_and_appenders_share_a_store(store: PravegaStore) -> None:
     stream = new_stream(store, 4)
     segments = list(store.describe(stream).tail.offsets)
     written = {segment: blocks_of(8 * MIB, segment.number) for segment in segments}
@@ -412,7 +412,7 @@ def test_several_readers_and_appenders_at_once_in_one_store(store: PravegaStore)
         assert data == b"".join(written[segment])
 
 
-def test_events_of_the_public_python_client(pravega: PravegaServer, store: PravegaStore) -> None:
+def test_events_of_the_public_python_client_are_read(pravega: PravegaServer, store: PravegaStore) -> None:
     pravega_client = pytest.importorskip("pravega_client", reason="the PyPI client has a wheel for CPython 3.11 only")
     stream = new_stream(store)
     manager = pravega_client.StreamManager(f"tcp://127.0.0.1:{pravega.controller_port}")
@@ -424,7 +424,7 @@ def test_events_of_the_public_python_client(pravega: PravegaServer, store: Prave
     assert read(store, stream) == b"".join(map(frame, payloads))
 
 
-def test_a_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaStore) -> None:
+def test_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaStore) -> None:
     stream = new_stream(store)
     mine, other = (store.appender(stream, FIRST) for _ in range(2))
     mine.append(frame(b"mine"))
@@ -447,7 +447,7 @@ def test_a_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaSt
     assert read(store, stream) == frame(b"mine") + frame(b"third, in between")
 
 
-def test_two_appenders_of_equal_blocks_do_not_both_believe_they_wrote(store: PravegaStore) -> None:
+def test_one_of_two_appenders_of_equal_blocks_is_refused(store: PravegaStore) -> None:
     """Racing restores of the same bytes: every block's place is taken by one of them, and the other is told."""
     stream = new_stream(store)
     block = frame(b"same" * 100)
@@ -502,9 +502,7 @@ def faulty(proxied: tuple[PravegaServer, FaultProxy]) -> Iterator[tuple[PravegaS
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_cut_in_mid_append_leave_exactly_the_right_bytes(
-    faulty: tuple[PravegaStore, FaultProxy], seed: int
-) -> None:
+def test_appends_over_cut_connections_write_exact_bytes(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
     store, proxy = faulty
     stream = new_stream(store)
     blocks = blocks_of(30 * MIB, seed)
@@ -534,7 +532,7 @@ def test_connections_cut_in_mid_append_leave_exactly_the_right_bytes(
     assert read(store, stream) == b"".join(blocks)
 
 
-def test_acknowledgements_that_never_arrive_do_not_write_a_block_twice(faulty: tuple[PravegaStore, FaultProxy]) -> None:
+def test_lost_acknowledgements_write_no_block_twice(faulty: tuple[PravegaStore, FaultProxy]) -> None:
     """The connection is cut after so many bytes to the client: blocks land, and their acknowledgements are lost."""
     store, proxy = faulty
     stream = new_stream(store)
@@ -551,7 +549,7 @@ def test_acknowledgements_that_never_arrive_do_not_write_a_block_twice(faulty: t
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_cut_in_mid_read(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
+def test_reads_over_cut_connections_are_resumed(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
     store, proxy = faulty
     stream = new_stream(store)
     blocks = blocks_of(30 * MIB, seed)
@@ -569,7 +567,7 @@ def test_connections_cut_in_mid_read(faulty: tuple[PravegaStore, FaultProxy], se
 
 
 @pytest.mark.parametrize("fault", ["refused", "silent"])
-def test_a_segment_store_that_is_gone_is_unavailable_in_bounded_time(
+def test_missing_segment_store_is_unavailable_in_bounded_time(
     faulty: tuple[PravegaStore, FaultProxy], fault: str
 ) -> None:
     store, proxy = faulty
@@ -615,7 +613,7 @@ def write_and_flush(appender: object) -> None:
         appender.close()
 
 
-def test_a_pause_shorter_than_the_timeout_is_waited_out(faulty: tuple[PravegaStore, FaultProxy]) -> None:
+def test_pause_shorter_than_the_timeout_is_waited_out(faulty: tuple[PravegaStore, FaultProxy]) -> None:
     store, proxy = faulty
     stream = new_stream(store)
     with store.appender(stream, FIRST) as appender:
@@ -631,7 +629,7 @@ def test_a_pause_shorter_than_the_timeout_is_waited_out(faulty: tuple[PravegaSto
 
 
 @pytest.mark.parametrize("doing", ["append", "read"])
-def test_a_server_killed_under_way_is_unavailable_in_bounded_time(pravega: PravegaServer, doing: str) -> None:
+def test_killed_server_is_unavailable_in_bounded_time(pravega: PravegaServer, doing: str) -> None:
     del pravega
     with PravegaServer() as server, PravegaStore(settings_of(server, timeout=4.0)) as store:
         stream = new_stream(store)
@@ -683,7 +681,7 @@ def login(server: PravegaServer, account: Account, **changes: object) -> Pravega
 
 
 @pytest.mark.parametrize("changes", [{}, {"host": "127.0.0.2", "verify_hostname": False}])
-def test_tls_and_a_password(secured: PravegaServer, changes: dict[str, object]) -> None:
+def test_tls_and_password_are_accepted(secured: PravegaServer, changes: dict[str, object]) -> None:
     """The second time under a name that the certificate does not hold."""
     blocks = blocks_of(20 * MIB, 3)
     with PravegaStore(login(secured, ADMIN, **changes)) as store:
@@ -700,7 +698,7 @@ def test_tls_and_a_password(secured: PravegaServer, changes: dict[str, object]) 
         store.delete(stream)
 
 
-def test_who_may_only_read(secured: PravegaServer) -> None:
+def test_read_only_user_can_read_and_not_write(secured: PravegaServer) -> None:
     with PravegaStore(login(secured, ADMIN)) as store:
         stream = new_stream(store)
         with store.appender(stream, FIRST) as appender:
@@ -738,7 +736,7 @@ def test_who_may_only_read(secured: PravegaServer) -> None:
         ({"host": "127.0.0.2"}, "PRAVEGA_TLS_VERIFY_HOSTNAME"),
     ],
 )
-def test_wrong_logins_and_unknown_authorities_are_told_at_once(
+def test_wrong_logins_and_unknown_authorities_fail_at_once(
     secured: PravegaServer, changes: dict[str, object], says: str
 ) -> None:
     began = time.monotonic()
@@ -749,7 +747,7 @@ def test_wrong_logins_and_unknown_authorities_are_told_at_once(
     assert time.monotonic() - began < 10
 
 
-def test_plain_to_tls_and_tls_to_plain_end_in_bounded_time(secured: PravegaServer, pravega: PravegaServer) -> None:
+def test_mixed_plain_and_tls_fail_in_bounded_time(secured: PravegaServer, pravega: PravegaServer) -> None:
     for settings in (
         login(secured, ADMIN, tls=False, timeout=3.0),
         login(secured, ADMIN, port=pravega.controller_port, timeout=3.0),
@@ -777,7 +775,7 @@ def signed_token(stream: StreamName, seconds: int, key: bytes = b"secret") -> st
     return (body + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
-def test_tokens_that_expire_under_way(secured: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_tokens_are_renewed(secured: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with PravegaStore(login(secured, ADMIN)) as store:
         stream = new_stream(store)
         asked: list[bool] = []
@@ -805,7 +803,7 @@ def test_tokens_that_expire_under_way(secured: PravegaServer, monkeypatch: pytes
         assert asked.count(False) >= 3
 
 
-def test_a_token_that_ends_before_it_is_renewed_is_asked_for_again(
+def test_token_expired_before_renewal_is_requested_again(
     secured: PravegaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's clock may run ahead: the client believes in its token and the server refuses it."""

@@ -102,7 +102,7 @@ def plain_stream(place: Place, segments: int, events: int, *, largest: int = 64 
         append_events(place.store, place.source, segment, payloads(events, segment.number, largest=largest))
 
 
-def test_a_writer_changes_nothing_in_the_generation_that_is_being_made(place: Place) -> None:
+def test_writer_does_not_change_the_generation_being_exported(place: Place) -> None:
     make_stream(place.store, place.source, events=2000, largest=64 * 1024)
     first = {pointer for pointer, _ in events_of(place.store, place.source)}
     tail = list(place.store.describe(place.source).tail.offsets)
@@ -124,7 +124,7 @@ def test_a_writer_changes_nothing_in_the_generation_that_is_being_made(place: Pl
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
-def test_a_writer_that_never_rests(place: Place) -> None:
+def test_export_ends_beside_a_constant_writer(place: Place) -> None:
     """Generations made one after another under a writer hold, together, every event once."""
     plain_stream(place, 2, 500)
     tail = list(place.store.describe(place.source).tail.offsets)
@@ -156,7 +156,7 @@ def test_a_writer_that_never_rests(place: Place) -> None:
     assert digest_of(place.store, target) == digest_of(place.store, place.source)
 
 
-def test_two_exports_at_once_make_one_archive(place: Place) -> None:
+def test_concurrent_exports_make_one_archive(place: Place) -> None:
     make_stream(place.store, place.source, events=3000, largest=64 * 1024)
     command = ("export", place.uri, place.root, "--range-size", "128KiB", "--master", "inline", "--json")
     environment = place.server.environment()
@@ -173,7 +173,7 @@ def test_two_exports_at_once_make_one_archive(place: Place) -> None:
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
-def test_an_export_beside_one_that_is_nearly_done(place: Place) -> None:
+def test_export_joins_one_that_is_nearly_done(place: Place) -> None:
     """The second one begins at any point of the first: also while the first publishes and tidies up."""
     make_stream(place.store, place.source, events=1000, largest=16 * 1024)
     pointers = sorted(key_of(pointer) for pointer, _ in events_of(place.store, place.source))
@@ -197,7 +197,7 @@ def test_an_export_beside_one_that_is_nearly_done(place: Place) -> None:
         assert contents.events == pointers
 
 
-def test_two_imports_into_one_target(place: Place) -> None:
+def test_second_import_into_a_target_is_refused(place: Place) -> None:
     make_stream(place.store, place.source, events=2500, largest=256 * 1024)
     export_stream(place.uri, place.root, master="inline")
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
@@ -213,7 +213,7 @@ def test_two_imports_into_one_target(place: Place) -> None:
     assert list(place.store.list_streams(target.scope, own=True)) == [target]
 
 
-def test_an_import_of_something_else_into_the_same_target(place: Place) -> None:
+def test_import_refuses_the_target_of_another_import(place: Place) -> None:
     """Another archive, while the first import runs and after it: refused, and nothing is changed."""
     make_stream(place.store, place.source, events=2500, largest=256 * 1024)
     export_stream(place.uri, place.root, master="inline")
@@ -233,7 +233,7 @@ def test_an_import_of_something_else_into_the_same_target(place: Place) -> None:
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
-def test_what_is_truncated_while_the_export_runs_is_a_gap(place: Place, offsets: str) -> None:
+def test_truncation_during_an_export_is_a_gap(place: Place, offsets: str) -> None:
     plain_stream(place, 2, 1500, largest=32 * 1024)
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
     tail = place.store.describe(place.source).tail.offsets
@@ -290,7 +290,7 @@ def test_what_is_truncated_while_the_export_runs_is_a_gap(place: Place, offsets:
     assert place.store.describe(target).tail.offsets == tail
 
 
-def test_what_was_truncated_between_two_generations_is_a_gap(place: Place) -> None:
+def test_truncation_between_generations_is_a_gap(place: Place) -> None:
     plain_stream(place, 2, 200)
     export_stream(place.uri, place.root, master="inline")
     tail = place.store.describe(place.source).tail.offsets
@@ -312,7 +312,7 @@ def test_what_was_truncated_between_two_generations_is_a_gap(place: Place) -> No
     assert place.store.describe(target).tail.offsets == place.store.describe(place.source).tail.offsets
 
 
-def test_the_lease_of_an_import_that_was_thought_dead(place: Place) -> None:
+def test_import_that_lost_its_lease_leaves_it_to_the_new_holder(place: Place) -> None:
     """An import that was stopped for long loses its place to another, and takes nothing away from that one."""
     place.store.create_scope(place.source.scope)
     with pytest.MonkeyPatch.context() as patch:
@@ -331,7 +331,7 @@ def test_the_lease_of_an_import_that_was_thought_dead(place: Place) -> None:
         assert not place.store.exists(lease_stream(place.source))
 
 
-def test_a_stream_that_is_just_being_made_is_waited_for(place: Place) -> None:
+def test_stream_being_created_is_waited_for(place: Place) -> None:
     """What exists can be described, also while somebody is still creating it."""
     place.store.create_scope(place.source.scope)
     for number in range(10):

@@ -124,7 +124,7 @@ def assert_same_stream(store: StreamStore, source: StreamName, restored: StreamN
         assert one == other
 
 
-def test_every_event_comes_back_the_same(request: pytest.FixtureRequest, both_ways: BothWays) -> None:
+def test_round_trip_restores_every_event(request: pytest.FixtureRequest, both_ways: BothWays) -> None:
     count, digest = digest_of(both_ways.store, both_ways.source)
     assert count > 0.6 * request.config.getoption("--round-trip-events")  # the rest lies before the head
     assert (both_ways.exported.events, both_ways.imported.events) == (count, count)
@@ -133,7 +133,7 @@ def test_every_event_comes_back_the_same(request: pytest.FixtureRequest, both_wa
     assert digest_of(both_ways.store, both_ways.restored) == (count, digest)
 
 
-def test_a_listing_by_s3_alone_is_the_stream_in_order(both_ways: BothWays) -> None:
+def test_s3_listing_is_in_stream_order(both_ways: BothWays) -> None:
     prefix = f"vault/{both_ways.source}/"
     listed = [key.removeprefix(prefix) for key, _ in keys_of(both_ways.bucket, f"{prefix}events/")]
     assert listed == [
@@ -142,7 +142,7 @@ def test_a_listing_by_s3_alone_is_the_stream_in_order(both_ways: BothWays) -> No
     ]
 
 
-def test_a_second_run_changes_nothing_and_says_so(both_ways: BothWays) -> None:
+def test_second_run_reports_no_change(both_ways: BothWays) -> None:
     before = keys_of(both_ways.bucket, f"vault/{both_ways.source}/")
     again = export_stream(
         f"{both_ways.server.uri}/{both_ways.source}", f"s3://{both_ways.bucket}/vault", master="inline"
@@ -152,13 +152,13 @@ def test_a_second_run_changes_nothing_and_says_so(both_ways: BothWays) -> None:
     assert not [key for key, _ in before if "/_work/" in key]
 
 
-def test_the_archive_passes_its_check(both_ways: BothWays) -> None:
+def test_archive_passes_its_check(both_ways: BothWays) -> None:
     report = check_archive(both_ways.archive, read_data=True, master="inline")
     assert report.ok, report.findings
     assert report.ranges_read == report.ranges == both_ways.exported.ranges
 
 
-def test_every_event_goes_by_chunks_and_comes_back_the_same(both_ways: BothWays, chunked: Chunked) -> None:
+def test_round_trip_by_chunks_restores_every_event(both_ways: BothWays, chunked: Chunked) -> None:
     count = both_ways.exported.events
     assert (chunked.exported.events, chunked.imported.events) == (count, count)
     assert (chunked.exported.bytes, chunked.exported.ranges) == (both_ways.exported.bytes, both_ways.exported.ranges)
@@ -175,20 +175,20 @@ def test_every_event_goes_by_chunks_and_comes_back_the_same(both_ways: BothWays,
     assert [s.digest for s in one.segments] == [s.digest for s in other.segments]
 
 
-def test_archives_of_chunks_pass_their_check(both_ways: BothWays, chunked: Chunked) -> None:
+def test_archive_of_chunks_passes_its_check(both_ways: BothWays, chunked: Chunked) -> None:
     report = check_archive(chunked.archive, read_data=True, master="inline[2]")
     assert report.ok, report.findings
     assert report.ranges_read == report.ranges == both_ways.exported.ranges
 
 
-def test_events_are_got_by_their_pointers(both_ways: BothWays, chunked: Chunked) -> None:
+def test_get_returns_events_by_pointer(both_ways: BothWays, chunked: Chunked) -> None:
     events = random.Random(11).sample(list(events_of(both_ways.store, both_ways.source)), 20)
     for pointer, payload in events:
         assert get_event(both_ways.archive, str(pointer)) == payload
         assert get_event(chunked.archive, str(pointer)) == payload
 
 
-def test_archives_of_chunks_are_converted_on_spark(both_ways: BothWays, chunked: Chunked) -> None:
+def test_archive_of_chunks_is_converted_on_spark(both_ways: BothWays, chunked: Chunked) -> None:
     root = f"s3://{both_ways.bucket}/converted-{kinds(chunked.kind)}"
     compress: Compression = "" if chunked.kind[1] else "zstd"
     report = convert_archive(chunked.archive, root, layout="chunks", compress=compress, master="local[2]")
@@ -200,7 +200,7 @@ def test_archives_of_chunks_are_converted_on_spark(both_ways: BothWays, chunked:
     assert convert_archive(chunked.archive, root, layout="chunks", compress=compress, master="inline").unchanged
 
 
-def test_the_java_client_reads_the_same(both_ways: BothWays, tmp_path: Path) -> None:
+def test_java_client_reads_the_same_events(both_ways: BothWays, tmp_path: Path) -> None:
     """An independent reader: Pravega's own client of the same release, with nothing of ours in between."""
     if not has_compiler():
         absent("jdk", "the Java here has no compiler, which the Java reader needs")
@@ -240,7 +240,7 @@ def java_digest(pravega: PravegaServer, stream: StreamName, count: int, folder: 
     return line
 
 
-def test_generations_hold_exactly_what_came_between(pravega: PravegaServer, bucket: str) -> None:
+def test_generations_contain_exactly_their_events(pravega: PravegaServer, bucket: str) -> None:
     source = StreamName(scope(), "source")
     uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"
     address, _ = parse_stream(uri)
@@ -315,7 +315,9 @@ def test_generations_of_several_layouts_are_one_stream(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=kinds)
-def test_a_part_between_two_cuts(pravega: PravegaServer, bucket: str, kind: tuple[Layout, Compression]) -> None:
+def test_part_between_two_cuts_is_restored(
+    pravega: PravegaServer, bucket: str, kind: tuple[Layout, Compression]
+) -> None:
     source = StreamName(scope(), "source")
     uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"
     address, _ = parse_stream(uri)

@@ -150,7 +150,7 @@ def test_no_error_shows_a_secret(root: str, shell: Shell, tmp_path: Path, monkey
         ("file:///home/a@b", "file:///home/a@b"),
     ],
 )
-def test_a_problem_shows_no_login(text: str, shown: str) -> None:
+def test_problem_shows_no_login(text: str, shown: str) -> None:
     problem = Problem(text, where=text, todo=text)
     assert (problem.what, problem.where, problem.todo) == (shown, shown, shown)
     assert json.loads(json.dumps(str(problem))).count(shown) == 3

@@ -67,7 +67,7 @@ def test_pravega_serves(pravega: PravegaServer, scope_name: str) -> None:
 
 
 @pytest.mark.pravega
-def test_secure_pravega_wants_tls_and_a_password(pravega_secure: PravegaServer, scope_name: str) -> None:
+def test_secure_pravega_requires_tls_and_a_password(pravega_secure: PravegaServer, scope_name: str) -> None:
     assert pravega_secure.certificates is not None
     authority = pravega_secure.certificates.authority
     address = f"127.0.0.1:{pravega_secure.controller_port}"
@@ -113,7 +113,7 @@ def test_pravega_sends_clients_through_a_proxy_and_restarts_empty(pravega: Prave
         "moto_s3",
     ],
 )
-def test_s3_server_serves_who_has_its_environment(
+def test_s3_server_is_reached_by_its_environment(
     request: pytest.FixtureRequest, fixture: str, bucket_name: str, use_s3: Callable[[S3Server], None]
 ) -> None:
     server: S3Server = request.getfixturevalue(fixture)

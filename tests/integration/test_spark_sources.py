@@ -114,7 +114,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return [(*row[:7], bytes(row[7])) for row in frame.collect()]
 
 
-def test_all_columns_of_a_stream(
+def test_all_columns_of_a_stream_are_read(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName
 ) -> None:
     frame = (
@@ -129,7 +129,7 @@ def test_all_columns_of_a_stream(
     assert narrow.selectExpr("sum(length)").first()[0] == sum(row[5] for row in wanted(store, source))  # type: ignore[misc,index]
 
 
-def test_events_of_more_than_8_mib(
+def test_events_above_8_mib_are_read(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, bucket: str
 ) -> None:
     stream = target(store, source.scope, segments=1)
@@ -150,7 +150,7 @@ def test_events_of_more_than_8_mib(
         ]
 
 
-def test_all_columns_of_an_archive_and_only_the_ranges_that_are_needed(
+def test_archive_is_read_with_all_columns_and_only_needed_ranges(
     spark: SparkSession,
     pravega: PravegaServer,
     bucket: str,
@@ -179,14 +179,12 @@ def test_all_columns_of_an_archive_and_only_the_ranges_that_are_needed(
         assert (nothing.rdd.getNumPartitions(), nothing.count()) == (1, 0)
 
 
-def test_a_bad_option_says_so_in_one_line(spark: SparkSession) -> None:
-    with pytest.raises(
-        PySparkException, match=r"there is no such option: option startat of format pravega\. There are"
-    ):
+def test_invalid_option_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match=r"unknown option: option startat of format pravega\. Available:"):
         spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
 
 
-def test_what_is_truncated_fails_a_read_unless_it_may(
+def test_truncated_events_fail_a_read_unless_allowed(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str
 ) -> None:
     name = target(store, scope_name, 1)
@@ -194,12 +192,12 @@ def test_what_is_truncated_fails_a_read_unless_it_may(
     store.truncate(StreamCut(name, {SegmentId(0, 0): 6000}))
     start = json.dumps({f"{name}/0.#epoch.0": 1000})
     reading = spark.read.format("pravega").option("startingOffsets", start)
-    with pytest.raises(PySparkException, match="begins at 6000 now, not at 1000"):
+    with pytest.raises(PySparkException, match="now begins at 6000, not at 1000"):
         reading.load(f"{pravega.uri}/{name}").count()
     assert reading.option("failOnDataLoss", "false").load(f"{pravega.uri}/{name}").count() == 40
 
 
-def test_a_write_is_all_or_nothing_and_a_named_one_is_there_once(
+def test_write_is_atomic_and_a_named_write_happens_once(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, scope_name: str
 ) -> None:
     name, events = target(store, scope_name), sorted(payload for _, payload in events_of(store, source))
@@ -226,7 +224,7 @@ def test_a_write_is_all_or_nothing_and_a_named_one_is_there_once(
     assert sorted(payload for _, payload in events_of(store, name)) == events
 
 
-def test_a_query_follows_a_scale(
+def test_query_follows_a_scale(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str, tmp_path: Path
 ) -> None:
     first, second = target(store, scope_name, 1), target(store, scope_name, 2)
@@ -272,7 +270,7 @@ print(events.count(), spark.read.format("streamvault").load(archive).count())
 
 
 @pytest.mark.long
-def test_workers_that_do_not_have_the_code(
+def test_workers_without_the_code_can_read(
     minio: S3Server,
     spark_cluster: SparkCluster,
     store: StreamStore,
@@ -319,7 +317,7 @@ print(spark.sparkContext.parallelize(range(3), 1).sum())
 
 
 @pytest.mark.long
-def test_a_programs_own_jobs_go_on_after_verbs(tmp_path: Path) -> None:
+def test_programs_own_jobs_run_after_commands(tmp_path: Path) -> None:
     """Spark hands every file of a context to every executor, so what is shipped once has to stay, under one name."""
     done = subprocess.run(
         [sys.executable, "-c", THE_USERS_OWN_SPARK],
@@ -356,7 +354,7 @@ except Problem as problem:
 
 @pytest.mark.long
 @pytest.mark.parametrize("named", [False, True])
-def test_a_program_of_an_environment_that_is_not_activated(tmp_path: Path, named: bool) -> None:
+def test_program_of_an_inactive_environment_runs(tmp_path: Path, named: bool) -> None:
     """``/venv/bin/python program.py``: what PySpark starts by default, ``python3``, is another Python then."""
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=20)
@@ -381,7 +379,7 @@ def test_a_program_of_an_environment_that_is_not_activated(tmp_path: Path, named
     )
     (line,) = done.stdout.splitlines()
     if named:
-        assert line.startswith(f"the Python that Spark starts cannot run the data sources: {bare}: ModuleNotFoundError")
+        assert line.startswith(f"Spark's Python cannot run the data sources: {bare}: ModuleNotFoundError")
         assert line.endswith(f"Set PYSPARK_PYTHON before Spark starts; this program runs with {sys.executable}.")
     else:
         assert line == str(len(vault.events()))

@@ -96,17 +96,17 @@ except Problem as problem:
             program.kill()
 
 
-def test_waiting_for_a_master_goes_on_beside_other_work(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
+def test_waiting_for_a_master_does_not_block_other_work(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
     assert silent_master[1].poll() is None
 
 
-def test_every_result_comes_once(runner: Runner) -> None:
+def test_every_result_is_returned_once(runner: Runner) -> None:
     assert sorted(runner.run(square, range(60))) == [(n, n * n) for n in range(60)]
     assert runner.start_seconds > 0
     assert list(runner.run(square, [])) == []
 
 
-def test_results_come_as_tasks_finish(runner: Runner) -> None:
+def test_results_are_returned_as_tasks_finish(runner: Runner) -> None:
     list(runner.run(square, range(4)))  # Python is warm
     run = runner.run(sleep_then_answer, [20.0, 0.0, 0.1])
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_results_come_as_tasks_finish(runner: Runner) -> None:
     run.close()
 
 
-def test_blocks_inside_of_each_other_share_one_spark(runner: Runner) -> None:
+def test_nested_runners_share_one_spark(runner: Runner) -> None:
     began = time.monotonic()
     with open_runner("local[2, 4]") as inner:
         assert inner.start_seconds == 0
@@ -126,7 +126,7 @@ def test_blocks_inside_of_each_other_share_one_spark(runner: Runner) -> None:
         pass
 
 
-def test_a_problem_arrives_as_it_was_raised_and_is_not_tried_again(runner: Runner, tmp_path: Path) -> None:
+def test_problem_of_a_task_is_raised_and_not_retried(runner: Runner, tmp_path: Path) -> None:
     with pytest.raises(SegmentTruncated) as caught:
         list(runner.run(raise_problem, [str(tmp_path)]))
     problem = caught.value
@@ -135,11 +135,11 @@ def test_a_problem_arrives_as_it_was_raised_and_is_not_tried_again(runner: Runne
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_an_error_is_tried_again(runner: Runner, tmp_path: Path) -> None:
+def test_failed_task_is_retried(runner: Runner, tmp_path: Path) -> None:
     assert list(runner.run(fail_at_first, [str(tmp_path)])) == [(0, "attempt 3")]
 
 
-def test_an_error_that_stays_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
+def test_permanent_error_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "sparkrun.failures"), pytest.raises(TaskFailed) as caught:
         list(runner.run(raise_error, range(5)))
     assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
@@ -147,19 +147,19 @@ def test_an_error_that_stays_is_one_line(runner: Runner, caplog: pytest.LogCaptu
     assert list(runner.run(square, [5])) == [(0, 25)]
 
 
-def test_a_worker_that_dies_is_a_failed_task(runner: Runner) -> None:
+def test_died_worker_is_a_failed_task(runner: Runner) -> None:
     with pytest.raises(TaskFailed) as caught:
         list(runner.run(die, range(3)))
     assert "\n" not in str(caught.value)
     assert "exited unexpectedly" in str(caught.value)
 
 
-def test_a_result_that_cannot_be_sent_is_a_failed_task(runner: Runner) -> None:
+def test_unpicklable_result_is_a_failed_task(runner: Runner) -> None:
     with pytest.raises(TaskFailed, match=r"cannot pickle '_thread\.lock' object"):
         list(runner.run(answer_with_what_cannot_be_sent, [1]))
 
 
-def test_leaving_early_kills_the_tasks(runner: Runner) -> None:
+def test_early_exit_kills_the_tasks(runner: Runner) -> None:
     run = runner.run(sleep_then_answer, [0.0] + [600.0] * 5)
     assert next(run) == (0, 0.0)
     began = time.monotonic()
@@ -168,7 +168,7 @@ def test_leaving_early_kills_the_tasks(runner: Runner) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_several_runs_at_once(runner: Runner) -> None:
+def test_concurrent_runs_return_their_own_results(runner: Runner) -> None:
     results: dict[int, list[tuple[int, int]]] = {}
 
     def run(number: int) -> None:
@@ -255,7 +255,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         program.process.wait()
 
 
-def test_nothing_is_written_but_by_the_program(start: Callable[..., Program]) -> None:
+def test_spark_writes_no_output(start: Callable[..., Program]) -> None:
     program = start("local[2]", "short")
     code, out, err = program.end(240)
     assert (code, err) == (0, "")
@@ -263,7 +263,7 @@ def test_nothing_is_written_but_by_the_program(start: Callable[..., Program]) ->
     assert list(program.temporary.iterdir()) == []
 
 
-def test_ctrl_c_in_the_middle_of_the_work(start: Callable[..., Program]) -> None:
+def test_ctrl_c_ends_a_run(start: Callable[..., Program]) -> None:
     program = start("local[2]", "long")
     program.wait_for_a_result()
     began = time.monotonic()
@@ -274,7 +274,7 @@ def test_ctrl_c_in_the_middle_of_the_work(start: Callable[..., Program]) -> None
     assert list(program.temporary.iterdir()) == []
 
 
-def test_ctrl_c_while_spark_starts(start: Callable[..., Program]) -> None:
+def test_ctrl_c_ends_the_start_of_spark(start: Callable[..., Program]) -> None:
     program = start("local[2]", "long")
     deadline = time.monotonic() + 120
     process = psutil.Process(program.process.pid)
@@ -288,7 +288,7 @@ def test_ctrl_c_while_spark_starts(start: Callable[..., Program]) -> None:
     assert program.left_over(20) == []
 
 
-def test_a_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> None:
+def test_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> None:
     program = start("local[2]", "long")
     program.wait_for_a_result()
     program.process.kill()
@@ -297,7 +297,7 @@ def test_a_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> 
     assert list(program.temporary.iterdir()) == []
 
 
-def test_spark_whose_process_is_killed_is_one_line(tmp_path: Path) -> None:
+def test_killed_spark_process_is_one_line(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading, time
 from common.errors import Problem
@@ -407,7 +407,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.long
-def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+def test_workers_without_the_code_get_it_shipped(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     script, folder = tmp_path / "program.py", tmp_path / "attempts"
     script.write_text(ON_CLUSTER)
     folder.mkdir()
@@ -431,7 +431,7 @@ def test_a_cluster_whose_workers_do_not_have_our_code(spark_cluster: SparkCluste
     assert answer["start"] > 0
 
 
-def test_a_master_that_never_answers(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
+def test_silent_master_is_one_line(silent_master: tuple[str, subprocess.Popen[str]]) -> None:
     """Spark gives up after a minute."""
     master, program = silent_master
     out, err = program.communicate(timeout=200)

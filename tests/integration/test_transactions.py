@@ -51,7 +51,7 @@ def payloads(store: StreamStore, stream: StreamName) -> list[tuple[SegmentId, by
     return [(pointer.segment, payload) for pointer, payload in events_of(store, stream)]
 
 
-def test_all_of_it_is_there_after_the_commit_and_nothing_before(store: StreamStore, stream: StreamName) -> None:
+def test_events_appear_with_the_commit(store: StreamStore, stream: StreamName) -> None:
     transactions = store.transactions()
     transaction = transactions.begin(stream, 30)
     assert list(transaction.segments) == [FIRST, SECOND]
@@ -68,7 +68,7 @@ def test_all_of_it_is_there_after_the_commit_and_nothing_before(store: StreamSto
         transactions.ping(transaction, 30)
 
 
-def test_several_are_joined_in_their_order_and_committed_as_one(store: StreamStore, stream: StreamName) -> None:
+def test_joined_transactions_commit_as_one_in_order(store: StreamStore, stream: StreamName) -> None:
     transactions = store.transactions()
     parts = []
     for number in range(5):
@@ -87,7 +87,7 @@ def test_several_are_joined_in_their_order_and_committed_as_one(store: StreamSto
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_one_that_was_aborted_is_not_left_out_silently(store: StreamStore, stream: StreamName, gone: int) -> None:
+def test_join_refuses_an_aborted_transaction(store: StreamStore, stream: StreamName, gone: int) -> None:
     transactions = store.transactions()
     parts = [write(store, transactions.begin(stream, 30), {FIRST: [b"%d" % number]}) for number in range(3)]
     transactions.abort(parts[gone].transaction)
@@ -99,7 +99,7 @@ def test_one_that_was_aborted_is_not_left_out_silently(store: StreamStore, strea
     assert transactions.commit(parts[gone].transaction) is TransactionState.ABORTED
 
 
-def test_a_scale_meanwhile(store: StreamStore, stream: StreamName) -> None:
+def test_scale_between_transactions_fails_the_join(store: StreamStore, stream: StreamName) -> None:
     transactions = store.transactions()
     early = write(store, transactions.begin(stream, 30), {FIRST: [b"early"]})
     low, high = store.describe(stream).epochs[0].segments[FIRST].low, 0.5
@@ -115,7 +115,7 @@ def test_a_scale_meanwhile(store: StreamStore, stream: StreamName) -> None:
     assert sorted(payload for _, payload in payloads(store, stream)) == [b"early", b"late"]
 
 
-def test_what_never_was_is_unknown(store: StreamStore, stream: StreamName) -> None:
+def test_missing_transaction_is_unknown(store: StreamStore, stream: StreamName) -> None:
     transactions = store.transactions()
     one = transactions.begin(stream, 30)
     never = replace(one, id=type(one.id)(int=one.id.int + 1000))
@@ -125,7 +125,7 @@ def test_what_never_was_is_unknown(store: StreamStore, stream: StreamName) -> No
         transactions.begin(stream, 86_400)
 
 
-def test_keys_go_where_pravegas_own_client_puts_them(
+def test_routing_keys_map_to_the_java_clients_segments(
     pravega: PravegaServer, store: StreamStore, scope_name: str
 ) -> None:
     client = pytest.importorskip("pravega_client")
@@ -158,6 +158,6 @@ def test_key_positions_are_those_of_the_java_client() -> None:
     assert all(math.isclose(key_position(key), value, rel_tol=0, abs_tol=1e-15) for key, value in wanted.items())
 
 
-def test_the_embedded_store_offers_none() -> None:
+def test_embedded_store_has_no_transactions() -> None:
     with pytest.raises(TransactionsNotOffered, match="does not support transactions"):
         LocalStore("/nowhere").transactions()

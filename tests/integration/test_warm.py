@@ -68,7 +68,7 @@ def restore(vault: Vault, name: str = "back", **options: bool) -> int:
     ).events  # fmt: skip
 
 
-def test_cold_objects_are_refused_before_anything_is_made(moto_s3: S3Server, vault: Vault) -> None:
+def test_import_refuses_cold_objects_before_any_change(moto_s3: S3Server, vault: Vault) -> None:
     freeze(moto_s3, vault)
     with pytest.raises(InArchiveClass, match=r"GLACIER.*streamvault warm"):
         restore(vault)
@@ -76,7 +76,7 @@ def test_cold_objects_are_refused_before_anything_is_made(moto_s3: S3Server, vau
         assert not store.exists(replace(NAME, stream="back"))
 
 
-def test_one_that_is_met_on_the_way_is_named(moto_s3: S3Server, vault: Vault) -> None:
+def test_cold_object_found_during_an_import_is_named(moto_s3: S3Server, vault: Vault) -> None:
     freeze(moto_s3, vault)
     store = RootAddress.parse(vault.root).open()
     cold = next(entry.key for entry in store.list(f"{NAME}/") if "/_" not in entry.key)
@@ -86,7 +86,7 @@ def test_one_that_is_met_on_the_way_is_named(moto_s3: S3Server, vault: Vault) ->
 
 @pytest.mark.parametrize("vault", KINDS[:2], indirect=True, ids=lambda kind: kind[0])
 @pytest.mark.usefixtures("by_hand")
-def test_they_are_brought_back_and_waited_for(
+def test_cold_objects_are_restored_and_waited_for(
     moto_s3: S3Server, vault: Vault, capfd: pytest.CaptureFixture[str]
 ) -> None:
     events = len(vault.events())
@@ -107,7 +107,7 @@ def test_they_are_brought_back_and_waited_for(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_an_import_waits(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_waits_for_cold_objects(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifests.warm.POLL_SECONDS", 0.05)
     freeze(moto_s3, vault, "DEEP_ARCHIVE")
     with pytest.raises(InArchiveClass, match="streamvault warm"):
@@ -119,7 +119,7 @@ def test_an_import_waits(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.Mo
     asking.join()
 
 
-def test_a_folder_is_never_cold(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_folder_has_no_cold_objects(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=5)
     vault.export()
@@ -130,7 +130,7 @@ def test_a_folder_is_never_cold(tmp_path, capfd: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.minio
-def test_on_a_real_server_nothing_is_cold(minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_minio_has_no_cold_objects(minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     use_s3(minio)
     minio.client().create_bucket(Bucket=bucket_name)
     vault = Vault(tmp_path, f"s3://{bucket_name}/vault")
@@ -141,7 +141,7 @@ def test_on_a_real_server_nothing_is_cold(minio: S3Server, use_s3: UseS3, bucket
     assert restore(vault, wait_for_warm=True) == len(vault.events())
 
 
-def test_intelligent_tiering_is_asked_object_by_object(moto_s3: S3Server, vault: Vault) -> None:
+def test_intelligent_tiering_is_checked_for_each_object(moto_s3: S3Server, vault: Vault) -> None:
     freeze(moto_s3, vault, "INTELLIGENT_TIERING")
     storage = ColdStorage(RootAddress.parse(vault.root).resolve())
     found = list(storage.objects(f"{NAME}/", "", f"{NAME}0"))

@@ -1,40 +1,75 @@
-"""The worked examples of docs/contributing.md, executed as they stand there."""
+"""The worked examples of docs/contributing.md, executed as they stand there in a copy of the packages."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from objectstore.uri import SCHEMES
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
+TOP = Path(__file__).parent.parent.parent
+PAGE = (TOP / "docs" / "contributing.md").read_text()
+
+ROUND_TRIP = """
+import sys
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.demo.stream import compare, fill
+from streamstore.model import StreamName
+from streamstore.uri import parse_stream
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "contributing.md"
-SOURCE, TARGET = StreamName("demo", "orders"), StreamName("demo", "restored")
+streams, root, layout = sys.argv[1:]
+source, target = StreamName("demo", "orders"), StreamName("demo", "restored")
+with parse_stream(f"{streams}/{source}")[0].open() as store:
+    fill(store, source, 50)
+    export_stream(f"{streams}/{source}", root, layout=layout, master="inline")
+    assert check_archive(f"{root}/{source}", read_data=True, master="inline").ok
+    import_stream(f"{root}/{source}", f"{streams}/{target}", master="inline")
+    assert compare(store, source, target) == 50
+"""
 
 
-def load_example(file: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Import the example that begins with a comment naming its file; returns the module's name."""
-    found = re.search(rf"^```python\n(# {re.escape(file)}\n.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert found, f"no example {file}"
-    module = ModuleType(file.removesuffix(".py").replace("/", "."))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(found[1], file, "exec"), module.__dict__)
-    return module.__name__
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Copy the packages to a folder."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        shutil.copytree(TOP / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
 
 
-def test_added_object_store_holds_an_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(SCHEMES, "ram", load_example("objectstore/ram.py", monkeypatch))
-    streams = f"local://{tmp_path}/streams"
-    with parse_stream(f"{streams}/{SOURCE}")[0].open() as store:
-        fill(store, SOURCE, 50)
-        export_stream(f"{streams}/{SOURCE}", "ram://example/vault", master="inline")
-        assert check_archive(f"ram://example/vault/{SOURCE}", read_data=True, master="inline").ok
-        import_stream(f"ram://example/vault/{SOURCE}", f"{streams}/{TARGET}", master="inline")
-        assert compare(store, SOURCE, TARGET) == 50
+def add_example(copy: Path, module: str) -> None:
+    """Write the example that begins with a comment naming its module."""
+    found = re.search(rf"^```python\n(# {re.escape(module)}\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, f"no example {module}"
+    (copy / module).write_text(found[1])
+
+
+def change_line(copy: Path, module: str, old: str, new: str) -> None:
+    """Replace a line by one that the page names."""
+    assert f"`{new}`" in PAGE.replace("\n", " ")
+    text = (copy / module).read_text()
+    assert text.count(old) == 1
+    (copy / module).write_text(text.replace(old, new))
+
+
+def run(copy: Path, *words: str) -> None:
+    done = subprocess.run([sys.executable, *words], cwd=copy, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_added_object_store_holds_an_archive(copy: Path) -> None:
+    add_example(copy, "objectstore/ram.py")
+    change_line(copy, "objectstore/uri.py", '"memory": "objectstore.memory",', '"ram": "objectstore.ram",')
+    run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", "ram://example/vault", "events")
+
+
+def test_added_layout_holds_an_archive(copy: Path) -> None:
+    add_example(copy, "layouts/blocks.py")
+    old, new = 'Literal["events", "chunks"]', 'Literal["events", "chunks", "blocks"]'
+    change_line(copy, "layouts/layout.py", f"LayoutName = {old}", f"LayoutName = {new}")
+    run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/vault", "blocks")
+    assert list((copy / "vault" / "demo" / "orders" / "blocks").rglob("*-*"))

@@ -20,19 +20,19 @@ SCHEDULES = 20_000
     "text",
     ["chunks/new export", "events/grown export,retain 1@7 2 1", "zstd/merged rotate,export 1@3 2:unavailable@9 1+! 2!"],
 )
-def test_a_schedule_is_read_as_it_is_written(text: str) -> None:
+def test_schedule_round_trips_as_text(text: str) -> None:
     assert str(Schedule.parse(text)) == text
 
 
 @pytest.mark.parametrize(
     "text", ["chunks/new", "chunks/new export 1@", "chunks/new export 0", "chunks/new export 1:huh"]
 )
-def test_what_is_no_schedule_is_refused(text: str) -> None:
+def test_invalid_schedule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"step|unpack"):
         Schedule.parse(text)
 
 
-def test_a_schedule_does_the_same_each_time() -> None:
+def test_schedule_is_deterministic() -> None:
     schedule = Schedule.parse("zstd/grown-scaled follow-rotating,scale,write,compact,import 1@40 2 3 4@20 1+! 5")
     assert run(schedule) == run(schedule)
 
@@ -47,9 +47,7 @@ def _sweep_by_its_own_view(run: Any) -> None:
 
 
 @pytest.mark.parametrize("scene", ["chunks/new", "events/grown"])
-def test_an_old_defect_that_is_put_back_is_found_and_its_schedule_shrunk(
-    scene: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reintroduced_defect_is_found_and_its_schedule_shrunk(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prove: Any = ExportRun._prove
 
     def proved(self: Any, *args: Any) -> Any:
@@ -68,7 +66,7 @@ def test_an_old_defect_that_is_put_back_is_found_and_its_schedule_shrunk(
 
 
 @pytest.mark.timeout(900)
-def test_nothing_is_lost() -> None:
+def test_random_schedules_lose_nothing() -> None:
     tally = list(explore(SCHEDULES, SEED))[-1]
     assert tally.total == SCHEDULES
     assert not tally.failures, "\n".join(map(str, tally.failures.values()))

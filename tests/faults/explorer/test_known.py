@@ -9,7 +9,7 @@ from tests.faults.explorer.families import KNOWN, family
 
 
 @pytest.mark.parametrize(("what", "text"), [(what, text) for what, families in KNOWN.items() for text in families])
-def test_what_was_found_stays_mended(what: str, text: str) -> None:
+def test_known_schedules_pass(what: str, text: str) -> None:
     outcomes = map(run, at_each_point(*family(text)))
     wrong = [f"{one.schedule}: {one.wrong[0]}" for one in outcomes if one.wrong]
     assert not wrong, f"{what}: {len(wrong)} schedules, the first: {wrong[0]}"

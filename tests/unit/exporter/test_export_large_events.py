@@ -73,7 +73,7 @@ def test_large_events_are_exported_and_restored(
 def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place) -> None:
     place.fill([b"first", bytes(9 * MIB)])
     for size in (8 * MIB, 9 * MIB - 1):
-        with pytest.raises(NotEvents, match=r"at offset 13, unless it has 9437184.*raise --largest-event"):
+        with pytest.raises(NotEvents, match=r"at offset 13, unless it has 9437184.*increase --largest-event"):
             export_stream(place.uri(), place.root, largest_event=size, master="inline")
     assert export_stream(place.uri(), place.root, largest_event=9 * MIB, master="inline").events == 2
     with pytest.raises(Usage, match="--largest-event must be at least 8MiB"):

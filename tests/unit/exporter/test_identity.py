@@ -112,7 +112,7 @@ def test_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
     with vault.store as store:
         with pytest.raises(NoSuchSegment):
             identity.check_gone(store, NAME, FIRST)
-        with pytest.raises(Conflict, match="deleted and made again"):
+        with pytest.raises(Conflict, match="deleted and created again"):
             identity.check_gone(store, NAME, SegmentId(7, 9))
         store.scale(NAME, [FIRST], [KeyRange(0.0, 0.5)])
         described = store.describe(NAME)
@@ -138,6 +138,6 @@ def test_export_of_a_stream_recreated_meanwhile_is_not_published(
         (other.folder / "streams").rename(tmp_path / "streams")
 
     monkeypatch.setattr(ExportRun, "_move", move)
-    with pytest.raises(Conflict, match=r"its bytes 0 to 26 of 0\.#epoch\.0 are others"):
+    with pytest.raises(Conflict, match=r"its bytes 0 to 26 of 0\.#epoch\.0 differ"):
         vault.export()
     assert archive_of(vault.root).generations() == []

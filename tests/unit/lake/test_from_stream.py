@@ -389,10 +389,10 @@ def test_dry_run_writes_nothing(vault: Vault) -> None:
 def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
-    with pytest.raises(Conflict, match="made of the stream itself"):
+    with pytest.raises(Conflict, match="made from the stream itself"):
         handoff_archive(vault.archive, master="inline")
     handoff_archive(vault.archive, master="inline", table="archived")
-    with pytest.raises(Conflict, match="made of an archive"):
+    with pytest.raises(Conflict, match="made from an archive"):
         hand_off(vault, table="archived")
     with pytest.raises(Usage, match="layout events"):
         hand_off(vault, table="other", raw=True, catalog="glue")

@@ -292,7 +292,7 @@ def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, t
     other.add(b"c" * 50)
     other.export("chunks")
     before = contents(vault.root)
-    with pytest.raises(Conflict, match="generation 1 of the table is none of this archive") as error:
+    with pytest.raises(Conflict, match="generation 1 of the table is not from this archive") as error:
         hand_off(other, root=vault.root, table="twin")
     assert all(f"{twin.folder}" in str(error.value) for twin in twins), "names both"
     assert contents(vault.root) == before
@@ -307,6 +307,6 @@ def test_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> No
     hand_off(vault, root=other.root)
     more(other, 4)
     before = contents(other.root)
-    with pytest.raises(Conflict, match="generation 4 of the table is none of this archive"):
+    with pytest.raises(Conflict, match="generation 4 of the table is not from this archive"):
         hand_off(other)
     assert contents(other.root) == before

@@ -99,8 +99,8 @@ def test_only_requested_columns_are_read(vault: Vault) -> None:
     ("asked", "said"),
     [
         ({"columns": ["pointer", "key"]}, "no such column: key"),
-        ({"columns": []}, "columns have to be named once each"),
-        ({"columns": ["offset", "offset"]}, "columns have to be named once each: offset, offset"),
+        ({"columns": []}, "each column must be named once"),
+        ({"columns": ["offset", "offset"]}, "each column must be named once: offset, offset"),
         ({"from_cut": "{}"}, "a stream cut is a JSON object"),
         ({"from_cut": {"scope/other/0.#epoch.0": 0}}, "segment of another stream"),
         ({"to_cut": {"scope/stream/0.#epoch.0": 0}}, "names no segment for the keys"),

@@ -275,7 +275,7 @@ def test_finding_becomes_an_error_of_one_line() -> None:
 
 
 def test_unknown_layout_is_rejected() -> None:
-    with pytest.raises(UnknownLayout, match=r"'chunky'\. This release supports: events"):
+    with pytest.raises(UnknownLayout, match=r"'chunky'\. Use events or chunks"):
         open_layout("chunky")
     assert LAYOUT.name == "events"
 

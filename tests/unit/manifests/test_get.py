@@ -82,8 +82,8 @@ def test_pointer_to_no_event_is_refused(vault: Vault) -> None:
 def test_pointer_beyond_the_archive_is_refused(vault: Vault) -> None:
     pointer, payload = vault.events()[-1]
     after = EventPointer(NAME, pointer.segment, pointer.offset + 8 + len(payload), 9)
-    assert "the archive does not reach there" in refusal(vault, after, 1)
-    assert "the archive does not reach there" in refusal(vault, f"{NAME}/9.#epoch.9:0-8", 1)
+    assert "the event is outside the archive" in refusal(vault, after, 1)
+    assert "the event is outside the archive" in refusal(vault, f"{NAME}/9.#epoch.9:0-8", 1)
     # it begins in the archive and would end beyond it
     assert refusal(vault, EventPointer(NAME, pointer.segment, pointer.offset, 5000), 1)
 

@@ -187,8 +187,8 @@ HOSTILE_NAMES = [
 ]
 
 IMPOSSIBLE: dict[str, tuple[Change, str]] = {
-    "another format": (put("format", value=2), "a format this version does not read"),
-    "format as text": (put("format", value="1"), "a format this version does not read"),
+    "another format": (put("format", value=2), "unsupported format version"),
+    "format as text": (put("format", value="1"), "unsupported format version"),
     "no format": (lambda d: d.pop("format"), "format: Field required"),
     "no epochs field": (lambda d: d.pop("epochs"), "epochs: Field required"),
     "no epoch": (put("epochs", value=[]), "epochs"),
@@ -206,16 +206,16 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
     "a scope that leads out": (put("scope", value=".."), "invalid scope name"),
     "a stream that leads out": (put("stream", value="../x"), "invalid stream name"),
     "start after end": (put("segments", 0, "start", value=10**6), "ends at"),
-    "a start that is not the cut's": (put("segments", 0, "start", value=3), "does not start and end where the cuts"),
-    "an end that is not the cut's": (put("segments", 0, "end", value=500), "does not start and end where the cuts"),
+    "a start that is not the cut's": (put("segments", 0, "start", value=3), "does not start and end at the cuts"),
+    "an end that is not the cut's": (put("segments", 0, "end", value=500), "does not start and end at the cuts"),
     "an offset beyond an int64": (put("segments", 0, "end", value=2**63), "segments.0.end"),
     "segments out of order": (lambda d: d["segments"].reverse(), "segments are not those between the cuts"),
     "a segment twice": (lambda d: d["segments"].append(d["segments"][1]), "segments are not those between the cuts"),
     "a segment left out": (lambda d: d["segments"].pop(), "segments are not those between the cuts"),
     "a digest in capitals": (put("segments", 0, "digest", value="A" * 64), "segments.0.digest"),
     "a digest too long": (put("segments", 0, "digest", value="a" * 64 + "\n"), "segments.0.digest"),
-    "a gap outside": (put("gaps", 0, "end", value=10**6), "a gap lies outside"),
-    "a gap backwards": (put("gaps", 0, "start", value=101), "a gap lies outside"),
+    "a gap outside": (put("gaps", 0, "end", value=10**6), "a gap is outside"),
+    "a gap backwards": (put("gaps", 0, "start", value=101), "a gap is outside"),
     "a hole in the key space": (put("epochs", 0, "segments", 0, "high", value=0.4), "does not cover the key space"),
     "an overlap in the key space": (put("epochs", 0, "segments", 1, "low", value=0.4), "does not cover the key space"),
     "keys beyond the space": (put("epochs", 0, "segments", 1, "high", value=1.5), "epochs.0.segments.1.high"),
@@ -223,9 +223,9 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
     "keys without end": (put("epochs", 0, "segments", 1, "high", value=float("inf")), "epochs.0.segments.1.high"),
     "an epoch without segments": (put("epochs", 0, "segments", value=[]), "does not cover the key space"),
     "a segment twice in an epoch": (put("epochs", 0, "segments", 1, "id", value=0), "has a segment twice"),
-    "a segment of a later epoch": (put("epochs", 0, "segments", 1, "id", value=1 << 32 | 1), "of a later one"),
+    "a segment of a later epoch": (put("epochs", 0, "segments", 1, "id", value=1 << 32 | 1), "of a later epoch"),
     "a segment's id too large": (put("epochs", 0, "segments", 1, "id", value=2**63 - 1), "from 0 to 2^31 - 1"),
-    "epochs not from 0": (put("epochs", 0, "epoch", value=1), "epochs are not numbered from 0"),
+    "epochs not from 0": (put("epochs", 0, "epoch", value=1), "epochs are not numbered consecutively from 0"),
     "an empty cut": (put("from", value={}), "from"),
     "a cut that leaves keys out": (lambda d: d["to"].pop(SEGMENT), "names no segment for the keys"),
     "a cut with a fraction": (put("from", SEGMENT, value=0.5), "from"),
@@ -276,7 +276,7 @@ def test_json_of_another_shape_is_damage(text: str) -> None:
 
 def test_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
     moved = Epoch(1, {LEFT: KeyRange(0.0, 0.25), SegmentId(1, 2): KeyRange(0.25, 1.0)})
-    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has other keys in epoch 1"):
+    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has a different key range in epoch 1"):
         generation({}, epochs=(*EPOCHS, moved))
 
 

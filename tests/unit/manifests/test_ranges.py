@@ -131,7 +131,7 @@ def test_other_columns_are_damage() -> None:
         SCHEMA.set(0, pa.field("segment", pa.string())),
         pa.schema(list(itertools.islice(iter(SCHEMA), 4, None)) + list(SCHEMA)[:4]),
     ):
-        assert "its columns are others" in refusal(file_of(schema))
+        assert "wrong columns" in refusal(file_of(schema))
 
 
 def many_rows(count: int, **options: Any) -> bytes:
@@ -153,7 +153,7 @@ def test_small_file_that_claims_millions_of_rows_is_damage(options: dict[str, An
 
 def test_compressed_index_is_damage() -> None:
     assert "is compressed" in refusal(many_rows(10, compression="zstd", use_dictionary=False))
-    assert "stored in another way than plainly" in refusal(many_rows(10, compression="none"))
+    assert "unsupported encoding" in refusal(many_rows(10, compression="none"))
 
 
 def many_frames(count: int, **options: Any) -> bytes:
@@ -196,14 +196,14 @@ def test_long_names_are_not_written_out_for_every_row() -> None:
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="none", use_dictionary=["segment"])
     assert len(sink.getvalue()) < 400_000
-    assert "names no segment" in refusal(sink.getvalue())
+    assert "names an invalid segment" in refusal(sink.getvalue())
 
 
 def test_more_rows_than_events_are_damage() -> None:
     data = encode_ranges(NAME, rows_of(3))
-    assert len(list(decode_ranges(NAME, data, WHERE, most_rows=3))) == 3
+    assert len(list(decode_ranges(NAME, data, WHERE, max_rows=3))) == 3
     with pytest.raises(Damaged, match="cannot have 3 rows"):
-        list(decode_ranges(NAME, data, WHERE, most_rows=2))
+        list(decode_ranges(NAME, data, WHERE, max_rows=2))
 
 
 def test_truncated_or_changed_index_is_damage() -> None:
@@ -246,13 +246,13 @@ def test_index_without_frames_has_no_column_for_them() -> None:
 
 @pytest.mark.parametrize("frames", [[0], [-1], [5, 5], [1, 2, 3], [None]])
 def test_invalid_frames_are_damage(frames: list[int | None]) -> None:
-    assert "impossible row" in refusal(file_of(SCHEMA.append(FRAMES), frames=frames))
+    assert "has an invalid row" in refusal(file_of(SCHEMA.append(FRAMES), frames=frames))
 
 
 def test_frames_column_of_another_type_is_damage() -> None:
     for kind in (pa.list_(pa.int64()), pa.list_(pa.string()), pa.int32()):
         schema = SCHEMA.append(pa.field("frames", kind, nullable=False))
         value: Any = 5 if kind == pa.int32() else ["5"] if kind == pa.list_(pa.string()) else [5]
-        assert "its columns are others" in refusal(file_of(schema, frames=value))
+        assert "wrong columns" in refusal(file_of(schema, frames=value))
     nullable = SCHEMA.append(pa.field("frames", pa.list_(pa.int32())))
-    assert "its columns are others" in refusal(file_of(nullable, frames=None))
+    assert "wrong columns" in refusal(file_of(nullable, frames=None))

@@ -166,7 +166,7 @@ def test_missing_place_is_one_line(place: str, capfd: pytest.CaptureFixture[str]
 
 
 def test_missing_folder_in_an_existing_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoSuchPlace, match="nothing is there"):
+    with pytest.raises(NoSuchPlace, match="no such folder"):
         list_archives((tmp_path / "typo").as_uri())
     (tmp_path / "file").write_text("x")
     with pytest.raises(NoSuchPlace):

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from common.errors import Damaged, Failed, Problem, Usage
 from common.progress import Progress
-from manifests import transient as passing
+from manifests import retries
 from manifests.model import Manifest
-from manifests.transient import Endurance
+from manifests.retries import Retrier
 from objectstore import retrying
 from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from objectstore.obstore_store import ObstoreStore
@@ -211,7 +211,7 @@ class Away:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
     """Makes a store's method fail; pauses between tries are short."""
-    monkeypatch.setattr(passing, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
 
     def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
@@ -257,10 +257,10 @@ def test_outage_is_waited_for_and_no_generation_counted_twice(
     history = archive_of(vault.root).history()
     assert (report.events, report.bytes) == (history.events, history.bytes)
     assert report.merges >= 1
-    told = [line for line in notes.lines if line.startswith("trying again in ")]
+    told = [line for line in notes.lines if line.startswith("retrying in ")]
     assert told
     assert all(str(error) in line for line in told)
-    assert len([line for line in notes.lines if line.startswith("it works again")]) == len(told)
+    assert len([line for line in notes.lines if line.startswith("recovered after")]) == len(told)
 
 
 def generations(notes: Notes) -> list[str]:
@@ -333,7 +333,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
-    monkeypatch.setattr(passing, "wait_random_exponential", lambda **_: lambda _: 100.0)
+    monkeypatch.setattr(retries, "wait_random_exponential", lambda **_: lambda _: 100.0)
     interrupt = threading.Timer(2.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     interrupt.start()
     began = time.monotonic()
@@ -344,24 +344,24 @@ def test_interrupt_ends_the_wait_for_a_server(
     assert code == 130
     assert time.monotonic() - began < 20
     told = capfd.readouterr().err.splitlines()
-    assert told[0].startswith("trying again in 1 min 40 s, for ")
+    assert told[0].startswith("retrying in 1 min 40 s, for ")
     assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
 
 
 def test_endurance_counts_anew_after_progress() -> None:
-    endure = Endurance(0.2, Progress())
+    retrier = Retrier(0.2, Progress())
     tries = iter(range(4))
 
     def work() -> int:
         number = next(tries)
         time.sleep(0.15)
         if number < 3:
-            endure.watched.advance(1, 1)
+            retrier.watched.advance(1, 1)
             raise StreamStoreUnavailable("away")
         return number
 
-    assert endure(work) == 3
-    assert endure.retries == 3
+    assert retrier(work) == 3
+    assert retrier.retries == 3
 
 
 def piece(first: int, generation: int, size: int) -> Manifest:

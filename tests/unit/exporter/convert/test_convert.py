@@ -1,4 +1,4 @@
-"""An archive written again in another layout: the same digests, resumed, added to, and never onto something else."""
+"""Conversion of an archive to another layout: the same digests, resumed, added to, and never onto something else."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_another_archive_at_the_target_is_a_conflict(vaults: dict[Kind, Vault], 
     other.make(events=40)
     other.export()
     said = refusal(vaults["events", ""].archive, other.root, ("chunks", ""), 4)
-    assert said.startswith("generation 1 of another archive is already there: memory://")
+    assert said.startswith("the target has generation 1 of another archive: memory://")
 
 
 def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault], stops: list[int]) -> None:
@@ -232,7 +232,7 @@ def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault
     with pytest.raises(Failed):
         converted(source, root, ("chunks", ""))
     stops[:] = [-1, 0]
-    assert "another run is under way" in refusal(source, root, ("chunks", "zstd"), 4)
+    assert "another run has begun the generation" in refusal(source, root, ("chunks", "zstd"), 4)
     assert converted(source, root, ("chunks", "")).converted == (1,)
 
 
@@ -249,8 +249,8 @@ def test_foreign_object_in_the_way_is_a_conflict(vaults: dict[Kind, Vault]) -> N
 
 def test_conversion_onto_itself_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:
     vault = vaults["events", ""]
-    assert "onto itself" in refusal(vault.archive, vault.root, ("chunks", ""), 2)
-    assert "onto itself" in refusal(vault.archive, f"{vault.root}/", ("chunks", ""), 2)
+    assert "cannot be converted in place" in refusal(vault.archive, vault.root, ("chunks", ""), 2)
+    assert "cannot be converted in place" in refusal(vault.archive, f"{vault.root}/", ("chunks", ""), 2)
 
 
 def test_invalid_layout_is_wrong_usage(vaults: dict[Kind, Vault]) -> None:

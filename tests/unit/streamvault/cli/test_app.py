@@ -147,7 +147,7 @@ print(len(sys.modules), file=sys.stderr)
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
             "this root has no storage classes: file:///x. Omit --storage-class.",
         ),
-        (["hold", "file:///x/a/b", "a b"], "a hold's name has 1 to 64 letters, digits and hyphens: 'a b'"),
+        (["hold", "file:///x/a/b", "a b"], "a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'"),
         (
             ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
             "--at is not a time: 'noon'. Use for example 2026-01-31T18:00:00Z",

@@ -108,7 +108,7 @@ def test_ls_shows_a_table_of_archives(shown: Shown) -> None:
         archive=ARCHIVE, stream="shop/orders", generations=2, generation=2, created="2026-03-01T10:00:00Z",
         events=10_000, bytes=2**20, layout="events",
     )  # fmt: skip
-    bad = ArchiveSummary(archive=ARCHIVE + "2", stream="shop/orders2", problem="not whole JSON")
+    bad = ArchiveSummary(archive=ARCHIVE + "2", stream="shop/orders2", problem="not complete JSON")
     lines = shown(show_ls, "s3://vault/backups", [good, bad])
     assert [line.split() for line in (lines[0], *lines[2:])] == [
         ["ARCHIVE", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],

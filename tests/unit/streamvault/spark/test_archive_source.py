@@ -25,11 +25,11 @@ from tests.unit.spark_reads import events_in, read, text
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "it is missing: option path of format streamvault"),
+        ({}, "the option is missing: option path of format streamvault"),
         ({"path": "s3://bucket"}, "not an archive URI"),
         ({"path": "s3://bucket/s/t", "generation": "0"}, "a whole number from 1 on"),
         ({"path": "s3://bucket/s/t", "to": "earliest"}, "earliest leaves nothing to read"),
-        ({"path": "s3://bucket/s/t", "layout": "events"}, "there is no such option"),
+        ({"path": "s3://bucket/s/t", "layout": "events"}, "unknown option"),
     ],
 )
 def test_invalid_option_is_refused(options: dict[str, str], said: str) -> None:

@@ -15,7 +15,7 @@ from streamstore.model import Scaling, SegmentId, StreamConfiguration
 from streamstore.routing import SegmentRouter
 from streamstore.transactions import TransactionState
 from streamvault.spark import task_writer
-from streamvault.spark.ledger import Ledger, Note
+from streamvault.spark.ledger import Ledger, NamedWrite
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
 from streamvault.spark.task_writer import write_rows
 from tests.streams import events_of
@@ -27,17 +27,17 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "streams")
 
 
-def kill_at_note(patch: pytest.MonkeyPatch, wanted: Callable[[Note], bool], *, after: bool) -> None:
-    really = Ledger.note
+def kill_at_record(patch: pytest.MonkeyPatch, wanted: Callable[[NamedWrite], bool], *, after: bool) -> None:
+    really = Ledger.record
 
-    def note(self: Ledger, one: Note) -> None:
+    def record(self: Ledger, one: NamedWrite) -> None:
         if wanted(one) and not after:
             raise Killed
         really(self, one)
         if wanted(one):
             raise Killed
 
-    patch.setattr(Ledger, "note", note)
+    patch.setattr(Ledger, "record", record)
 
 
 def test_events_appear_with_the_commit(place: Place) -> None:
@@ -50,7 +50,7 @@ def test_events_appear_with_the_commit(place: Place) -> None:
     sink.commit([])
     sink.commit([None, place.task()])
     assert place.events == [b"a", b"b", b"c"]
-    assert list(place.store.list_streams(TARGET.scope, own=True)) == [TARGET]  # a write without a name keeps no notes
+    assert list(place.store.list_streams(TARGET.scope, own=True)) == [TARGET]  # a write without a name keeps no ledger
 
 
 def test_aborted_events_never_appear(place: Place) -> None:
@@ -60,7 +60,7 @@ def test_aborted_events_never_appear(place: Place) -> None:
     assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
 
 
-KILLS = ["before the note", "after the note", "before the commit", "after the commit", "after the second note"]
+KILLS = ["before the record", "after the record", "before the commit", "after the commit", "after the second record"]
 
 
 @pytest.mark.parametrize("kill", KILLS)
@@ -72,16 +72,16 @@ def test_batch_is_written_once_whenever_the_driver_is_killed(
     sink.commit([place.task(b"0")], 0)
     with monkeypatch.context() as patch:
         match kill:
-            case "before the note":
-                kill_at_note(patch, lambda note: not note.committed, after=False)
-            case "after the note":
-                kill_at_note(patch, lambda note: not note.committed, after=True)
+            case "before the record":
+                kill_at_record(patch, lambda write: not write.committed, after=False)
+            case "after the record":
+                kill_at_record(patch, lambda write: not write.committed, after=True)
             case "before the commit":
                 patch.setattr(place.transactions, "kill_before", "commit")
             case "after the commit":
-                kill_at_note(patch, lambda note: note.committed, after=False)
+                kill_at_record(patch, lambda write: write.committed, after=False)
             case _:
-                kill_at_note(patch, lambda note: note.committed, after=True)
+                kill_at_record(patch, lambda write: write.committed, after=True)
         with pytest.raises(Killed):
             sink.commit([place.task(b"1"), place.task(b"2")], 1)
     if expired:  # what was open is aborted by the store
@@ -100,7 +100,7 @@ def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     sink = PravegaStreamSink(place.writing("orders-copy"))
     for number in range(3):
         sink.commit([place.task(b"%d" % number, query="before")], number)
-    with pytest.raises(Conflict, match=r"query before has written under this name, up to version 2"):
+    with pytest.raises(Conflict, match=r"query before, has written up to version 2"):
         sink.commit([place.task(b"new", query="after")], 0)
     sink.commit([place.task(b"3", query="before")], 3)
     assert place.events == [b"0", b"1", b"2", b"3"]
@@ -118,7 +118,7 @@ def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
     sink = PravegaStreamSink(place.writing())
     for number in range(3):
         sink.commit([place.task(b"%d" % number)], number)
-    with pytest.raises(Conflict, match="has written batch 2 already and is at batch 1 again"):
+    with pytest.raises(Conflict, match="is at batch 1, but has written batch 2 already"):
         sink.commit([place.task(b"1 and more")], 1)
     sink.commit([place.task(b"2")], 2)
     assert place.events == [b"0", b"1", b"2"]
@@ -126,20 +126,20 @@ def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
-    """What the notes say of the stream that was deleted is not in the new one."""
+    """A new target with the same name lacks the events in the ledger."""
     sink = PravegaSink(place.writing("nightly", 1))
     if committed:
         sink.commit([place.task(b"job")])
     else:
         with monkeypatch.context() as patch:
-            kill_at_note(patch, lambda note: not note.committed, after=True)
+            kill_at_record(patch, lambda write: not write.committed, after=True)
             with pytest.raises(Killed):
                 sink.commit([place.task(b"job")])
     place.store.seal(TARGET)
     place.store.delete(TARGET)
     place.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
     for version in (1, 2):
-        with pytest.raises(Conflict, match=r"deleted and made again .*Delete the stream (scope/spark-writes-\w+)"):
+        with pytest.raises(Conflict, match=r"deleted and created again .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
     ledger = Ledger(place.store, TARGET, "nightly").stream  # the way out
@@ -152,7 +152,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
 def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = PravegaStreamSink(place.writing())
     with monkeypatch.context() as patch:
-        kill_at_note(patch, lambda note: note.committed, after=False)
+        kill_at_record(patch, lambda write: write.committed, after=False)
         with pytest.raises(Killed):
             sink.commit([place.task(b"1")], 0)
     place.transactions.states.clear()
@@ -165,9 +165,9 @@ def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
     first, second = (Ledger(place.store, TARGET, "query") for _ in range(2))
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
     assert first.newest() is second.newest() is None
-    first.note(Note(0, transactions[0], committed=False))
-    with pytest.raises(Conflict, match="somebody else writes under the same name"):
-        second.note(Note(0, transactions[1], committed=False))
+    first.record(NamedWrite(0, transactions[0], committed=False))
+    with pytest.raises(Conflict, match="another process writes with the same txnAppId"):
+        second.record(NamedWrite(0, transactions[1], committed=False))
     newest = second.newest()
     assert newest is not None
     assert newest.transaction.id == transactions[0].id
@@ -184,14 +184,14 @@ def test_writes_of_different_names_are_independent(place: Place) -> None:
         PravegaStreamSink(place.writing()).commit([place.task(b"z", query="")], 0)
 
 
-def test_ledger_drops_old_notes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.spark.ledger._LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
         ledger = Ledger(place.store, TARGET, "query")
         ledger.newest()
-        ledger.note(Note(version, transaction, committed=False))
-        ledger.note(Note(version, transaction, committed=True))
+        ledger.record(NamedWrite(version, transaction, committed=False))
+        ledger.record(NamedWrite(version, transaction, committed=True))
     ledger = Ledger(place.store, TARGET, "query")
     newest = ledger.newest()
     assert newest is not None

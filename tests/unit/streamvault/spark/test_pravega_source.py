@@ -13,9 +13,9 @@ from common.errors import Failed, Problem
 from streamstore.framing import NotAnEvent
 from streamstore.local import LocalStore
 from streamstore.model import StreamCut
-from streamvault.spark import stretches
+from streamvault.spark import slices
 from streamvault.spark.pravega_source import PravegaSource
-from streamvault.spark.stretches import DataLoss, StretchPartition
+from streamvault.spark.slices import DataLoss, SlicePartition
 from tests.streams import events_of, frame, make_stream, payloads
 from tests.unit.small_archives import NAME
 from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
@@ -24,18 +24,18 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "it is missing: option controller of format pravega. Give controller"),
-        ({"controller": "pravega://h:1", "scope": "s"}, "it is missing: option stream"),
-        ({"path": "pravega://h:1/s/t", "scope": "s"}, "the stream is named twice"),
+        ({}, "the option is missing: option controller of format pravega. Give controller"),
+        ({"controller": "pravega://h:1", "scope": "s"}, "the option is missing: option stream"),
+        ({"path": "pravega://h:1/s/t", "scope": "s"}, "the stream is given twice"),
         ({"path": "s3://h:1/s/t"}, "not a stream's URI"),
         ({"controller": "tcp://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
-        ({"path": "local:///a/s/t", "startOffset": "0"}, "there is no such option: option startoffset"),
+        ({"path": "local:///a/s/t", "startOffset": "0"}, "unknown option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
-        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "it is the same as from"),
-        ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' cannot be meant"),
+        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "the option is the same as from"),
+        ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' is not valid"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
-        ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "a range has 1048576 bytes at least"),
+        ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
         ({"path": "local:///a/s/t", "maxBytesPerTrigger": "0"}, "nothing is ever read"),
         ({"path": "local:///a/s/t", "columns": "pointer,key"}, "no such column: key"),
     ],
@@ -130,7 +130,7 @@ def test_truncated_start_is_data_loss_unless_allowed(store: LocalStore, tmp_path
     single(store, [b"x" * 92] * 100)
     store.truncate(StreamCut(NAME, {FIRST: 5000}))
     start = '{"scope/stream/0.#epoch.0": 100}'
-    with pytest.raises(DataLoss, match="begins at 5000 now, not at 100"):
+    with pytest.raises(DataLoss, match="now begins at 5000, not at 100"):
         read(source(tmp_path, **{"from": start}))
     found = read(source(tmp_path, **{"from": start, "failOnDataLoss": "false"}))[1]
     assert [pointer.offset for pointer, _ in found] == list(range(5000, 10_000, 100))
@@ -159,12 +159,12 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     (partition,) = reader.partitions()
     sizes = [(batch.num_rows, batch["payload"].nbytes) for batch in reader.read(partition)]
     assert sum(rows for rows, _ in sizes) == 300_010
-    assert max(rows for rows, _ in sizes) <= stretches.BATCH_ROWS
+    assert max(rows for rows, _ in sizes) <= slices.BATCH_ROWS
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
 
 
-def test_partition_of_a_small_stream_is_a_stretch(store: LocalStore, tmp_path: Path) -> None:
+def test_partition_of_a_small_stream_is_a_segment(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"x"])
     reader = source(tmp_path).reader(source(tmp_path).schema())
     (partition,) = reader.partitions()
-    assert isinstance(partition, StretchPartition)
+    assert isinstance(partition, SlicePartition)

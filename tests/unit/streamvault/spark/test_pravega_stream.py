@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault.spark.pravega_stream import PravegaStreamReader
-from streamvault.spark.stretches import DataLoss
+from streamvault.spark.slices import DataLoss
 from tests.streams import append_events, events_of, make_stream
 from tests.unit.small_archives import NAME
 from tests.unit.spark_reads import FIRST, Events, events_in, single, source, text
@@ -147,7 +147,7 @@ def test_truncation_ahead_of_a_query_is_data_loss(store: LocalStore, tmp_path: P
     store.truncate(StreamCut(NAME, {FIRST: 1000}))
     assert followings["true"].reader.latestOffset(followings["true"].at, ReadMaxBytes(1000))
     store.truncate(StreamCut(NAME, {FIRST: 4000}))
-    with pytest.raises(DataLoss, match="begins at 4000 now, not at 1000"):
+    with pytest.raises(DataLoss, match="now begins at 4000, not at 1000"):
         followings["true"].follow()
     found = [pointer.offset for batch in followings["false"].follow() for pointer, _ in batch]
     assert found == list(range(4000, 10_000, 100))
@@ -159,6 +159,6 @@ def test_segment_truncated_as_a_whole_is_data_loss(store: LocalStore, tmp_path: 
     store.scale(NAME, [FIRST], [KeyRange(0.0, 1.0)])
     store.truncate(store.describe(NAME).tail)
     append_events(store, NAME, SegmentId(1, 1), [b"y"])
-    with pytest.raises(DataLoss, match="the segment is gone"):
+    with pytest.raises(DataLoss, match="the segment was deleted"):
         start["true"].follow()
     assert [payload for batch in start["false"].follow() for _, payload in batch] == [b"y"]

@@ -14,12 +14,12 @@ from tests.unit.spark_reads import schema_of
     [
         ({"path": "local:///a/s/t"}, "event binary", False, "the embedded store has no transactions"),
         ({}, "event binary", True, "events cannot be overwritten"),
-        ({}, "payload binary", False, "there is no column event: payload"),
-        ({}, "event binary, key string", False, "there is a column that no event has: key"),
+        ({}, "payload binary", False, "the column event is missing: payload"),
+        ({}, "event binary, key string", False, "unknown column: key"),
         ({}, "event int", False, "the column event is neither binary nor string: int"),
-        ({}, "event binary, routing_key binary", False, "the column routing_key is no string"),
-        ({"txnAppId": "a"}, "event binary", False, "it is missing: option txnVersion"),
-        ({"txnVersion": "1"}, "event binary", False, "it is missing: option txnAppId"),
+        ({}, "event binary, routing_key binary", False, "the column routing_key is not a string"),
+        ({"txnAppId": "a"}, "event binary", False, "the option is missing: option txnVersion"),
+        ({"txnVersion": "1"}, "event binary", False, "the option is missing: option txnAppId"),
         ({"lease": "5"}, "event binary", False, "a whole number from 10 on"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What of a merged generation lies behind a cut between two of its original ones."""
+"""The part of a merged generation after one of its original generations."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from manifests.range_row import RangeRow, segment_digest
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId
 
-__all__ = ["UNKNOWN", "Rest", "finish", "rest_of"]
+__all__ = ["UNKNOWN", "Remainder", "finish", "remainder_of"]
 
 UNKNOWN = "0" * 64
-"""A digest that is found by reading."""
+"""Placeholder for a digest that is computed by reading."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """The later original generations of a merged one, as one generation, or as a plain one if it is only the last.
+class Remainder:
+    """The later original generations of a merged one, as one generation; a plain one if it is only the last.
 
     Attributes:
-        manifest: its manifest; events and digests are not known before it was read (see `finish`).
-        parts: its ranges in the stream's order: each range of the merged one, and where (bytes) what is meant begins.
-        events: how many there are.
+        manifest: its manifest; events and digests are unknown until it is read (see `finish`).
+        parts: its ranges in the stream's order: each range of the merged one, and the offset (bytes) at which the
+            remainder begins.
+        events: number of events.
     """
 
     manifest: Manifest
@@ -34,12 +35,12 @@ class Rest:
     events: int
 
 
-def rest_of(generation: Generation, after: int) -> Rest:
-    """What of a merged generation comes after one of its original ones.
+def remainder_of(generation: Generation, after: int) -> Remainder:
+    """Return the part of a merged generation after one of its original generations.
 
     Args:
-        generation: the merged one.
-        after: the number of the original one, not the last.
+        generation: the merged generation.
+        after: the number of the original generation, which is not the last.
     """
     merged = generation.manifest
     cut = next(one.to for one in merged.replaces if one.generation == after)
@@ -64,25 +65,25 @@ def rest_of(generation: Generation, after: int) -> Rest:
             "from_": cut,
             "replaces": left if len(left) > 1 else (),
             "segments": tuple(entries),
-            "gaps": tuple(gap for gap in merged.gaps if _is_behind(gap, starts.get(segment_key(gap.segment)))),
+            "gaps": tuple(gap for gap in merged.gaps if _is_after(gap, starts.get(segment_key(gap.segment)))),
             "events": 0,
             "bytes": sum(entry.bytes for entry in entries),
         }
     )
-    return Rest(manifest, parts, sum(one.events for one in left))
+    return Remainder(manifest, parts, sum(one.events for one in left))
 
 
-def _is_behind(gap: GapEntry, start: int | None) -> bool:
+def _is_after(gap: GapEntry, start: int | None) -> bool:
     return start is not None and gap.end > start <= gap.start
 
 
-def finish(rest: Rest, rows: Sequence[RangeRow], where: str) -> Manifest:
-    """The manifest of a rest, with what its ranges were found to hold.
+def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manifest:
+    """Return the complete manifest of a remainder, given its ranges as read.
 
     Raises:
-        Damaged: they do not hold as many events as the original generations had.
+        Damaged: the ranges do not have as many events as the original generations.
     """
-    manifest, held = rest.manifest, by_segment(rows)
+    manifest, held = remainder.manifest, by_segment(rows)
     found: dict[SegmentId, dict[str, object]] = {}
     for entry in manifest.segments:
         own = held.get(segment_key(entry.name), [])
@@ -92,8 +93,8 @@ def finish(rest: Rest, rows: Sequence[RangeRow], where: str) -> Manifest:
             "digest": segment_digest(row.digest for row in own),
         }
     events = sum(row.events for row in rows)
-    if events != rest.events:
-        what = f"generation {manifest.generation} has {events} events, its manifest says {rest.events}"
+    if events != remainder.events:
+        what = f"generation {manifest.generation} has {events} events, but {remainder.events} by its manifest"
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     entries = tuple(entry.model_copy(update=found[segment_key(entry.name)]) for entry in manifest.segments)
     return manifest.model_copy(

@@ -1,4 +1,4 @@
-"""What goes away by itself, and trying again until it has."""
+"""Retries of transient errors."""
 
 from __future__ import annotations
 
@@ -15,84 +15,84 @@ from objectstore.errors import ObjectStoreUnavailable
 from streamstore.errors import StoreBusy, StreamStoreUnavailable
 from streamstore.lease import LeaseHeld
 
-__all__ = ["PASSING", "Endurance"]
+__all__ = ["TRANSIENT", "Retrier"]
 
-PASSING = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
-"""Nobody answers, or a server throttles or fails; somebody else is at it. Each was tried again for a while already."""
+TRANSIENT = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
+"""A server does not answer, throttles or fails, or another process holds a lease; short retries have been made."""
 
-LONGEST_PAUSE = 60.0
-TOLD_EVERY = 60.0
-"""Seconds between two lines about one outage."""
+MAX_PAUSE_SECONDS = 60.0
+NOTE_SECONDS = 60.0
+"""Interval between notes about one outage."""
 
 T = TypeVar("T")
 
 
-class Endurance:
-    """Tries again what fails with one of `PASSING`, with growing pauses.
+class Retrier:
+    """Retries work that fails with an error in `TRANSIENT`, with growing pauses.
 
     Args:
-        seconds: for how long, from the first failure on; anew whenever something was moved in between. 0: not at all.
-        until: when it ends anyhow, on the monotonic clock (seconds).
-        progress: told of the first failure, and of one a minute after that; and when it works again.
+        seconds: how long to retry after the first failure; starts anew whenever data were moved. 0: no retries.
+        progress: receives a note about the first failure, then about one a minute, and about the recovery.
+        until: absolute limit, on the monotonic clock (seconds).
 
     Attributes:
-        watched: the progress to give to what is tried: it passes on what it is told.
-        retries: how often something was tried again.
+        watched: the progress that the work must report to; it forwards to ``progress``.
+        retries: number of retries.
     """
 
     def __init__(self, seconds: float, progress: Progress, *, until: float = math.inf) -> None:
-        self.watched = _Watched(progress)
+        self.watched = _WatchedProgress(progress)
         self.retries = 0
         self._seconds = seconds
         self._until = until
         self._progress = progress
-        self._counted_from = self._deadline = self._told = -math.inf
-        self._backing_off = wait_random_exponential(multiplier=1, max=LONGEST_PAUSE)
+        self._counted_from = self._deadline = self._noted = -math.inf
+        self._backoff = wait_random_exponential(multiplier=1, max=MAX_PAUSE_SECONDS)
 
     def __call__(self, work: Callable[[], T]) -> T:
-        """What the work returns, once it does.
+        """Do the work, with retries; return its result.
 
         Raises:
-            Exception: what the work raised at its last try, or at its first if that does not pass.
+            Exception: the error of the last attempt, or the first error that is not transient.
         """
         first: float | None = None
 
-        def tried() -> T:
+        def attempt() -> T:
             nonlocal first
             try:
                 return work()
-            except PASSING:
+            except TRANSIENT:
                 now = time.monotonic()
                 if first is None:
-                    first, self._told = now, -math.inf
+                    first, self._noted = now, -math.inf
                 if first == now or self.watched.advanced > self._counted_from:
                     self._counted_from, self._deadline = now, min(now + self._seconds, self._until)
                 raise
 
         retrying = Retrying(
-            retry=retry_if_exception_type(PASSING),
+            retry=retry_if_exception_type(TRANSIENT),
             stop=lambda _: time.monotonic() >= self._deadline,
-            wait=lambda state: max(0.0, min(self._backing_off(state), self._deadline - time.monotonic())),
-            before_sleep=self._tell,
+            wait=lambda state: max(0.0, min(self._backoff(state), self._deadline - time.monotonic())),
+            before_sleep=self._note,
             reraise=True,
         )
-        result = retrying(tried)
+        result = retrying(attempt)
         if first is not None:
-            self._progress.note(f"it works again, after {seconds_text(time.monotonic() - first)}")
+            self._progress.note(f"recovered after {seconds_text(time.monotonic() - first)}")
         return result
 
-    def _tell(self, state: RetryCallState) -> None:
+    def _note(self, state: RetryCallState) -> None:
         self.retries += 1
         now = time.monotonic()
-        if now - self._told < TOLD_EVERY or state.outcome is None:
+        if now - self._noted < NOTE_SECONDS or state.outcome is None:
             return
-        self._told = now
+        self._noted = now
         pause, left = seconds_text(state.upcoming_sleep), seconds_text(self._deadline - now)
-        self._progress.note(f"trying again in {pause}, for {left} at most: {state.outcome.exception()}")
+        self._progress.note(f"retrying in {pause}, for at most {left}: {state.outcome.exception()}")
 
 
-class _Watched(Progress):
-    """Passes on what it is told, and notes when something was moved last."""
+class _WatchedProgress(Progress):
+    """Forwards everything, and records when data were last moved."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -1,0 +1,189 @@
+"""Partitions of a stream: slices of its segments, each read exactly.
+
+A segment's bytes do not show where an event begins. So a slice in the middle of a segment begins either at a known
+boundary (the driver read up to it) or at a guessed one. In the latter case the slice before it proves the guess: it
+repeats the guess, and fails unless its own last event ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from common.errors import Failed
+from exporter.spans import spans_of
+from lake.batches import batch_of
+from streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamstore.framing import NotAnEvent
+from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamstore.splitting import EventBlock
+from streamstore.store import StreamStore
+from streamstore.walking import EventWalk, find_start
+
+__all__ = [
+    "DataLoss",
+    "SegmentSlice",
+    "SlicePartition",
+    "guessed_slices",
+    "known_slices",
+    "read_slice",
+    "walked_boundaries",
+]
+
+BATCH_ROWS = 64 * 1024
+"""Maximum events of a batch; its size is that of a block of the store, 2 MiB, or of one larger event."""
+
+
+class DataLoss(Failed):
+    """Events to be read were truncated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSlice:
+    """The events of a segment that begin in ``[start, high)``.
+
+    Attributes:
+        segment: the segment.
+        start: where to begin (bytes).
+        high: start of the next slice.
+        end: where the segment ends for this read.
+        emit_from: skip events before this offset.
+        range_size: 0 if `start` is an event boundary. Otherwise the boundary must be guessed, unless `is_first`, and
+            the following slices have this size.
+        is_first: whether the reading of the segment begins here.
+    """
+
+    segment: SegmentId
+    start: int
+    high: int
+    end: int
+    emit_from: int = 0
+    range_size: int = 0
+    is_first: bool = True
+
+
+class SlicePartition(InputPartition):
+    """A slice, which one task reads."""
+
+    def __init__(self, part: SegmentSlice) -> None:
+        self.part = part
+
+
+def guessed_slices(segment: SegmentId, start: int, end: int, range_size: int, emit_from: int = 0) -> list[SegmentSlice]:
+    """Split a part of a segment at multiples of the range size; each task guesses where its events begin."""
+    return [
+        SegmentSlice(segment, span.low, span.high, end, emit_from, range_size, is_first=span.known)
+        for span in spans_of(start, end, range_size)
+    ]
+
+
+def walked_boundaries(walk: EventWalk, range_size: int) -> list[int]:
+    """Return event boundaries about a range size apart, from a walk's start to the end of its last event. Reads it all.
+
+    Raises:
+        NotAnEvent: the start or the end lies inside an event.
+    """
+    boundaries = [walk.end]
+    for block in walk.blocks():
+        if block.end - boundaries[-1] >= range_size:
+            boundaries.append(block.end)
+    return boundaries if walk.end == boundaries[-1] else [*boundaries, walk.end]
+
+
+def known_slices(segment: SegmentId, boundaries: list[int]) -> list[SegmentSlice]:
+    """Return the slices between known boundaries."""
+    return [SegmentSlice(segment, low, high, high) for low, high in pairwise(boundaries)]
+
+
+def read_slice(
+    store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a slice, in order, as batches.
+
+    Raises:
+        DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
+        Failed: a guess was wrong, so the query must be run again with other ``boundaries``.
+        NotAnEvent: the segment contains other data, or a cut lies inside an event.
+    """
+    try:
+        yield from _read(store, stream, part, schema)
+    except SegmentTruncated as truncated:
+        if fail_on_data_loss or part.range_size:
+            raise _lost(stream, part, truncated.start_offset) from None
+        if truncated.start_offset < part.high:
+            # events read so far lie below the truncation
+            rest = SegmentSlice(part.segment, truncated.start_offset, part.high, part.end, part.emit_from)
+            yield from read_slice(store, stream, rest, schema, fail_on_data_loss=False)
+    except NoSuchSegment:
+        if fail_on_data_loss:
+            raise _lost(stream, part, part.end) from None
+
+
+def _read(store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    start: int | None = part.start
+    if not part.is_first:
+        start = find_start(store, stream, part.segment, part.start, part.end)
+    if start is None or start >= part.high:
+        return
+    walk = EventWalk(
+        store,
+        stream,
+        part.segment,
+        start=start,
+        high=part.high,
+        segment_end=part.end,
+        largest=LARGEST_EVENT_BYTES if part.is_first else MAX_EVENT_BYTES,
+    )
+    try:
+        for block in walk.blocks():
+            if block.end > part.emit_from:
+                yield from _batches(stream, part.segment, block, schema)
+    except NotAnEvent as error:
+        if part.is_first:
+            raise
+        raise _wrong_guess(stream, part, error.offset if error.length else start) from None
+    if part.range_size:
+        _prove_next(store, stream, part, walk.end)
+
+
+def _batches(stream: StreamName, segment: SegmentId, block: EventBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    batch = batch_of(stream, segment, block, schema)
+    for low in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(low, BATCH_ROWS)
+
+
+def _prove_next(store: StreamStore, stream: StreamName, part: SegmentSlice, ended: int) -> None:
+    """Repeat the guesses of the following slices, up to the end of this slice's last event, and check them.
+
+    By induction from the first slice, whose start is known, the segment is read exactly if no task fails.
+    """
+    for span in spans_of(part.high, part.end, part.range_size):
+        guess = find_start(store, stream, part.segment, span.low, part.end)
+        if ended >= span.high:
+            # one event covers the whole span, so no event begins there
+            if guess is not None and guess < span.high:
+                raise _wrong_guess(stream, part, guess)
+            continue
+        if guess != ended:
+            raise _wrong_guess(stream, part, span.low if guess is None else guess)
+        return
+
+
+def _wrong_guess(stream: StreamName, part: SegmentSlice, offset: int) -> Failed:
+    return Failed(
+        "a guessed event boundary is wrong: a payload looks like events, or is larger than 8 MiB",
+        where=f"offset {offset} of {part.segment.in_stream(stream)}",
+        todo="Discard the rows read so far, and set the option boundaries to segment or walked.",
+    )
+
+
+def _lost(stream: StreamName, part: SegmentSlice, start: int) -> DataLoss:
+    return DataLoss(
+        f"the segment was truncated and now begins at {start}",
+        where=f"{part.segment.in_stream(stream)}, to be read from {part.start} to {part.high}",
+        todo="Set failOnDataLoss to false to read the remaining events.",
+    )
