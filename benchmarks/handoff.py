@@ -108,9 +108,7 @@ class _Comparison:
     def statements(self) -> str:
         """What registers our table of the first repeat."""
         archive = f"{self._setting.root_uri('vault')}/{self._stream}"
-        printed = run_command(
-            "handoff", archive, "--table", "lake.json_0", "--print-ddl", "trino", environment=self._environment
-        )
+        printed = run_command("ddl", archive, "trino", "--table", "lake.json_0", environment=self._environment)
         return str(printed.report["ddl"])
 
     def _plain(self, repeat: int) -> Measured:

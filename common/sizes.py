@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-__all__ = ["bytes_text", "count_text", "generations_text", "parse_percent", "parse_size", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "generations_text", "parse_percent", "parse_size", "seconds_text", "size_text"]
 
 _UNITS = {
     "": 1,
@@ -48,6 +48,14 @@ def parse_percent(text: str) -> float:
     if not 0.0 < share <= 1.0:
         raise ValueError(f"{text!r} is not a percentage. Use for example 10%, above 0% and at most 100%.")
     return share
+
+
+def size_text(size: int) -> str:
+    """Format a size as `parse_size` reads it back, exactly: ``64MiB``, ``1000``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _UNITS[unit.upper()] == 0:
+            return f"{size // _UNITS[unit.upper()]}{unit}"
+    return str(size)
 
 
 def bytes_text(size: int) -> str:

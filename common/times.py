@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from common.errors import Usage
 
-__all__ = ["age_text", "moment_text", "parse_duration", "parse_moment"]
+__all__ = ["age_text", "duration_text", "moment_text", "parse_duration", "parse_moment"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
@@ -23,6 +23,14 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.")
     return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration in its largest whole unit, as `parse_duration` reads it back: ``90d``, ``10m``, ``0.5s``."""
+    for unit in "dhm":
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds // _SECONDS[unit]:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def parse_moment(value: str | datetime, what: str) -> datetime:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Self
 
-from common.errors import Usage
 from common.progress import Progress
 from common.report import Cost, GapReport
 from common.version import TOOL
 from exporter.estimate import count_ranges, estimate_events
 from exporter.finish import finish_again
 from exporter.make_plan import Wanted, make_plan
+from exporter.options import ExportOptions
 from exporter.reports import ExportReport
 from exporter.run import ExportRun
 from exporter.settle_plan import Planned, settle_plan
 from layouts.layout import open_layout
-from layouts.windows import WINDOW, check_largest_event, check_window
+from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.costs import cost_of_export
 from manifests.model import Compression, Layout
+from manifests.options import RANGE_SIZE, ArchivingOptions
 from manifests.plan import Plan, current_plan
 from objectstore.probe import fit_server
 from objectstore.s3.storage_classes import check_storage_class
@@ -31,14 +32,13 @@ from sparkrun.masters import Master
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
 from sparkrun.runner import Runner
+from streamstore.cut_option import Cut
 from streamstore.model import LARGEST_EVENT_BYTES, StreamCut, StreamName
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["ExportOrder", "export_next", "export_stream"]
-
-Cut = str | Mapping[str, int]
 
 
 def export_stream(
@@ -49,7 +49,7 @@ def export_stream(
     to_cut: Cut | None = None,
     layout: Layout = "events",
     compress: Compression = "",
-    range_size: int = 64 * 1024 * 1024,
+    range_size: int = RANGE_SIZE,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     storage_class: str = "",
@@ -84,9 +84,7 @@ def export_stream(
     """
     began = time.monotonic()
     Master.parse(master)  # fail before a plan is made
-    order = ExportOrder.of(
-        stream,
-        root,
+    options = ExportOptions(
         from_cut=from_cut,
         to_cut=to_cut,
         layout=layout,
@@ -97,7 +95,7 @@ def export_stream(
         storage_class=storage_class,
     )
     return export_next(
-        order,
+        ExportOrder.of(stream, root, options),
         lambda: open_runner(master, TASK_MODULES),
         progress or Progress(),
         began=began,
@@ -111,32 +109,17 @@ class ExportOrder:
 
     Attributes:
         source, name: the stream. root: where to.
-        wanted: cuts, layout and range size. window, largest_event: bytes. storage_class: of the data's objects.
+        wanted: cuts, layout and range size. options: as the user gave them.
     """
 
     source: StoreAddress
     name: StreamName
     root: RootAddress
     wanted: Wanted
-    window: int
-    largest_event: int
-    storage_class: str
+    options: ArchivingOptions
 
     @classmethod
-    def of(
-        cls,
-        stream: str,
-        root: str,
-        *,
-        from_cut: Cut | None = None,
-        to_cut: Cut | None = None,
-        layout: Layout,
-        compress: Compression,
-        range_size: int,
-        window: int,
-        largest_event: int,
-        storage_class: str,
-    ) -> Self:
+    def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
         """Read what `export_stream` is called with.
 
         Raises:
@@ -144,11 +127,10 @@ class ExportOrder:
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
-        wanted = _wanted(name, from_cut, to_cut, layout=layout, compress=compress, range_size=range_size)
-        check_window(window, open_layout(layout, compress).min_window(range_size))
-        check_largest_event(largest_event)
-        check_storage_class(storage_class, address)
-        return cls(source, name, address, wanted, window, largest_event, storage_class)
+        layout = open_layout(options.layout, options.compress)
+        check_window(options.window, layout.min_window(options.range_size))
+        check_storage_class(options.storage_class, address)
+        return cls(source, name, address, _wanted(name, options), options)
 
     def archive(self) -> Archive:
         """Open the archive."""
@@ -172,7 +154,7 @@ def export_next(
         began: start time, on the monotonic clock (seconds).
         dry_run: report what would be done without writing.
     """
-    source, wanted, window = order.source, order.wanted, order.window
+    source, wanted, window = order.source, order.wanted, order.options.window
     with source.open() as store:
         archive = order.archive()
         if dry_run:
@@ -198,8 +180,8 @@ def export_next(
                 planned.attempt,
                 tool=TOOL,
                 window=window,
-                largest_event=order.largest_event,
-                storage_class=order.storage_class,
+                largest_event=order.options.largest_event,
+                storage_class=order.options.storage_class,
             )
             published = run.run(runner, progress)
             seconds = published.committed - plan_began - start_seconds
@@ -224,24 +206,14 @@ def export_next(
     )
 
 
-def _wanted(
-    name: StreamName,
-    from_cut: Cut | None,
-    to_cut: Cut | None,
-    *,
-    layout: Layout,
-    compress: Compression,
-    range_size: int,
-) -> Wanted:
-    open_layout(layout, compress)
-    if range_size < 1:
-        raise Usage("the range size has to be 1 byte at least", where=str(range_size))
+def _wanted(name: StreamName, options: ArchivingOptions) -> Wanted:
+    from_cut, to_cut = (options.from_cut, options.to_cut) if isinstance(options, ExportOptions) else (None, None)
     return Wanted(
         from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
         to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
-        layout=layout,
-        compression=compress,
-        range_size=range_size,
+        layout=options.layout,
+        compression=options.compress,
+        range_size=options.range_size,
     )
 
 
@@ -280,7 +252,7 @@ def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: f
     generation = newest.generation + 1 if newest else 1
     found, _ = current_plan(archive.store, archive.prefix, generation)
     plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, order.wanted)
-    events, exact = estimate_events(store, plan, order.largest_event) if plan else (0, True)
+    events, exact = estimate_events(store, plan, order.options.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(

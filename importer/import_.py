@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,12 +12,13 @@ from typing import Literal
 from common.errors import Damaged, Usage
 from common.progress import Progress
 from common.report import GapReport
-from common.times import age_text, moment_text, parse_moment
+from common.times import age_text, moment_text
 from importer.lease import unfinished_work
-from importer.plan import KeptRetention, Offsets, RestorePlan, generation_of, plan_restore
+from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Offsets
+from importer.plan import RestorePlan, generation_of, plan_restore
 from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun, Restored
-from layouts.windows import WINDOW, check_window
+from layouts.windows import WINDOW
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import StoredRange, touch
 from manifests.costs import cost_of_import
@@ -28,13 +29,12 @@ from manifests.selection import check_boundaries
 from objectstore.errors import InArchiveClass
 from sparkrun.opening import open_runner
 from sparkrun.preload import TASK_MODULES
+from streamstore.cut_option import Cut
 from streamstore.model import RetentionKind, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 
 __all__ = ["import_stream"]
-
-Cut = str | Mapping[str, int]
 
 
 def import_stream(
@@ -49,7 +49,7 @@ def import_stream(
     layout: Literal["table"] | None = None,
     table: str | None = None,
     offsets: Offsets = "keep",
-    filler_limit: int = 1024**3,
+    filler_limit: int = FILLER_LIMIT,
     retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
@@ -97,25 +97,29 @@ def import_stream(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    check_window(window)
+    options = ImportOptions(
+        from_cut=from_cut,
+        to_cut=to_cut,
+        generation=generation,
+        fingerprints=tuple(fingerprints),
+        at=at,
+        layout=layout,
+        table=table,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        retention=retention,
+        window=window,
+        read_back=read_back,
+        wait_for_warm=wait_for_warm,
+        again=again,
+    )
     target, target_name = parse_stream(stream)
-    _check_choices(offsets, retention)
-    if at is not None and generation is not None:
-        raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
-    moment = None if at is None else parse_moment(at, "--at")
+    moment = options.at
     source = _open_source(Archive.open(archive), layout, table)
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
-    make_plan = partial(
-        _plan,
-        source,
-        from_cut=from_cut,
-        to_cut=to_cut,
-        offsets=offsets,
-        filler_limit=filler_limit,
-        retention=retention,
-    )
+    make_plan = partial(_plan, source, options)
     with target.open() as store:
         begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
         history, plan = begun or make_plan(generation)
@@ -162,13 +166,6 @@ def import_stream(
     return replace(report, unchanged=restored_before)
 
 
-def _check_choices(offsets: str, retention: str) -> None:
-    if offsets not in {"keep", "shift"}:
-        raise Usage("unknown value of --offsets", where=repr(offsets), todo="Use keep or shift.")
-    if retention not in {"keep", "off"}:
-        raise Usage("unknown value of --retention", where=repr(retention), todo="Use keep or off.")
-
-
 def generation_at(archive: Archive, moment: datetime) -> int:
     """Return the last generation in force whose tail was taken by then.
 
@@ -186,7 +183,7 @@ def generation_at(archive: Archive, moment: datetime) -> int:
                 if created <= moment:
                     return number
         oldest = "" if created is None else f"; the oldest is from {moment_text(created)}"
-        todo = "'streamvault show --timeline' lists what can be restored."
+        todo = "'streamvault timeline' lists what can be restored."
         raise NoSuchArchive(
             f"no generation is from {moment_text(moment)} or earlier{oldest}", where=archive.uri, todo=todo
         )
@@ -194,25 +191,16 @@ def generation_at(archive: Archive, moment: datetime) -> int:
     return archive.stable(find)
 
 
-def _plan(
-    source: Archive,
-    generation: int | None,
-    *,
-    from_cut: Cut | None,
-    to_cut: Cut | None,
-    offsets: Offsets,
-    filler_limit: int,
-    retention: KeptRetention,
-) -> tuple[History, RestorePlan]:
+def _plan(source: Archive, options: ImportOptions, generation: int | None) -> tuple[History, RestorePlan]:
     """Plan the restore up to a generation; None for the newest."""
     history = source.history(generation)
     plan = plan_restore(
         history,
-        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, history.stream),
-        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, history.stream),
-        offsets=offsets,
-        filler_limit=filler_limit,
-        retention=retention,
+        from_cut=None if options.from_cut is None else StreamCut.from_json(options.from_cut, history.stream),
+        to_cut=None if options.to_cut is None else StreamCut.from_json(options.to_cut, history.stream),
+        offsets=options.offsets,
+        filler_limit=options.filler_limit,
+        retention=options.retention,
     )
     return history, plan
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from common.errors import Damaged, Usage
 from importer.fill import Section
+from importer.options import KeptRetention, Offsets
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
 from manifests.selection import RangePart, select_parts
@@ -18,10 +18,7 @@ from streamstore.cuts import segments_between
 from streamstore.model import Retention, ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN
 
-__all__ = ["KeptRetention", "Offsets", "Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
-
-Offsets = Literal["keep", "shift"]
-KeptRetention = Literal["keep", "off"]
+__all__ = ["Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
 
 
 @dataclass(frozen=True, slots=True)

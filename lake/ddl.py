@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from common.errors import Usage
 from lake.column_types import trino_type
+from lake.handoff_options import Engine
 from lake.hive import hive_columns, projected
 from lake.location import TablePlace
 from lake.options import GENERATION
 
-__all__ = ["Engine", "raw_ddl", "table_ddl"]
-
-Engine = Literal["athena", "trino", "hive"]
+__all__ = ["raw_ddl", "table_ddl"]
 
 
 def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:

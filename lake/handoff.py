@@ -12,17 +12,17 @@ from common.errors import Usage
 from common.progress import Progress
 from common.report import GapReport
 from lake.catalogs import Catalog, CatalogFailed, open_catalog
-from lake.ddl import Engine, raw_ddl, table_ddl
+from lake.ddl import raw_ddl, table_ddl
 from lake.from_archive import ArchiveOrigin
+from lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
 from lake.location import TablePlace, begin_table
 from lake.open_origin import TableOrigin, none_changed, open_origin
-from lake.options import Decode, TableFormat
 from lake.reports import HandoffReport
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
-from lake.settings import TableSetting, WantedTable, settle_table
+from lake.settings import TableSetting, settle_table
 from layouts.keys import segment_name
 from layouts.layout import open_layout
-from layouts.windows import WINDOW, check_largest_event, check_window
+from layouts.windows import WINDOW
 from manifests.costs import cost_of_handoff
 from manifests.model import Manifest
 from objectstore.probe import fit_server
@@ -91,19 +91,31 @@ def handoff_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    check_window(window)
-    check_largest_event(largest_event)
+    options = HandoffOptions(
+        table=table,
+        format=format,
+        decode=decode,
+        schema=schema,
+        event_time=event_time,
+        catalog=catalog,
+        projection=projection,
+        raw=raw,
+        root=root,
+        target_size=target_size,
+        window=window,
+        largest_event=largest_event,
+    )
     Master.parse(master)
     with open_origin(source, root, window, largest_event) as (origin, target):
-        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, target_size))
-        place, options = setting.place, setting.place.options
+        setting = settle_table(origin, target, options)
+        place, table_options = setting.place, setting.place.options
         if raw and catalog != "glue":
-            raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or --print-ddl.")
+            raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
         raw_table = _raw_table(setting) if raw else None
-        opened = None if catalog is None else open_catalog(catalog, options.kind, projection=projection)
+        opened = None if catalog is None else open_catalog(catalog, table_options.kind, projection=projection)
         for warning in setting.warnings:
             progress.warn(warning)
-        handoff = Handoff(origin, target, place.archive, options)
+        handoff = Handoff(origin, target, place.archive, table_options)
         if opened is not None:
             _compare(opened, place)
         if dry_run:
@@ -220,8 +232,11 @@ def print_table_ddl(
     """
     if engine not in get_args(Engine):
         raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
+    options = DdlOptions(
+        table=table, format=format, decode=decode, schema=schema, event_time=event_time, raw=raw, root=root
+    )
     with open_origin(source, root) as (origin, target):
-        setting = settle_table(origin, target, WantedTable(table, format, decode, schema, event_time, None))
+        setting = settle_table(origin, target, options)
         place = setting.place
         if raw:
             found = _raw_table(setting)

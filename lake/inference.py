@@ -13,7 +13,8 @@ import pyarrow.csv
 
 from common.errors import Usage
 from lake.column_types import hive_type
-from lake.options import Decode, TableColumn, fresh_names
+from lake.handoff_options import Decode
+from lake.options import TableColumn, fresh_names
 from streamstore.framing import NotAnEvent
 from streamstore.splitting import EventSplitter
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from common.errors import Conflict, Usage
 from lake.batches import EVENT_SCHEMA
 from lake.column_types import arrow_type
+from lake.handoff_options import Decode, TableFormat
 from layouts.keys import table_folder, table_options_key
 from manifests.entries import File, Model
 from manifests.jsonfile import decode
@@ -22,10 +23,8 @@ __all__ = [
     "ERROR",
     "EVENT_TIME",
     "GENERATION",
-    "Decode",
     "OriginKind",
     "TableColumn",
-    "TableFormat",
     "TableOptions",
     "TimeUnit",
     "check_same",
@@ -35,8 +34,6 @@ __all__ = [
     "plain_name",
 ]
 
-TableFormat = Literal["iceberg", "parquet"]
-Decode = Literal["none", "json", "csv", "avro"]
 TimeUnit = Literal["s", "ms", "us", "ns"]
 OriginKind = Literal["archive", "stream"]
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 from common.errors import Conflict, Usage
 from lake.avro_types import avro_columns
 from lake.column_types import arrow_type
 from lake.decoding import parser_of, time_field
+from lake.handoff_options import DdlOptions, Decode, HandoffOptions
 from lake.inference import infer_columns
 from lake.location import TablePlace
 from lake.open_origin import TableOrigin, none_changed
 from lake.options import (
-    Decode,
     TableColumn,
-    TableFormat,
     TableOptions,
     TimeUnit,
     check_same,
@@ -29,24 +28,10 @@ from layouts.keys import archive_prefix, table_folder
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 
-__all__ = ["TARGET_SIZE", "TableSetting", "WantedTable", "settle_table"]
+__all__ = ["TARGET_SIZE", "TableSetting", "settle_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default of a file's segment bytes; query engines work best with files of 128 to 512 MB."""
-
-LEAST_TARGET = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class WantedTable:
-    """The caller's options for a table; None for an option that was not given."""
-
-    table: str | None
-    format: TableFormat | None
-    decode: Decode | None
-    schema: str | None
-    event_time: str | None
-    target_size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,7 @@ class TableSetting:
     warnings: tuple[str, ...]
 
 
-def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) -> TableSetting:
+def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
     """Determine and validate the table. Nothing is written.
 
     Args:
@@ -94,7 +79,7 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) 
         raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
     if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
-        wanted = replace(wanted, decode=None, event_time=None)
+        wanted = wanted.model_copy(update={"decode": None, "event_time": None})
     with none_changed(origin):
         options, warnings = _options(origin, found, table, wanted)
     place = TablePlace(database, options, archive, target.access)
@@ -103,29 +88,25 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: WantedTable) 
     return TableSetting(origin, target, place, warnings)
 
 
-def _looks_at_events(wanted: WantedTable) -> bool:
-    return wanted.schema is None and wanted.decode in {"json", "csv"}
+def _looks_at_events(wanted: DdlOptions) -> bool:
+    return wanted.columns_schema is None and wanted.decode in {"json", "csv"}
 
 
 def _options(
-    origin: TableOrigin, found: TableOptions | None, table: str, wanted: WantedTable
+    origin: TableOrigin, found: TableOptions | None, table: str, wanted: DdlOptions
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = wanted.format or (found.kind if found else "iceberg")
     decode = wanted.decode or (found.decode if found else "none")
-    target_size = wanted.target_size or (found.target_size if found else TARGET_SIZE)
-    for value, kinds, what in ((kind, TableFormat, "value of --format"), (decode, Decode, "value of --decode")):
-        if value not in get_args(kinds):
-            raise Usage(f"unknown {what}", where=repr(value), todo=f"Use {', '.join(get_args(kinds))}.")
-    if target_size < LEAST_TARGET:
-        raise Usage(f"--target-size must be at least {LEAST_TARGET} bytes", where=f"--target-size {target_size}")
-    if decode == "none" and (wanted.schema is not None or wanted.event_time):
+    wanted_size = wanted.target_size if isinstance(wanted, HandoffOptions) else None
+    target_size = wanted_size or (found.target_size if found else TARGET_SIZE)
+    if decode == "none" and (wanted.columns_schema is not None or wanted.event_time):
         raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
     warnings: list[str] = []
-    if wanted.schema is None and found is not None and decode == found.decode:
+    if wanted.columns_schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
     else:
-        columns, avro = _columns(origin, decode, wanted.schema, warnings)
+        columns, avro = _columns(origin, decode, wanted.columns_schema, warnings)
     if wanted.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:

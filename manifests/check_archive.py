@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from common.errors import Usage
 from common.progress import Progress
 from layouts.keys import GenerationSpan
 from manifests.agreement import by_segment
@@ -27,6 +26,7 @@ from manifests.check_ranges import (
 from manifests.deleting import below_head
 from manifests.listing import Listing
 from manifests.model import Layout
+from manifests.options import CheckOptions
 from manifests.plan import current_plan
 from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
@@ -80,8 +80,14 @@ def check_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    if subset is not None and not 0 < subset <= 1:
-        raise Usage("a sample must be above 0 and at most 100%", where=str(subset))
+    CheckOptions(
+        read_data=read_data,
+        subset=subset,
+        seed=seed,
+        generation=generation,
+        fingerprints=tuple(fingerprints),
+        repair=repair,
+    )
     share = subset if subset is not None else float(read_data)
     if seed is None:
         seed = secrets.randbelow(1_000_000)

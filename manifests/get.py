@@ -59,7 +59,7 @@ def _holding(archive: Archive, wanted: EventPointer) -> Generation:
             for entry in archive.read_manifest(span).segments:
                 if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
                     return archive.load_span(span)
-        todo = "'streamvault show --timeline' lists the archived cuts."
+        todo = "'streamvault timeline' lists the archived cuts."
         raise NoSuchEvent("the event is outside the archive", where=str(wanted), todo=todo)
 
     return archive.stable(find)

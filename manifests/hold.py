@@ -9,11 +9,10 @@ from common.errors import Conflict, Failed, Usage
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision, Hold
+from manifests.options import MAX_WHY_CHARS, HoldOptions
 from manifests.reports import HoldReport
 
 __all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
-
-MAX_WHY_CHARS = 1000
 
 
 class NoSuchHold(Failed):
@@ -38,8 +37,7 @@ def hold_archive(
         Conflict: the generation expired meanwhile.
     """
     check_name(name)
-    if len(why) > MAX_WHY_CHARS:
-        raise Usage(f"--why must be at most {MAX_WHY_CHARS} characters", where=f"{len(why)} characters")
+    HoldOptions(generation=generation, why=why)
     source = Archive.open(archive)
     number = source.manifest(generation).generation
     unchanged = name in source.listing().holds.get(number, ())
@@ -82,7 +80,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     source.decide(change)
     if not found:
         where = source.uri if generation is None else f"{source.uri}, generation {generation}"
-        raise NoSuchHold(f"no hold named {name}", where=where, todo="'streamvault show --timeline' lists the holds.")
+        raise NoSuchHold(f"no hold named {name}", where=where, todo="'streamvault timeline' lists the holds.")
     return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
 
 

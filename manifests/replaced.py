@@ -18,6 +18,7 @@ from manifests.deleting import DeletedData
 from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import now_utc
+from manifests.options import MIN_GRACE_SECONDS
 from manifests.plan import find_plan
 from manifests.range_row import RangeRow
 from manifests.ranges import MAX_INDEX_BYTES, decode_ranges
@@ -27,18 +28,7 @@ from objectstore.errors import NoSuchObject
 from objectstore.metered import MeteredStore
 from streamstore.model import SegmentId
 
-__all__ = [
-    "MIN_GRACE_SECONDS",
-    "Replacement",
-    "delete_replaced",
-    "joins_of",
-    "merges_under_way",
-    "replacements",
-    "state_of",
-]
-
-MIN_GRACE_SECONDS = 600.0
-"""Minimum time for which replaced generations are kept, for processes that are reading them."""
+__all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Segment → the starts and the ends of its ranges in force."""

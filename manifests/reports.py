@@ -1,4 +1,4 @@
-"""Reports of the *ls*, *check*, *warm*, *hold*, *release* and *show --timeline* commands."""
+"""Reports of the *ls*, *check*, *warm*, *hold*, *release* and *timeline* commands."""
 
 from __future__ import annotations
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import islice
-from typing import get_args
 
-from common.errors import Usage
 from common.progress import Progress
 from manifests.archive import Archive, History
 from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
+from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
-from objectstore.s3.cold import ColdStorage, StoredObject, Tier
+from objectstore.s3.cold import ColdStorage, StoredObject
+from objectstore.s3.tiers import Tier
 
 __all__ = ["POLL_SECONDS", "await_warm", "name_cold", "warm_archive"]
-
-POLL_SECONDS = 300.0
-"""Default interval of polling: S3 takes minutes (Expedited) to days (Bulk)."""
 
 AT_ONCE = 1000
 
@@ -53,10 +50,7 @@ def warm_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    if days < 1:
-        raise Usage("--days must be at least 1", where=f"--days {days}")
-    if tier not in get_args(Tier):
-        raise Usage("unknown tier", where=tier, todo=f"Use {', '.join(get_args(Tier))}.")
+    WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source, history = _open(archive, generation)
     storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
     cold = size = asked = 0

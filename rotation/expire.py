@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from common.errors import Usage
-from common.times import moment_text, parse_moment
+from common.times import moment_text
 from layouts.keys import checked_key, manifest_key, ranges_key
 from layouts.layout import open_layout
 from manifests.archive import Archive
@@ -40,21 +39,6 @@ class Policy:
     keep: int | None = None
     keep_for: float | None = None
     until: datetime | None = None
-
-    @classmethod
-    def of(cls, keep: int | None, keep_for: float | None, until: datetime | str | None) -> Policy:
-        """Validate a user's options.
-
-        Raises:
-            Usage: a value is not valid, or more than one is given.
-        """
-        if sum(given is not None for given in (keep, keep_for, until)) > 1:
-            raise Usage("--keep, --keep-for and --until exclude each other", todo="Give only one of them.")
-        if keep is not None and keep < 1:
-            raise Usage("--keep must be at least 1: the newest generation never expires", where=f"--keep {keep}")
-        if keep_for is not None and not 0 <= keep_for <= LONGEST:
-            raise Usage("--keep-for must be between 0 and 1000 years", where=f"--keep-for {keep_for:g} s")
-        return cls(keep, keep_for, None if until is None else parse_moment(until, "--until"))
 
     @property
     def is_none(self) -> bool:

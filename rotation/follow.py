@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from common.errors import Problem, Usage
+from common.errors import Problem
 from common.progress import Progress
 from common.sizes import bytes_text, count_text
 from exporter.export import ExportOrder, export_next
@@ -20,11 +20,13 @@ from layouts.windows import WINDOW
 from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
+from manifests.options import RANGE_SIZE
 from manifests.retries import Retrier
 from objectstore.s3.storage_classes import check_readable
 from rotation.compact.choose import choose_tiers
-from rotation.compact.compact import GRACE, TARGET, Compaction
+from rotation.compact.compact import Compaction
 from rotation.expire import Policy
+from rotation.options import EVERY, GRACE, RETRY_FOR, TARGET, FollowOptions
 from rotation.reports import FollowedGeneration, FollowReport
 from rotation.rotate import Rotation
 from sparkrun.masters import Master
@@ -32,13 +34,7 @@ from sparkrun.tasks import Tasks
 from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.own import describe_source
 
-__all__ = ["EVERY", "RETRY_FOR", "follow_stream"]
-
-EVERY = 10.0
-"""Interval between two rounds (seconds)."""
-
-RETRY_FOR = 600.0
-"""How long an unavailable server is retried (seconds)."""
+__all__ = ["follow_stream"]
 
 REMEMBERED = 100
 """Maximum generations and warnings in a report."""
@@ -61,7 +57,7 @@ def follow_stream(
     storage_class: str = "",
     layout: Layout = "events",
     compress: Compression = "",
-    range_size: int = 64 * 1024 * 1024,
+    range_size: int = RANGE_SIZE,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",
@@ -81,7 +77,8 @@ def follow_stream(
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
-        rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does.
+        rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does;
+            implied by `keep`, `keep_for` and `truncate_source`.
         idle: seconds without anything new after which it ends; None: it does not end for that.
         lasting: seconds after which it ends; None: it does not end for that.
         every: seconds from one look at the stream to the next.
@@ -107,25 +104,27 @@ def follow_stream(
     began = time.monotonic()
     progress = progress or Progress()
     Master.parse(master)
-    for name, seconds in (("--idle", idle), ("--for", lasting), ("--every", every)):
-        if seconds is not None and seconds <= 0:
-            raise Usage(f"{name} must be positive", where=f"{name} {seconds:g} s")
-    if retry_for < 0:
-        raise Usage("--retry-for must not be negative", where=f"--retry-for {retry_for:g} s")
-    if rotate:
-        check_readable(storage_class)
-    elif keep is not None or keep_for is not None or truncate_source:
-        raise Usage("--keep, --keep-for and --truncate-source require --rotate")
-    order = ExportOrder.of(
-        stream,
-        root,
+    options = FollowOptions(
+        rotate=rotate,
+        idle=idle,
+        lasting=lasting,
+        every=every,
+        retry_for=retry_for,
+        keep=keep,
+        keep_for=keep_for,
+        truncate_source=truncate_source,
+        target=target,
+        grace=grace,
+        storage_class=storage_class,
         layout=layout,
         compress=compress,
         range_size=range_size,
         window=window,
         largest_event=largest_event,
-        storage_class=storage_class,
     )
+    if options.rotates:
+        check_readable(storage_class)
+    order = ExportOrder.of(stream, root, options)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         archive = order.archive()
@@ -136,25 +135,13 @@ def follow_stream(
         )
         tally = _Tally(progress)
         run_round: Callable[[], ExportReport]
-        if rotate:
-            policy = partial(Policy.of, keep, keep_for, None)
-            policy()
+        if options.rotates:
+            policy = Policy(keep, keep_for)
             run_round = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
         else:
             run_round = partial(retrier, partial(_export, order, tasks, watched))
         _check_reachable(order, archive)
-        ended = _follow(
-            run_round,
-            archive,
-            compaction,
-            tally,
-            retrier,
-            target=target,
-            idle=idle,
-            lasting=lasting,
-            every=every,
-            began=began,
-        )
+        ended = _follow(run_round, archive, compaction, tally, retrier, options=options, began=began)
         progress.end()
         total = time.monotonic() - began
         done = compaction.done
@@ -194,15 +181,12 @@ def _follow(
     tally: _Tally,
     retrier: Retrier,
     *,
-    target: int,
-    idle: float | None,
-    lasting: float | None,
-    every: float,
+    options: FollowOptions,
     began: float,
 ) -> str:
     """Repeat rounds; return why they ended."""
-    active = began
-    choose = partial(_choose, target=target)
+    active, idle, lasting = began, options.idle, options.lasting
+    choose = partial(_choose, target=options.target)
     while True:
         round_began, retries = time.monotonic(), retrier.retries
         report = run_round()
@@ -220,7 +204,7 @@ def _follow(
             return "time"
         if idle is not None and report.unchanged and now - active >= idle:
             return "idle"
-        rests = [round_began + every - now]
+        rests = [round_began + options.every - now]
         rests += [] if lasting is None else [began + lasting - now]
         rests += [] if idle is None else [active + idle - now]
         time.sleep(max(0.0, min(rests)))
@@ -300,7 +284,7 @@ def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportRepor
 
 def _rotate(
     order: ExportOrder,
-    policy: Callable[[], Policy],
+    policy: Policy,
     tasks: Tasks,
     tally: _Tally,
     retrier: Retrier,
@@ -308,7 +292,7 @@ def _rotate(
     truncate: bool,
 ) -> ExportReport:
     began = time.monotonic()
-    rotation = Rotation(order, policy(), tasks, retrier.watched)
+    rotation = Rotation(order, policy, tasks, retrier.watched)
     exported = retrier(partial(rotation.export, began))
     report = retrier(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
     tally.expired += len(report.expired)

@@ -22,10 +22,12 @@ from manifests.archive import Archive
 from manifests.deleting import DeletedData, delete_expired
 from manifests.hold import check_name, put_hold
 from manifests.model import Compression, Layout, Manifest
+from manifests.options import RANGE_SIZE
 from manifests.read_back import last_checked, read_back
 from manifests.replaced import delete_replaced
 from objectstore.s3.storage_classes import check_readable
 from rotation.expire import Expiry, Policy, expire, plan_expiry
+from rotation.options import RotateOptions
 from rotation.reports import RotateReport, StoppedReport
 from sparkrun.masters import Master
 from sparkrun.tasks import Tasks
@@ -53,7 +55,7 @@ def rotate_stream(
     queue: str = "",
     layout: Layout = "events",
     compress: Compression = "",
-    range_size: int = 64 * 1024 * 1024,
+    range_size: int = RANGE_SIZE,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",
@@ -94,22 +96,27 @@ def rotate_stream(
     began = time.monotonic()
     progress = progress or Progress()
     Master.parse(master)
-    policy = Policy.of(keep, keep_for, until)
-    if hold:
-        check_name(hold)
-    check_readable(storage_class)
-    if queue:
-        check_queue(queue, make=not dry_run)
-    order = ExportOrder.of(
-        stream,
-        root,
+    options = RotateOptions(
+        keep=keep,
+        keep_for=keep_for,
+        until=until,
+        truncate_source=truncate_source,
+        storage_class=storage_class,
+        hold=hold,
+        queue=queue,
         layout=layout,
         compress=compress,
         range_size=range_size,
         window=window,
         largest_event=largest_event,
-        storage_class=storage_class,
     )
+    if hold:
+        check_name(hold)
+    check_readable(storage_class)
+    if queue:
+        check_queue(queue, make=not dry_run)
+    order = ExportOrder.of(stream, root, options)
+    policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
         rotation = Rotation(order, policy, Tasks(master, stack), progress, queue)
         if dry_run:

@@ -9,6 +9,7 @@ from common.progress import Progress
 from common.version import TOOL
 from exporter.convert.head import begin_where, check_beginning
 from exporter.convert.run import convert_generation
+from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
 from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
@@ -57,6 +58,7 @@ def convert_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
+    options = ConvertOptions(layout=layout, compress=compress, window=window)
     open_layout(layout, compress)
     Master.parse(master)
     source = Archive.open(archive)
@@ -64,7 +66,8 @@ def convert_archive(
     if source.uri == target.uri:
         raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
     history = source.history()
-    check_window(window, open_layout(layout).min_window(max(g.manifest.range_size for g in history.generations)))
+    largest_range = max(g.manifest.range_size for g in history.generations)
+    check_window(options.window, open_layout(layout).min_window(largest_range))
     listing = target.listing()
     # earlier generations have expired in the target
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]
@@ -80,7 +83,7 @@ def convert_archive(
         bytes=history.bytes,
         ranges=len(rows),
         dry_run=dry_run,
-        cost=cost_of_conversion(rows, layout) if dry_run else None,
+        cost=cost_of_conversion(rows, options.layout) if dry_run else None,
     )
     check_beginning(target, history)
     if dry_run:
@@ -95,9 +98,9 @@ def convert_archive(
                     (target.root, target),
                     runner,
                     progress,
-                    layout=layout,
-                    compression=compress,
-                    window=window,
+                    layout=options.layout,
+                    compression=options.compress,
+                    window=options.window,
                     tool=TOOL,
                 ).moved_bytes
         start_seconds = runner.start_seconds

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from common.errors import Usage
-from importer.plan import KeptRetention, Offsets
+from importer.options import FILLER_LIMIT, KeptRetention, Offsets
+from layouts.windows import WINDOW
 
 __all__ = [
     "DeleteRequest",
@@ -44,9 +45,9 @@ class RestoreRequest(_Model):
     generation: Annotated[int, Field(ge=1)] | None = None
     at: AwareDatetime | None = None
     offsets: Offsets = "keep"
-    filler_limit: Annotated[int, Field(ge=0)] = 1024**3
+    filler_limit: Annotated[int, Field(ge=0)] = FILLER_LIMIT
     retention: KeptRetention = "keep"
-    window: Annotated[int, Field(gt=0)] = 64 * 1024**2
+    window: Annotated[int, Field(gt=0)] = WINDOW
     read_back: bool = False
 
     def __str__(self) -> str:

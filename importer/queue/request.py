@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
-from pydantic import ValidationError
-
-from common.errors import Usage
-from common.times import parse_moment
-from importer.plan import KeptRetention, Offsets
+from importer.options import FILLER_LIMIT, KeptRetention, Offsets, RestoreOptions
 from importer.queue.model import RestoreRequest, encode
 from importer.queue.reports import RequestReport
 from importer.queue.streams import check_queue, open_queue
-from layouts.windows import WINDOW, check_window
+from layouts.windows import WINDOW
 from objectstore.uri import RootAddress
+from streamstore.cut_option import Cut
 from streamstore.fifo import Producer
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
 
 __all__ = ["request_restore"]
-
-Cut = str | Mapping[str, int]
 
 
 def request_restore(
@@ -34,7 +28,7 @@ def request_restore(
     generation: int | None = None,
     at: datetime | str | None = None,
     offsets: Offsets = "keep",
-    filler_limit: int = 1024**3,
+    filler_limit: int = FILLER_LIMIT,
     retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
@@ -64,29 +58,26 @@ def request_restore(
         NotAQueue: ``queue`` is another stream (exit code 4).
         QueueFull: the queue has no room.
     """
-    if at is not None and generation is not None:
-        raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
+    options = RestoreOptions(
+        from_cut=from_cut,
+        to_cut=to_cut,
+        generation=generation,
+        at=at,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        retention=retention,
+        window=window,
+        read_back=read_back,
+    )
     _, scope, name = RootAddress.parse(archive).split()
     StreamName(scope, name)
     parse_stream(stream)
-    check_window(window)
-    try:
-        request = RestoreRequest(
-            archive=archive,
-            stream=stream,
-            from_cut=None if from_cut is None else StreamCut.from_json(from_cut).to_json(),
-            to_cut=None if to_cut is None else StreamCut.from_json(to_cut).to_json(),
-            generation=generation,
-            at=None if at is None else parse_moment(at, "at"),
-            offsets=offsets,
-            filler_limit=filler_limit,
-            retention=retention,
-            window=window,
-            read_back=read_back,
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise Usage(f"{first['loc'][0]}: {first['msg']}", where=repr(first["input"])) from None
+    cuts = {
+        name: StreamCut.from_json(cut).to_json()
+        for name, cut in (("from_cut", options.from_cut), ("to_cut", options.to_cut))
+        if cut is not None
+    }
+    request = RestoreRequest(archive=archive, stream=stream, **{**options.keywords(), **cuts})
     check_queue(queue, make=False)
     stored = request.model_dump(mode="json", exclude_none=True)
     if dry_run:

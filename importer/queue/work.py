@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from common.progress import Progress
 from common.sizes import seconds_text
+from importer.options import WorkOptions
 from importer.queue.handlers import RequestContext
 from importer.queue.processor import RequestProcessor, as_problem
 from importer.queue.reports import FinishedRequest, WorkReport
@@ -57,6 +58,7 @@ def work_queue(
     """
     began = time.monotonic()
     progress = progress or Progress()
+    options = WorkOptions(idle_seconds=idle_seconds, for_seconds=for_seconds, wait_seconds=wait_seconds, tries=tries)
     Master.parse(master)
     context = RequestContext(master, progress)
     with open_queue(queue) as place:
@@ -67,10 +69,12 @@ def work_queue(
         def failing(error: BaseException, pause: float) -> None:
             progress.warn(f"{processor.current}: {as_problem(error)} Retry in {seconds_text(pause)}.")
 
-        consumer = Consumer(waiting, wait_seconds=wait_seconds, batch_entries=1, tries=tries, failing=failing)
+        consumer = Consumer(
+            waiting, wait_seconds=options.wait_seconds, batch_entries=1, tries=options.tries, failing=failing
+        )
         try:
-            with consumer, _stopped_after(consumer, for_seconds):
-                metrics = consumer.run(processor, idle_seconds=idle_seconds)
+            with consumer, _stopped_after(consumer, options.for_seconds):
+                metrics = consumer.run(processor, idle_seconds=options.idle_seconds)
         except BaseException:
             if processor.current:
                 progress.warn(f"unfinished; stays in {queue}: {processor.current}")

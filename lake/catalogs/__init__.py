@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from common.errors import Conflict, Failed, Usage
+from lake.handoff_options import TableFormat
 from lake.location import TablePlace
-from lake.options import TableFormat
 from manifests.history import Generation
 
 __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]
@@ -90,7 +90,7 @@ def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> C
     """
     if kind == "parquet":
         if text != "glue":
-            todo = "Use --catalog glue, or --print-ddl for another catalog."
+            todo = "Use --catalog glue, or `streamvault ddl` for another catalog."
             raise Usage("Parquet tables can be registered only in Glue", where=repr(text), todo=todo)
         from lake.catalogs.glue import GlueTables  # noqa: PLC0415  (it imports boto3; tasks do without)
 

@@ -12,12 +12,12 @@ from botocore.exceptions import ClientError
 
 from objectstore.s3.aws import open_client
 from objectstore.s3.boto_errors import code_of, named_errors
+from objectstore.s3.tiers import Tier
 from objectstore.uri import RootAddress
 
-__all__ = ["ColdStorage", "StoredObject", "Tier", "Warmth"]
+__all__ = ["ColdStorage", "StoredObject", "Warmth"]
 
 Warmth = Literal["readable", "cold", "coming"]
-Tier = Literal["Bulk", "Standard", "Expedited"]
 
 ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}
 """Classes whose objects cannot be read before they are restored. (GLACIER_IR can.)"""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from common.errors import Conflict, Problem, Usage
+from common.errors import Conflict, Problem
 from common.progress import Progress
 from common.times import moment_text
 from common.version import TOOL
@@ -23,23 +23,18 @@ from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
-from manifests.replaced import MIN_GRACE_SECONDS, delete_replaced, merges_under_way, replacements
+from manifests.replaced import delete_replaced, merges_under_way, replacements
 from manifests.retries import TRANSIENT
 from objectstore.s3.storage_classes import check_readable, check_storage_class
 from rotation.compact.choose import choose_runs
 from rotation.compact.run import Compacted, compact_generations
+from rotation.options import GRACE, TARGET, CompactOptions
 from rotation.reports import CompactedRun, CompactReport
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.tasks import Tasks
 
-__all__ = ["GRACE", "TARGET", "Compaction", "compact_archive"]
-
-TARGET = 256 * 1024 * 1024
-"""Maximum size of a merged generation (bytes)."""
-
-GRACE = 3600.0
-"""How long replaced objects are kept, for readers that have begun to read them (seconds)."""
+__all__ = ["Compaction", "compact_archive"]
 
 Choose = Callable[[Sequence[Manifest], Listing], list[tuple[Manifest, ...]]]
 
@@ -83,8 +78,7 @@ def compact_archive(
     began = time.monotonic()
     progress = progress or Progress()
     Master.parse(master)
-    _check(target, at_least, grace)
-    check_window(window)
+    CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
     check_readable(storage_class)
     source = Archive.open(archive)
     check_storage_class(storage_class, source.root)
@@ -103,19 +97,6 @@ def compact_archive(
         if work.problems:
             raise work.problems[0]  # all else is done
         return work.done.report(source, began, start_seconds=tasks.start_seconds)
-
-
-def _check(target: int, at_least: int, grace: float) -> None:
-    if target < 1:
-        raise Usage("--target must be at least 1 byte", where=f"--target {target}")
-    if at_least < 2:
-        raise Usage("--at-least must be at least 2", where=f"--at-least {at_least}")
-    if not MIN_GRACE_SECONDS <= grace <= 10 * 365 * 86400:
-        raise Usage(
-            "--grace must be between 10 minutes and 10 years",
-            where=f"--grace {grace:g} s",
-            todo="Running readers still need the replaced objects.",
-        )
 
 
 def _choose(

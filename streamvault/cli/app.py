@@ -1,49 +1,105 @@
-"""The program: its commands, and how a command line that cannot be read ends."""
+"""The program: its commands, each imported when it is used, and how an invalid command line ends."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli import (
-    cat,
-    check,
-    compact,
-    convert,
-    demo,
-    export,
-    get,
-    handoff,
-    hold,
-    import_,
-    ls,
-    queue_,
-    release,
-    request_restore,
-    rotate,
-    show,
-    warm,
-    work,
-)
-from streamvault.cli.errors import INTERRUPTED, misuse
+from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, misuse
 from streamvault.cli.output import Results, open_standard_streams, tell
 from streamvault.cli.running import finish, terminate_as_interrupt
 
-__all__ = ["app", "run_app"]
+__all__ = ["COMMANDS", "app", "load_command", "run_app"]
 
 PROGRAM = "streamvault"
 
-app = typer.Typer(
-    name=PROGRAM,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    # plain help: rich takes longer to import than the rest of the command line
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+COMMANDS = {
+    "export": "Archive a stream, or what came since the last export.",
+    "import": "Restore an archive into a new stream.",
+    "ls": "List the archives and tables in a folder and below it.",
+    "show": "Print the manifest of an archive's newest generation.",
+    "timeline": "List an archive's generations, cuts, holds and checks.",
+    "check": "Verify that an archive is complete and intact.",
+    "get": "Write one event's payload to standard output.",
+    "cat": "Write an archive's events to standard output.",
+    "convert": "Copy an archive to another root in another layout.",
+    "handoff": "Make an archive, or a stream, a table for SQL engines.",
+    "ddl": "Print the statements that register a table.",
+    "compact": "Merge small neighbouring generations.",
+    "rotate": "Archive, read back, expire old generations, truncate.",
+    "follow": "Archive a stream as it grows.",
+    "hold": "Keep a generation and those after it from expiring.",
+    "release": "Release a hold, so that what it kept may expire.",
+    "request-restore": "Queue a restore for a worker.",
+    "work": "Process the requests of a queue until interrupted.",
+    "queue": "Show a queue of requests; retry or drop failed ones.",
+    "warm": "Bring an archive back from an archive class of S3.",
+    "demo": "Show it all on a generated stream, without a server.",
+}
+"""Each command with the first sentence of its help text. Its module is named after it."""
+
+EPILOG = (
+    f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}. "
+    "An option is read from STREAMVAULT_<OPTION> if it is not given."
 )
+
+SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    # plain help: rich takes longer to import than the rest of the command line
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "epilog": EPILOG,
+}
+
+
+def load_command(name: str) -> Any:
+    """Import a command and return it as typer's command."""
+    from streamvault.cli.options import with_options
+
+    module = import_module(f"streamvault.cli.{_module(name)}")
+    sub = typer.Typer(name=name, add_completion=False, **SETTINGS)
+    if hasattr(module, "SUBCOMMANDS"):
+        sub.callback(help=COMMANDS[name])(lambda: None)
+        for one, function in module.SUBCOMMANDS.items():
+            sub.command(one, epilog=EPILOG)(with_options(function))
+    else:
+        sub.command(name, epilog=EPILOG)(with_options(getattr(module, _module(name))))
+    command = typer.main.get_command(sub)
+    command.name = name
+    return command
+
+
+def _module(name: str) -> str:
+    plain = name.replace("-", "_")
+    return f"{plain}_" if plain in {"import", "queue"} else plain
+
+
+class Commands(TyperGroup):
+    """The commands. The list of them is printed without importing any."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """See the base class."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        """See the base class."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            self.commands[cmd_name] = load_command(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """See the base class."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)
 
 
 def _version(wanted: bool) -> None:
@@ -63,28 +119,8 @@ def program(
     """Archive Pravega streams to S3 and restore them: every event, once, in order, under the same event pointer."""
 
 
-app.command("export")(export.export)
-app.command("import")(import_.import_)
-app.command("ls")(ls.ls)
-app.command("show")(show.show)
-app.command("check")(check.check)
-app.command("get")(get.get)
-app.command("cat")(cat.cat)
-app.command("convert")(convert.convert)
-app.command("handoff")(handoff.handoff)
-app.command("compact")(compact.compact)
-app.command("rotate")(rotate.rotate)
-app.command("hold")(hold.hold)
-app.command("release")(release.release)
-app.command("request-restore")(request_restore.request_restore)
-app.command("work")(work.work)
-app.command("queue")(queue_.queue)
-app.command("warm")(warm.warm)
-app.command("demo")(demo.demo)
-
-
 def run_app(arguments: list[str] | None = None) -> int:
-    """Run a command line and return its exit code; nothing is raised and no traceback shown.
+    """Run a command line and return its exit code; raise nothing and show no traceback.
 
     Args:
         arguments: without the program's name; None takes those of the process.
@@ -105,7 +141,7 @@ def run_app(arguments: list[str] | None = None) -> int:
 
 def _misused(error: TyperException, arguments: list[str]) -> int:
     context = getattr(error, "ctx", None)
-    if not arguments and context is not None:
+    if context is not None and (not arguments or type(error).__name__ == "NoArgsIsHelpError"):
         sys.stderr.write(context.get_help() + "\n")
         return error.exit_code or 2
     end = misuse(error.format_message(), context.command_path if context is not None else PROGRAM)

@@ -5,24 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from common.progress import Progress
-from streamvault.cli.options import (
-    ArchiveArgument,
-    FromCut,
-    Generation,
-    Json,
-    LogLevel,
-    LogLevelOption,
-    ToCut,
-    read_cut,
-)
+from lake.handoff_options import CatOptions
+from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,47 +34,44 @@ class Format(StrEnum):
 
 def cat(
     archive: ArchiveArgument,
+    options: CatOptions,
     *,
-    from_cut: FromCut = None,
-    to_cut: ToCut = None,
-    generation: Generation = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many events.", show_default=False)
+        int | None, option("--limit", "Write at most this many events.", metavar="N", min=0, show_default=False)
     ] = None,
     form: Annotated[
         Format,
-        typer.Option(
+        option(
             "--format",
-            help="raw: payloads as they are, nothing between them. jsonl: a line of JSON for each event, its payload "
+            "raw: payloads as they are, nothing between them. jsonl: a line of JSON for each event, its payload "
             "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
+            environment=False,
         ),
     ] = Format.RAW,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Write an archive's events to standard output, in the stream's order.
+    """Write an archive's events to standard output.
 
-    With --json, one object whose list 'events' has what the lines of --format jsonl have.
+    They come in the stream's order. With --json, one object whose list 'events' has what the lines of --format jsonl
+    have.
     """
 
     def work(_: Progress) -> Iterator[bytes]:
         from lake.read import read_archive
 
-        rows = as_json or form is Format.JSONL
+        rows = running.as_json or form is Format.JSONL
         batches = read_archive(
             archive,
-            from_cut=read_cut(from_cut, "--from"),
-            to_cut=read_cut(to_cut, "--to"),
-            generation=generation,
+            **options.keywords(),
             columns=["pointer", "epoch", "segment", "offset", "length", "payload"] if rows else ["payload"],
         )
         pieces = _first(batches, limit)
-        if as_json:
+        if running.as_json:
             return _as_one_object(archive, pieces)
         return map(_as_lines if rows else _WRITERS[form], pieces)
 
     # The result is written as it comes, so it is the same whether a person or a program reads it.
-    return run(work, show=_write, document=lambda _: {}, as_json=False, log_level=log_level)
+    return run(work, show=_write, document=lambda _: {}, running=replace(running, as_json=False))
 
 
 def _write(results: Results, pieces: Iterator[bytes]) -> None:

@@ -2,78 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from common.errors import Damaged, Usage
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from manifests.options import CheckOptions
 from manifests.reports import CheckReport
-from streamvault.cli.options import (
-    ArchiveArgument,
-    Fingerprints,
-    Generation,
-    Json,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    Share,
-)
+from streamvault.cli.options import ArchiveArgument, Master
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["check"]
 
 
-def check(
-    archive: ArchiveArgument,
-    *,
-    read_data: Annotated[
-        bool, typer.Option("--read-data", help="Read all data again and compare its digests.")
-    ] = False,
-    share: Share = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="Choose the same ranges as the check that printed this seed.", show_default=False),
-    ] = None,
-    generation: Generation = None,
-    fingerprint: Fingerprints = None,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Delete objects that belong to no event, if nothing is damaged.")
-    ] = False,
-    master: Master = "local[*]",
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
-) -> int:
-    """Prove that an archive is whole. Exit code 3 if anything is missing or changed."""
+def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "local[*]", running: Running) -> int:
+    """Verify that an archive is complete and intact.
+
+    Exit code 3 if anything is missing or changed.
+    """
 
     def work(progress: Progress) -> CheckReport:
-        if read_data and share is not None:
+        if options.read_data and options.subset is not None:
             raise Usage("--read-data reads everything, --read-data-subset a part", todo="Give one of them.")
-        if seed is not None and share is None:
+        if options.seed is not None and options.subset is None:
             raise Usage("--seed chooses the ranges of a sample", todo="Give --read-data-subset too.")
         from manifests.check_archive import check_archive
 
-        report = check_archive(
-            archive,
-            read_data=read_data,
-            subset=share,
-            seed=seed,
-            generation=generation,
-            fingerprints=fingerprint or (),
-            repair=repair,
-            master=master,
-            progress=progress,
-        )
-        return whole_command(report)
+        return whole_command(check_archive(archive, **options.keywords(), master=master, progress=progress))
 
     return run(
         work,
         show=_show,
         document=CheckReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
+        running=running,
         exit_code=lambda report: 0 if report.ok else Damaged.exit_code,
     )
 

@@ -2,72 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from rotation.options import CompactOptions
 from rotation.reports import CompactReport
-from streamvault.cli.options import (
-    ArchiveArgument,
-    DryRun,
-    Grace,
-    Json,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    StorageClass,
-    Target,
-    Window,
-)
+from streamvault.cli.options import ArchiveArgument, DryRun, Master
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["compact"]
 
 
 def compact(
     archive: ArchiveArgument,
+    options: CompactOptions,
     *,
-    target: Target = "256MiB",  # type: ignore[assignment]  # typer parses defaults too
-    at_least: Annotated[
-        int, typer.Option("--at-least", metavar="N", min=2, help="Merge no fewer neighbours than this.")
-    ] = 2,
-    grace: Grace = "1h",  # type: ignore[assignment]
-    storage_class: StorageClass = "",
-    window: Window = "64MiB",  # type: ignore[assignment]
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Merge small neighbouring generations into larger ones; delete what was replaced before."""
+    """Merge small neighbouring generations.
+
+    Also deletes what earlier merges replaced.
+    """
 
     def work(progress: Progress) -> CompactReport:
         from rotation.compact.compact import compact_archive
 
-        report = compact_archive(
-            archive,
-            target=target,
-            at_least=at_least,
-            grace=grace,
-            storage_class=storage_class,
-            window=window,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = compact_archive(archive, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=CompactReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
+    return run(work, show=_show, document=CompactReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: CompactReport) -> None:

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from common.progress import Progress
 from common.sizes import bytes_text, generations_text, seconds_text
+from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import (
-    ArchiveArgument,
-    Compress,
-    CompressOption,
-    DryRun,
-    Json,
-    Layout,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    RootArgument,
-    Window,
-)
+from streamvault.cli.options import ArchiveArgument, DryRun, Master, RootArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["convert"]
 
@@ -32,40 +17,24 @@ __all__ = ["convert"]
 def convert(
     archive: ArchiveArgument,
     root: RootArgument,
+    options: ConvertOptions,
     *,
-    layout: Annotated[Layout, typer.Option("--layout", help="What it becomes.", show_default=False)],
-    compress: CompressOption = Compress.NONE,
-    window: Window = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Write an archive again in another layout, below another root, with the same digests."""
+    """Copy an archive to another root in another layout.
+
+    The copy has the same digests. Generations that it already has are kept.
+    """
 
     def work(progress: Progress) -> ConvertReport:
         from exporter.convert.convert import convert_archive
 
-        report = convert_archive(
-            archive,
-            root,
-            layout=layout.value,
-            compress="zstd" if compress is Compress.ZSTD else "",
-            window=window,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = convert_archive(archive, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=ConvertReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
+    return run(work, show=_show, document=ConvertReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: ConvertReport) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from common.progress import Progress
 from common.sizes import seconds_text
-from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master
+from streamvault.cli.options import Master, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 if TYPE_CHECKING:
     from streamvault.demo import DemoReport
@@ -23,23 +21,25 @@ def demo(
     *,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="FOLDER", help="Keep the streams and the archive here.", show_default=False),
+        option(
+            "--keep", "Keep the streams and the archive here.", environment=False, metavar="FOLDER", show_default=False
+        ),
     ] = None,
-    events: Annotated[
-        int, typer.Option("--events", min=10, max=1_000_000, help="How many events it makes up.")
-    ] = 2_000,
+    events: Annotated[int, option("--events", "How many events to generate.", min=10, max=1_000_000)] = 2_000,
     master: Master = "local[*]",
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Show it all on a made-up stream. Needs no server: streams lie in a folder, S3 is moto on this machine."""
+    """Show it all on a generated stream, without a server.
+
+    Streams are stored in a folder; S3 is moto on this machine.
+    """
 
     def work(progress: Progress) -> DemoReport:
         from streamvault.demo import run_demo
 
         return whole_command(run_demo(events=events, keep=keep, master=master, progress=progress))
 
-    return run(work, show=_show, document=lambda report: report.to_json(), as_json=as_json, log_level=log_level)
+    return run(work, show=_show, document=lambda report: report.to_json(), running=running)
 
 
 def _show(results: Results, report: DemoReport) -> None:

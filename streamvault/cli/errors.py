@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from common.errors import Failed, Problem, Usage, without_logins
+from common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
-__all__ = ["INTERRUPTED", "Ending", "ending", "misuse"]
+__all__ = ["EXIT_CODES", "INTERRUPTED", "Ending", "ending", "misuse"]
 
 INTERRUPTED = 130
 """The exit code of a command that was stopped by Ctrl-C or SIGTERM."""
+
+EXIT_CODES = {
+    0: "done",
+    Failed.exit_code: "failed",
+    Usage.exit_code: "invalid request",
+    Damaged.exit_code: "damaged archive",
+    Conflict.exit_code: "conflict",
+    INTERRUPTED: "interrupted",
+}
+"""What each exit code means."""
 
 
 @dataclass(frozen=True, slots=True)

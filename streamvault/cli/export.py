@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from exporter.options import ExportOptions
 from exporter.reports import ExportReport
-from rotation.reports import FollowReport
-from streamvault.cli import follow as following
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.follow import check_follow
-from streamvault.cli.options import (
-    Compress,
-    CompressOption,
-    DryRun,
-    Every,
-    Follow,
-    FromCut,
-    Idle,
-    Json,
-    LargestEvent,
-    Lasting,
-    Layout,
-    LayoutOption,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    RangeSize,
-    RetryFor,
-    RootArgument,
-    StorageClass,
-    StreamArgument,
-    ToCut,
-    Window,
-    read_cut,
-)
+from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
-
-if TYPE_CHECKING:
-    from manifests.model import Compression
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["export"]
 
@@ -48,83 +17,24 @@ __all__ = ["export"]
 def export(
     stream: StreamArgument,
     root: RootArgument,
+    options: ExportOptions,
     *,
-    from_cut: FromCut = None,
-    to_cut: ToCut = None,
-    layout: LayoutOption = Layout.EVENTS,
-    compress: CompressOption = Compress.NONE,
-    range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
-    window: Window = "64MiB",  # type: ignore[assignment]
-    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
-    storage_class: StorageClass = "",
-    follow: Follow = False,
-    idle: Idle = None,
-    lasting: Lasting = None,
-    every: Every = None,
-    retry_for: RetryFor = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Archive a stream. If it was archived before, what came since is added as the next generation."""
-    compression: Compression = "zstd" if compress is Compress.ZSTD else ""
-    times = {"--idle": idle, "--for": lasting, "--every": every, "--retry-for": retry_for}
+    """Archive a stream, or what came since the last export.
 
-    def work_on(progress: Progress) -> FollowReport:
-        check_follow(True, times, {"--from": from_cut, "--to": to_cut, "--dry-run": dry_run})
-        from rotation.follow import EVERY, RETRY_FOR, follow_stream
-
-        return follow_stream(
-            stream,
-            root,
-            idle=idle,
-            lasting=lasting,
-            every=EVERY if every is None else every,
-            retry_for=RETRY_FOR if retry_for is None else retry_for,
-            layout=layout.value,
-            compress=compression,
-            range_size=range_size,
-            window=window,
-            largest_event=largest_event,
-            storage_class=storage_class,
-            master=master,
-            progress=progress,
-        )
-
-    if follow:
-        return following.follow(work_on, as_json=as_json, log_level=log_level)
+    Each export that finds new events adds a generation to the archive.
+    """
 
     def work(progress: Progress) -> ExportReport:
-        check_follow(False, times, {})
-        starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
         from exporter.export import export_stream
 
-        report = export_stream(
-            stream,
-            root,
-            from_cut=starts,
-            to_cut=ends,
-            layout=layout.value,
-            compress=compression,
-            range_size=range_size,
-            window=window,
-            largest_event=largest_event,
-            storage_class=storage_class,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = export_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=ExportReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
+    return run(work, show=_show, document=ExportReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: ExportReport) -> None:

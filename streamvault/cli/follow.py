@@ -1,19 +1,16 @@
-"""`--follow` of `streamvault export` and `streamvault rotate`."""
+"""`streamvault follow`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from common.errors import Usage
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from rotation.options import FollowOptions
 from rotation.reports import FollowReport
-from streamvault.cli.options import LogLevel
+from streamvault.cli.options import Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
-__all__ = ["check_follow", "follow"]
+__all__ = ["follow"]
 
 _ENDED = {
     "idle": "nothing new came",
@@ -22,33 +19,26 @@ _ENDED = {
 }
 
 
-def check_follow(follow: bool, times: dict[str, float | None], others: dict[str, Any]) -> None:
-    """Refuse options that go only with, or not with, ``--follow``.
+def follow(
+    stream: StreamArgument,
+    root: RootArgument,
+    options: FollowOptions,
+    *,
+    master: Master = "local[*]",
+    running: Running,
+) -> int:
+    """Archive a stream as it grows.
 
-    Raises:
-        Usage: one was given.
+    Whatever is new becomes a generation; small generations are merged on the way. --keep, --keep-for and
+    --truncate-source imply --rotate.
     """
-    given = [name for name, value in (others if follow else times).items() if _is_given(value)]
-    if given and follow:
-        raise Usage(f"{given[0]} does not go with --follow", todo="Leave one of them out.")
-    if given:
-        raise Usage(f"{given[0]} goes with --follow only", todo="Add --follow, or leave it out.")
 
+    def work(progress: Progress) -> FollowReport:
+        from rotation.follow import follow_stream
 
-def _is_given(value: Any) -> bool:
-    return value is not None and value is not False and value != ""
+        return whole_command(follow_stream(stream, root, **options.keywords(), master=master, progress=progress))
 
-
-def follow(work: Callable[[Progress], FollowReport], *, as_json: bool, log_level: LogLevel) -> int:
-    """Follow a stream and print what that did."""
-    return run(
-        lambda progress: whole_command(work(progress)),
-        show=_show,
-        document=FollowReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=True,
-    )
+    return run(work, show=_show, document=FollowReport.to_json, running=running, resumable=True)
 
 
 def _show(results: Results, report: FollowReport) -> None:

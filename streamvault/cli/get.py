@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from common.progress import Progress
-from streamvault.cli.options import ArchiveArgument, Json, LogLevel, LogLevelOption
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
 __all__ = ["get"]
 
@@ -24,10 +24,12 @@ def get(
         ),
     ],
     *,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Write one event's payload to standard output, as it is. With --json, in base64."""
+    """Write one event's payload to standard output.
+
+    With --json, in base64.
+    """
 
     def work(_: Progress) -> bytes:
         from manifests.get import get_event
@@ -38,8 +40,7 @@ def get(
         work,
         show=_show,
         document=lambda payload: {"pointer": pointer, "payload": base64.b64encode(payload).decode()},
-        as_json=as_json,
-        log_level=log_level,
+        running=running,
     )
 
 

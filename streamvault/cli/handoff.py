@@ -2,186 +2,38 @@
 
 from __future__ import annotations
 
-import os
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-
-from common.errors import Usage
 from common.progress import Progress
 from common.sizes import bytes_text, generations_text, seconds_text
+from lake.handoff_options import HandoffOptions
 from lake.reports import HandoffReport
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import (
-    DryRun,
-    Json,
-    LargestEvent,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    TableSource,
-    TargetSize,
-    Window,
-)
+from streamvault.cli.options import DryRun, Master, TableSource
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["handoff"]
 
 
-class Format(StrEnum):
-    """What catalogs shall say of the table."""
-
-    ICEBERG = "iceberg"
-    PARQUET = "parquet"
-
-
-class DecodeAs(StrEnum):
-    """What payloads are."""
-
-    NONE = "none"
-    JSON = "json"
-    AVRO = "avro"
-    CSV = "csv"
-
-
-class Engine(StrEnum):
-    """Whose statements are printed."""
-
-    ATHENA = "athena"
-    TRINO = "trino"
-    HIVE = "hive"
-
-
 def handoff(
     source: TableSource,
+    options: HandoffOptions,
     *,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", metavar="[DATABASE.]NAME", help="Instead of scope and stream.", show_default=False),
-    ] = None,
-    table_format: Annotated[
-        Format | None, typer.Option("--format", help="Of a new table. [default: iceberg]", show_default=False)
-    ] = None,
-    decode: Annotated[
-        DecodeAs | None, typer.Option("--decode", help="Make columns of the payloads' fields.", show_default=False)
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help='The columns: JSON {"field": "type"}, or an Avro schema; else they are inferred from a sample.',
-            show_default=False,
-        ),
-    ] = None,
-    event_time: Annotated[
-        str | None,
-        typer.Option(
-            "--event-time",
-            metavar="FIELD[:UNIT]",
-            help="A column event_time of this field; the unit of numbers is s, ms, us or ns.",
-            show_default=False,
-        ),
-    ] = None,
-    catalog: Annotated[
-        str | None,
-        typer.Option(
-            "--catalog",
-            metavar="CATALOG",
-            help="glue, rest:URI, sql:URI or a name in PyIceberg's configuration.",
-            show_default=False,
-        ),
-    ] = None,
-    projection: Annotated[
-        bool, typer.Option("--projection", help="Parquet in Glue: partition projection, not partitions.")
-    ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Also a table over the objects of layout events.")] = False,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            "--root", metavar="ROOT", help="Where the table goes, if not into the archive.", show_default=False
-        ),
-    ] = None,
-    target_size: TargetSize = None,
-    print_ddl: Annotated[
-        Engine | None,
-        typer.Option("--print-ddl", help="Only print the statements that register the table.", show_default=False),
-    ] = None,
-    window: Window = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
-    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Make an archive, or a stream, a table for Athena, Trino, Presto, Hive and Spark; what is new is added to it."""
-    said: dict[str, Any] = {
-        "table": table,
-        "format": None if table_format is None else table_format.value,
-        "decode": None if decode is None else decode.value,
-        "event_time": event_time,
-        "raw": raw,
-        "root": root,
-    }
-    if print_ddl is not None:
+    """Make an archive, or a stream, a table for SQL engines.
 
-        def print_it(_: Progress) -> str:
-            from lake.handoff import print_table_ddl
-
-            return print_table_ddl(source, print_ddl.value, schema=_read(schema), **said)
-
-        return run(
-            print_it,
-            show=_print,
-            document=lambda text: {"ddl": text},
-            as_json=as_json,
-            log_level=log_level,
-        )
+    The table is for Athena, Trino, Presto, Hive and Spark. Later runs add what is new.
+    """
 
     def work(progress: Progress) -> HandoffReport:
         from lake.handoff import handoff_archive
 
-        report = handoff_archive(
-            source,
-            schema=_read(schema),
-            catalog=catalog,
-            projection=projection,
-            target_size=target_size,
-            window=window,
-            largest_event=largest_event,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-            **said,
-        )
+        report = handoff_archive(source, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=HandoffReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
-
-
-def _print(results: Results, text: str) -> None:
-    for line in text.splitlines():
-        results.line(line)
-
-
-def _read(name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise Usage("--schema cannot be read", where=f"{name}: {reason}") from None
+    return run(work, show=_show, document=HandoffReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: HandoffReport) -> None:

@@ -4,36 +4,12 @@ from __future__ import annotations
 
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from importer.options import ImportOptions
 from importer.reports import ImportReport
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import (
-    Again,
-    ArchiveArgument,
-    At,
-    DryRun,
-    FillerLimit,
-    Fingerprints,
-    FromCut,
-    FromLayoutOption,
-    FromTable,
-    Generation,
-    Json,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    Offsets,
-    OffsetsOption,
-    ReadBack,
-    Retention,
-    RetentionOption,
-    StreamArgument,
-    ToCut,
-    WaitForWarm,
-    Window,
-    read_cut,
-)
+from streamvault.cli.options import ArchiveArgument, DryRun, Master, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["import_"]
 
@@ -41,63 +17,24 @@ __all__ = ["import_"]
 def import_(
     archive: ArchiveArgument,
     stream: StreamArgument,
+    options: ImportOptions,
     *,
-    from_cut: FromCut = None,
-    to_cut: ToCut = None,
-    generation: Generation = None,
-    fingerprint: Fingerprints = None,
-    at: At = None,
-    layout: FromLayoutOption = None,
-    table: FromTable = None,
-    offsets: OffsetsOption = Offsets.KEEP,
-    filler_limit: FillerLimit = "1GiB",  # type: ignore[assignment]  # typer parses defaults too
-    retention: RetentionOption = Retention.KEEP,
-    window: Window = "64MiB",  # type: ignore[assignment]
-    read_back: ReadBack = False,
-    wait_for_warm: WaitForWarm = False,
-    again: Again = False,
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Restore an archive into a new stream. Segments, offsets and bytes are those of the source."""
+    """Restore an archive into a new stream.
+
+    Segments, offsets and bytes are those of the source.
+    """
 
     def work(progress: Progress) -> ImportReport:
-        starts, ends = read_cut(from_cut, "--from"), read_cut(to_cut, "--to")
         from importer.import_ import import_stream
 
-        report = import_stream(
-            archive,
-            stream,
-            from_cut=starts,
-            to_cut=ends,
-            generation=generation,
-            fingerprints=fingerprint or (),
-            at=at,
-            layout=None if layout is None else "table",
-            table=table,
-            offsets=offsets.value,
-            filler_limit=filler_limit,
-            retention=retention.value,
-            window=window,
-            read_back=read_back,
-            wait_for_warm=wait_for_warm,
-            again=again,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = import_stream(archive, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=ImportReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
+    return run(work, show=_show, document=ImportReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: ImportReport) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from common.progress import Progress
 from common.sizes import bytes_text
 from manifests.reports import ArchiveSummary
-from streamvault.cli.options import Json, LogLevel, LogLevelOption, RootArgument
+from streamvault.cli.options import RootArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
 __all__ = ["ls"]
 
 
-def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption = LogLevel.WARNING) -> int:
-    """List the archives and tables in a folder and in the folders below it."""
+def ls(root: RootArgument, *, running: Running) -> int:
+    """List the archives and tables in a folder and below it."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
         from manifests.show import list_archives
@@ -28,8 +28,7 @@ def ls(root: RootArgument, *, as_json: Json = False, log_level: LogLevelOption =
         work,
         show=lambda results, archives: _show(results, root, archives),
         document=lambda archives: {"archives": [archive.to_json() for archive in archives]},
-        as_json=as_json,
-        log_level=log_level,
+        running=running,
     )
 
 

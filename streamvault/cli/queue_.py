@@ -1,47 +1,48 @@
-"""`streamvault queue`."""
+"""`streamvault queue show`, `queue retry` and `queue drop`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from common.errors import Usage
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
 from importer.queue.reports import QueueReport, WaitingRequest
-from streamvault.cli.options import Json, LogLevel, LogLevelOption, QueueArgument
+from streamvault.cli.options import QueueArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
-__all__ = ["queue", "show"]
+__all__ = ["SUBCOMMANDS", "drop", "retry", "show"]
 
 
-def queue(
-    queue: QueueArgument,
-    *,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="First put the failed requests back at the queue's end.")
-    ] = False,
-    drop_failed: Annotated[bool, typer.Option("--drop-failed", help="First drop the failed requests.")] = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
-) -> int:
-    """Show what waits in a queue of requests, and what has failed."""
+def show(queue: QueueArgument, *, running: Running) -> int:
+    """Show what waits in a queue, and what has failed."""
+    return _run(queue, "keep", running)
 
+
+def retry(queue: QueueArgument, *, running: Running) -> int:
+    """Put failed requests back at the queue's end."""
+    return _run(queue, "retry", running)
+
+
+def drop(queue: QueueArgument, *, running: Running) -> int:
+    """Drop the failed requests of a queue."""
+    return _run(queue, "drop", running)
+
+
+SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop}
+
+
+def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running) -> int:
     def work(_progress: Progress) -> QueueReport:
-        if retry_failed and drop_failed:
-            raise Usage("--retry-failed puts back what --drop-failed drops", todo="Give one of them.")
         from importer.queue.show import show_queue
 
-        failed: Literal["keep", "retry", "drop"] = "retry" if retry_failed else "drop" if drop_failed else "keep"
         return show_queue(queue, failed=failed)
 
-    return run(work, show=show, document=QueueReport.to_json, as_json=as_json, log_level=log_level)
+    return run(work, show=print_queue, document=QueueReport.to_json, running=running)
 
 
-def show(results: Results, report: QueueReport) -> None:
-    """Print what lies in a queue."""
+def print_queue(results: Results, report: QueueReport) -> None:
+    """Print the contents of a queue."""
     if report.moved:
         results.line(f"put back: {count_text(report.moved, 'failed request')}")
     if report.dropped:

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, generations_text, seconds_text
-from rotation.reports import FollowReport, RotateReport
-from streamvault.cli import follow as following
+from rotation.options import RotateOptions
+from rotation.reports import RotateReport
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.follow import check_follow
-from streamvault.cli.options import (
-    Compress,
-    CompressOption,
-    DryRun,
-    Every,
-    Follow,
-    Idle,
-    Json,
-    Keep,
-    KeepFor,
-    LargestEvent,
-    Lasting,
-    Layout,
-    LayoutOption,
-    LogLevel,
-    LogLevelOption,
-    Master,
-    RangeSize,
-    RetryFor,
-    RootArgument,
-    StorageClass,
-    StreamArgument,
-    Until,
-    Window,
-)
+from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
-
-if TYPE_CHECKING:
-    from manifests.model import Compression
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["rotate"]
 
@@ -49,104 +17,24 @@ __all__ = ["rotate"]
 def rotate(
     stream: StreamArgument,
     root: RootArgument,
+    options: RotateOptions,
     *,
-    keep: Keep = None,
-    keep_for: KeepFor = None,
-    until: Until = None,
-    truncate_source: Annotated[
-        bool,
-        typer.Option("--truncate-source", help="Truncate the stream up to what is archived and was read back."),
-    ] = False,
-    hold: Annotated[
-        str, typer.Option("--hold", metavar="NAME", help="Put a hold on the newest generation.", show_default=False)
-    ] = "",
-    queue: Annotated[
-        str,
-        typer.Option(
-            "--queue", metavar="QUEUE", help="Leave the deleting to who works this queue off.", show_default=False
-        ),
-    ] = "",
-    layout: LayoutOption = Layout.EVENTS,
-    compress: CompressOption = Compress.NONE,
-    range_size: RangeSize = "64MiB",  # type: ignore[assignment]  # typer parses defaults too
-    window: Window = "64MiB",  # type: ignore[assignment]
-    largest_event: LargestEvent = "256MiB",  # type: ignore[assignment]
-    storage_class: StorageClass = "",
-    follow: Follow = False,
-    idle: Idle = None,
-    lasting: Lasting = None,
-    every: Every = None,
-    retry_for: RetryFor = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    running: Running,
 ) -> int:
-    """Archive what is new, read it back, let old generations expire, and truncate the stream if asked to."""
-    compression: Compression = "zstd" if compress is Compress.ZSTD else ""
-    times = {"--idle": idle, "--for": lasting, "--every": every, "--retry-for": retry_for}
+    """Archive, read back, expire old generations, truncate.
 
-    def work_on(progress: Progress) -> FollowReport:
-        check_follow(True, times, {"--until": until, "--hold": hold, "--queue": queue, "--dry-run": dry_run})
-        from rotation.follow import EVERY, RETRY_FOR, follow_stream
-
-        return follow_stream(
-            stream,
-            root,
-            rotate=True,
-            idle=idle,
-            lasting=lasting,
-            every=EVERY if every is None else every,
-            retry_for=RETRY_FOR if retry_for is None else retry_for,
-            keep=keep,
-            keep_for=keep_for,
-            truncate_source=truncate_source,
-            storage_class=storage_class,
-            layout=layout.value,
-            compress=compression,
-            range_size=range_size,
-            window=window,
-            largest_event=largest_event,
-            master=master,
-            progress=progress,
-        )
-
-    if follow:
-        return following.follow(work_on, as_json=as_json, log_level=log_level)
+    Of --keep, --keep-for and --until one may be given; without any, nothing expires.
+    """
 
     def work(progress: Progress) -> RotateReport:
-        check_follow(False, times, {})
         from rotation.rotate import rotate_stream
 
-        report = rotate_stream(
-            stream,
-            root,
-            keep=keep,
-            keep_for=keep_for,
-            until=until,
-            truncate_source=truncate_source,
-            storage_class=storage_class,
-            hold=hold,
-            queue=queue,
-            layout=layout.value,
-            compress=compression,
-            range_size=range_size,
-            window=window,
-            largest_event=largest_event,
-            master=master,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = rotate_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(
-        work,
-        show=_show,
-        document=RotateReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
-        resumable=not dry_run,
-    )
+    return run(work, show=_show, document=RotateReport.to_json, running=running, resumable=not dry_run)
 
 
 def _show(results: Results, report: RotateReport) -> None:

@@ -8,6 +8,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -16,14 +18,30 @@ from common.progress import Progress
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import Ending, ending
 from streamvault.cli.logs import configure_logs
-from streamvault.cli.options import LogLevel
 from streamvault.cli.output import OutputClosed, Results, tell
 from streamvault.cli.progress import watching
 
-__all__ = ["run", "terminate_as_interrupt", "whole_command"]
+__all__ = ["LogLevel", "Running", "finish", "run", "terminate_as_interrupt", "whole_command"]
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Timed")
+
+
+class LogLevel(StrEnum):
+    """The lowest level of log lines to write."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Options of every command: ``--json`` and ``--log-level``."""
+
+    as_json: bool = False
+    log_level: LogLevel = LogLevel.WARNING
 
 
 class Timed(Protocol):
@@ -41,8 +59,7 @@ def run(
     *,
     show: Callable[[Results, T], None],
     document: Callable[[T], dict[str, Any]],
-    as_json: bool,
-    log_level: LogLevel,
+    running: Running,
     resumable: bool = False,
     exit_code: Callable[[T], int] = lambda _: 0,
     begun: Callable[[Results], object] = lambda _: None,
@@ -53,9 +70,8 @@ def run(
         work: calls the verb; imports what it needs only then.
         show: prints the result for a person.
         document: the result as one JSON object.
-        as_json: print the document instead.
-        log_level: for standard error.
-        resumable: whether the same command would go on where it is interrupted.
+        running: whether to print the document instead, and the log level.
+        resumable: whether the same command resumes an interrupted run.
         exit_code: the code that the result stands for.
         begun: given the results before the work begins, for a command that prints as it goes.
 
@@ -64,7 +80,7 @@ def run(
     """
     with Results() as results:
         try:
-            configure_logs(log_level.value)
+            configure_logs(running.log_level.value)
             begun(results)
             with watching() as progress:
                 value = work(progress)
@@ -72,15 +88,15 @@ def run(
                     progress.warn(warning)
             code = exit_code(value)
             with _reader_may_leave():
-                if as_json:
+                if running.as_json:
                     results.json(document(value))
                 else:
                     show(results, value)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the one place where everything ends as a line)
-            if log_level is LogLevel.DEBUG:
+            if running.log_level is LogLevel.DEBUG:
                 for line in "".join(traceback.format_exception(error)).splitlines():
                     tell(without_logins(line))
-            return finish(results, ending(error, resumable=resumable), as_json=as_json)
+            return finish(results, ending(error, resumable=resumable), as_json=running.as_json)
         return code
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
 from common.progress import Progress
 from common.sizes import bytes_text
-from streamvault.cli import timeline as timelines
-from streamvault.cli.options import ArchiveArgument, Generation, Json, LogLevel, LogLevelOption
+from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
 __all__ = ["show"]
 
@@ -24,16 +21,13 @@ _COUNTS = {"factor", "min_segments"}
 def show(
     archive: ArchiveArgument,
     *,
-    generation: Generation = None,
-    timeline: Annotated[
-        bool, typer.Option("--timeline", help="List the generations with their times, cuts, holds and checks instead.")
-    ] = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    generation: Annotated[
+        int | None,
+        option("--generation", "This generation instead of the newest.", metavar="G", min=1, show_default=False),
+    ] = None,
+    running: Running,
 ) -> int:
     """Print the manifest of an archive's newest generation."""
-    if timeline:
-        return timelines.show(archive, generation, as_json=as_json, log_level=log_level)
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
         from manifests.archive import Archive
@@ -46,8 +40,7 @@ def show(
         work,
         show=lambda results, found: _show(results, archive, *found),
         document=lambda found: found[0],
-        as_json=as_json,
-        log_level=log_level,
+        running=running,
     )
 
 

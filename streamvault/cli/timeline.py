@@ -1,34 +1,34 @@
-"""`streamvault show --timeline`."""
+"""`streamvault timeline`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.errors import Usage
 from common.progress import Progress
 from common.sizes import bytes_text
 from manifests.reports import Timeline
-from streamvault.cli.options import LogLevel
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
-__all__ = ["show"]
+__all__ = ["timeline"]
 
 SEGMENTS_SHOWN = 3
 """Of a cut; `--json` has all."""
 
 
-def show(archive: str, generation: int | None, *, as_json: bool, log_level: LogLevel) -> int:
-    """Print the generations that have not expired."""
+def timeline(archive: ArchiveArgument, *, running: Running) -> int:
+    """List an archive's generations, cuts, holds and checks.
+
+    Generations that have expired are left out.
+    """
 
     def work(_progress: Progress) -> Timeline:
-        if generation is not None:
-            raise Usage("--timeline shows every generation", todo="Leave --generation out.")
         from manifests.show import show_timeline
 
         return show_timeline(archive)
 
-    return run(work, show=_show, document=Timeline.to_json, as_json=as_json, log_level=log_level)
+    return run(work, show=_show, document=Timeline.to_json, running=running)
 
 
 def _show(results: Results, timeline: Timeline) -> None:

@@ -5,89 +5,53 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated
 
-import typer
-
 from common.errors import Usage
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
+from importer.options import WorkOptions
 from importer.queue.reports import FinishedRequest, WorkReport
-from streamvault.cli import queue_
-from streamvault.cli.options import Json, LogLevel, LogLevelOption, Master, QueueArgument, parse_span
+from streamvault.cli.options import Master, QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.queue_ import show as show_queue
+from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["work"]
 
 
 def work(
     queue: QueueArgument,
+    options: WorkOptions,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Work off what waits, then end.")] = False,
-    idle: Annotated[
-        float | None,
-        typer.Option(
-            "--idle",
-            metavar="TIME",
-            parser=parse_span,
-            help="End when nothing came for so long, e.g. 60s.",
-            show_default=False,
-        ),
-    ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            "--for",
-            metavar="TIME",
-            parser=parse_span,
-            help="Begin no request after so long, e.g. 1h.",
-            show_default=False,
-        ),
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait", metavar="TIME", parser=parse_span, help="Wait so long for another worker of this queue."
-        ),
-    ] = "0s",  # type: ignore[assignment]  # typer parses defaults too
-    tries: Annotated[
-        int | None,
-        typer.Option(
-            "--tries", metavar="N", min=1, help="End after N tries while a store does not answer.", show_default=False
-        ),
-    ] = None,
+    once: Annotated[bool, option("--once", "Process what waits, then stop.")] = False,
     master: Master = "local[*]",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do nothing; show what waits.")] = False,
-    as_json: Json = False,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    dry_run: Annotated[bool, option("--dry-run", "Do nothing; show what waits.")] = False,
+    running: Running,
 ) -> int:
-    """Work the requests of a queue off, one after the other, until interrupted.
+    """Process the requests of a queue until interrupted.
 
-    A line (with --json an object) for each finished request, and one at the end. A request that cannot be done is put
-    aside; the exit code tells.
+    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be done
+    is moved to the failed ones, and the exit code says so.
     """
     if dry_run:
-        return queue_.queue(queue, as_json=as_json, log_level=log_level)
+        return show_queue(queue, running=running)
     real: list[Results] = []
 
     def do(progress: Progress) -> WorkReport:
-        if once and idle is not None:
+        if once and options.idle_seconds is not None:
             raise Usage("--once ends when nothing waits, --idle some time after", todo="Give one of them.")
         from importer.queue.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
             progress.end()
             with suppress(OutputClosed):
-                if as_json:
+                if running.as_json:
                     real[0].json(request.to_json())
                 else:
                     real[0].line(_line(request))
 
         report = work_queue(
             queue,
-            idle_seconds=0.0 if once else idle,
-            for_seconds=limit,
-            wait_seconds=wait,
-            tries=tries,
+            **{**options.keywords(), **({"idle_seconds": 0.0} if once else {})},
             master=master,
             finished=finished,
             progress=progress,
@@ -98,8 +62,7 @@ def work(
         do,
         show=_show,
         document=WorkReport.to_json,
-        as_json=as_json,
-        log_level=log_level,
+        running=running,
         resumable=True,
         exit_code=_exit_code,
         begun=real.append,

@@ -18,8 +18,9 @@ from pyiceberg.table import Table, Transaction
 
 from common.errors import Conflict, Damaged, Usage
 from lake.catalogs import Catalog, CatalogFailed, open_catalog
+from lake.handoff_options import TableFormat
 from lake.location import TablePlace
-from lake.options import TableFormat, find_options
+from lake.options import find_options
 from lake.reports import HandoffReport
 from layouts.keys import GenerationSpan, manifest_key, ranges_key
 from manifests.archive import Archive

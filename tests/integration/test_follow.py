@@ -146,7 +146,7 @@ def test_follow_archives_a_stream_during_writes_and_reads(
 def test_interrupted_follow_is_resumed(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
     store, name, uri = source
     archive = Archive(RootAddress.parse(root).resolve().open(), name)
-    command = ("export", uri, root, "--follow", "--every", "1s", "--master", "inline", "--json")
+    command = ("follow", uri, root, "--every", "1s", "--master", "inline", "--json")
     environment = minio.environment()
     with started(*command, environment=environment) as running:
         assert wait_until(lambda: archive.generations() == [1], running)
@@ -186,10 +186,9 @@ def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
             return seen[0] == number
 
         command = (
-            "rotate",
+            "follow",
             vault.uri(),
             root,
-            "--follow",
             "--keep",
             "5",
             "--every",

@@ -14,9 +14,10 @@ import pytest
 from pyiceberg.table import Table
 
 from lake.catalogs.iceberg import IcebergTables
+from lake.handoff_options import DdlOptions
 from lake.open_origin import open_origin
 from lake.reports import HandoffReport
-from lake.settings import WantedTable, settle_table
+from lake.settings import settle_table
 from objectstore.uri import RootAddress
 from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
@@ -60,7 +61,7 @@ class Lake:
 
     def table(self) -> Table:
         with open_origin(self.uri, self.root) as (origin, target):
-            place = settle_table(origin, target, WantedTable(None, None, None, None, None, None)).place
+            place = settle_table(origin, target, DdlOptions()).place
         found = IcebergTables(self.catalog)._find(place)
         assert found is not None
         return found

@@ -77,7 +77,7 @@ def test_no_command_shows_or_stores_a_secret(root: str, shell: Shell, tmp_path: 
         ("handoff", archive, *glue, *inline),
         ("ls", root),
         ("show", archive),
-        ("show", archive, "--timeline"),
+        ("timeline", archive),
         ("hold", archive, "audit"),
         ("check", archive, "--read-data", *inline),
         ("cat", archive),
@@ -89,9 +89,9 @@ def test_no_command_shows_or_stores_a_secret(root: str, shell: Shell, tmp_path: 
     shell.run("import", archive, f"{streams}/shop/dry", "--dry-run", *inline)
     shell.run("request-restore", archive, f"{streams}/shop/restored", "--queue", queue)
     shell.run("request-restore", f"{root}/no/archive", f"{streams}/shop/other", "--queue", queue)
-    shell.run("queue", queue)
+    shell.run("queue", "show", queue)
     assert main(["work", queue, "--once", "--log-level", "debug", *inline]) == 1
-    shell.run("queue", queue)
+    shell.run("queue", "show", queue)
     assert "1 failed" in shell.printed
 
     assert planted_in(shell.printed) == []
@@ -122,7 +122,7 @@ def test_no_error_shows_a_secret(root: str, shell: Shell, tmp_path: Path, monkey
         (2, "request-restore", f"{root}/shop/orders", f"pravega://{LOGIN}@h:1/a/b", "--queue", queue),
         (2, "request-restore", f"{root}/shop/orders", stream, "--queue", f"pravega://{LOGIN}@h:1/a/q"),
         (2, "work", f"pravega://{LOGIN}@h:1/a/q", "--once"),
-        (2, "queue", f"pravega://{LOGIN}@h:1/a/q"),
+        (2, "queue", "show", f"pravega://{LOGIN}@h:1/a/q"),
         (2, "handoff", f"pravega://{LOGIN}@h:1/a/b", "--root", root),
         (2, "get", f"s3://{LOGIN}@{bucket}/shop/orders", "shop/orders/0.#epoch.0:0-8"),
     ):

@@ -76,7 +76,7 @@ def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place)
         with pytest.raises(NotEvents, match=r"at offset 13, unless it has 9437184.*increase --largest-event"):
             export_stream(place.uri(), place.root, largest_event=size, master="inline")
     assert export_stream(place.uri(), place.root, largest_event=9 * MIB, master="inline").events == 2
-    with pytest.raises(Usage, match="the largest event must be from"):
+    with pytest.raises(Usage, match="--largest-event must be at least 8MiB"):
         export_stream(place.uri(), place.root, largest_event=8 * MIB - 1, master="inline")
 
 

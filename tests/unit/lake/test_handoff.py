@@ -221,13 +221,13 @@ def test_ddl_names_the_complete_generations(vault: Vault, capfd: pytest.CaptureF
     vault.export()
     said = {}
     for engine in ("athena", "trino", "hive"):
-        assert main(["handoff", vault.archive, "--print-ddl", engine]) == 0
+        assert main(["ddl", vault.archive, engine]) == 0
         said[engine] = capfd.readouterr().out
         assert "generation=2" not in said[engine]
     assert f"LOCATION '{vault.archive}/table/stream/generation=1/'" in said["hive"]
     assert "'projection.generation.range' = '1,1'" in said["athena"]
     assert "ARRAY['1']" in said["trino"]
-    assert main(["handoff", vault.archive, "--raw", "--print-ddl", "hive"]) == 0
+    assert main(["ddl", vault.archive, "hive", "--raw"]) == 0
     assert "events/0000000003.0000000006/" in capfd.readouterr().out
 
 

@@ -62,7 +62,7 @@ def test_import_rejects_a_window_below_the_minimum(tmp_path: Path, capfd: pytest
     vault.export("chunks", "zstd")
     line = ["import", vault.archive, f"local://{tmp_path}/streams/scope/restored", "--master", "inline"]
     assert main([*line, "--window", "8MiB"]) == 2
-    assert "the window must be at least 16.0 MiB" in capfd.readouterr().err
+    assert "--window must be at least 16MiB: 8MiB" in capfd.readouterr().err
     with vault.store as store:
         assert [found.stream for found in store.list_streams("scope", own=True)] == [NAME.stream]
     assert main([*line, "--window", "16MiB"]) == 0

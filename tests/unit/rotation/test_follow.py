@@ -130,7 +130,7 @@ def test_follow_ends_when_its_time_is_over(vault: Vault) -> None:
 def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
     for number in range(3):
         vault.add(b"%d" % number)
-        report = follow(vault, rotate=True, idle=0.01, keep=2, truncate_source=True)
+        report = follow(vault, idle=0.01, keep=2, truncate_source=True)
     assert report.expired == 1
     assert report.cut is not None
     with vault.store as store:
@@ -145,8 +145,9 @@ def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
         {"lasting": -1.0},
         {"every": 0.0},
         {"retry_for": -1.0},
-        {"keep": 3},
-        {"truncate_source": True},
+        {"keep": 3, "keep_for": 60.0},
+        {"keep": 0},
+        {"truncate_source": True, "storage_class": "GLACIER"},
         {"layout": "pages"},
     ],
 )
@@ -176,23 +177,13 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
 
 def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     where = [vault.uri(), vault.root, "--master", "inline"]
-    assert main(["export", *where, "--follow", "--idle", "1s", "--every", "1s", "--json"]) == 0
+    assert main(["follow", *where, "--idle", "1s", "--every", "1s", "--json"]) == 0
     told = capfd.readouterr()
     report = json.loads(told.out)
     assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
     assert "generation 1: " in told.err
-    assert main(["rotate", *where, "--follow", "--for", "1s", "--every", "1s"]) == 0
+    assert main(["follow", *where, "--rotate", "--for", "1s", "--every", "1s"]) == 0
     assert "the time was over" in capfd.readouterr().out
-    for command, option in [
-        ("export", ["--idle", "1s"]),
-        ("export", ["--retry-for", "0s"]),
-        ("rotate", ["--every", "1s"]),
-        ("export", ["--follow", "--dry-run"]),
-        ("rotate", ["--follow", "--hold", "a"]),
-        ("rotate", ["--follow", "--queue", "local:///q/a/b"]),
-    ]:
-        assert main([command, *where, *option]) == 2
-        assert "--follow" in capfd.readouterr().err
 
 
 class Away:
@@ -347,7 +338,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     interrupt.start()
     began = time.monotonic()
     try:
-        code = main(["export", vault.uri(), vault.root, "--follow", "--master", "inline"])
+        code = main(["follow", vault.uri(), vault.root, "--master", "inline"])
     finally:
         interrupt.cancel()
     assert code == 130

@@ -423,7 +423,7 @@ def test_commands_print_what_they_did(
     assert uuid.UUID(name)
     code, out, _ = command("request-restore", ARCHIVE, target(queue), "--queue", queue, "--json")
     assert json.loads(out)["id"] != name
-    for arguments in (("queue", queue), ("work", queue, "--dry-run")):
+    for arguments in (("queue", "show", queue), ("work", queue, "--dry-run")):
         code, out, _ = command(*arguments)
         assert code == 0
         assert "2 requests waiting" in out
@@ -437,15 +437,15 @@ def test_commands_print_what_they_did(
     code, out, _ = command("work", queue, "--idle", "0s", "--master", "inline")
     assert code == 2
     assert out.splitlines()[0].startswith("failed: an invalid request")
-    code, out, _ = command("queue", queue, "--json")
+    code, out, _ = command("queue", "show", queue, "--json")
     assert json.loads(out)["failed"] == 1
-    code, out, _ = command("queue", queue, "--retry-failed")
+    code, out, _ = command("queue", "retry", queue)
     assert "put back: 1 failed request" in out
-    assert command("queue", queue, "--retry-failed", "--drop-failed")[0] == 2
+    assert command("queue", queue)[0] == 2
     assert command("work", queue, "--once", "--idle", "1s")[0] == 2
     assert command("work", queue, "--for", "soon")[0] == 2
     assert command("work", queue, "--master", "nonsense")[0] == 2
-    assert command("queue", f"{queue}-other")[0] == 1
+    assert command("queue", "show", f"{queue}-other")[0] == 1
     code, out, err = command("work", f"{queue}-other", "--once", "--master", "inline")
     assert (code, out) == (1, "")
     assert err.startswith("streamvault: no such stream: ")

@@ -734,7 +734,7 @@ def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[s
     assert (report["runs"][0]["generation"], report["unchanged"]) == (5, False)
     assert main(["show", vault.archive]) == 0
     assert "of generations 1 to 5" in capfd.readouterr().out
-    assert main(["show", vault.archive, "--timeline"]) == 0
+    assert main(["timeline", vault.archive]) == 0
     assert "1-5" in capfd.readouterr().out
     assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
     assert "ten minutes" in capfd.readouterr().err

@@ -18,9 +18,8 @@ from common.errors import Conflict, Damaged, Failed, Problem, Usage
 from common.progress import Progress
 from exporter.reports import ExportReport
 from streamstore.errors import InvalidCut, StreamStoreUnavailable
-from streamvault.cli.options import LogLevel
 from streamvault.cli.output import Results
-from streamvault.cli.running import run, whole_command
+from streamvault.cli.running import LogLevel, Running, run, whole_command
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
 
@@ -30,8 +29,7 @@ def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bo
         work,
         show=lambda results, value: results.line(f"result: {value}"),
         document=lambda value: {"value": value},
-        as_json=as_json,
-        log_level=LogLevel.DEBUG if debug else LogLevel.WARNING,
+        running=Running(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING),
         resumable=True,
         exit_code=lambda _: code,
     )
@@ -137,7 +135,7 @@ def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> No
         return 1
 
     code = run(
-        work, show=lambda *_: None, document=lambda _: {}, as_json=False, log_level=LogLevel.INFO
+        work, show=lambda *_: None, document=lambda _: {}, running=Running(log_level=LogLevel.INFO)
     )  # fmt: skip
     assert code == 0
     err = capfd.readouterr().err
@@ -162,15 +160,14 @@ def test_whole_command_is_timed_from_the_process_start() -> None:
 
 SLEEPER = """
 import sys, time
-from streamvault.cli.options import LogLevel
-from streamvault.cli.running import run, terminate_as_interrupt
+from streamvault.cli.running import Running, run, terminate_as_interrupt
 
 def work(progress):
     print("ready", file=sys.stderr, flush=True)
     time.sleep(60)
 
 with terminate_as_interrupt():
-    sys.exit(run(work, show=print, document=dict, as_json=True, log_level=LogLevel.WARNING, resumable=True))
+    sys.exit(run(work, show=print, document=dict, running=Running(as_json=True), resumable=True))
 """
 
 
@@ -190,11 +187,10 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
 
 TALKER = """
 import sys
-from streamvault.cli.options import LogLevel
-from streamvault.cli.running import run
+from streamvault.cli.running import Running, run
 
 sys.exit(run(lambda _: 0, show=lambda results, _: [results.line("x" * 1000) for _ in range(1000)],
-             document=dict, as_json=False, log_level=LogLevel.WARNING))
+             document=dict, running=Running()))
 """
 
 

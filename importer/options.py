@@ -1,0 +1,104 @@
+"""Options of *import*, *request-restore* and *work*."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from common.errors import Usage
+from common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
+from layouts.windows import WINDOW
+from manifests.options import Fingerprints, Generation, Window
+from streamstore.cut_option import FromCut, ToCut
+
+__all__ = ["FILLER_LIMIT", "ImportOptions", "KeptRetention", "Offsets", "RestoreOptions", "WorkOptions"]
+
+Offsets = Literal["keep", "shift"]
+KeptRetention = Literal["keep", "off"]
+
+FILLER_LIMIT = 1024**3
+
+
+class RestoreOptions(Options):
+    """Which part of an archive is restored, and how: what a request in a queue holds too."""
+
+    from_cut: FromCut = None
+    to_cut: ToCut = None
+    generation: Generation = None
+    at: Annotated[
+        datetime | None,
+        moment("--at"),
+        Field(description="Restore up to the last generation whose tail was taken by then, e.g. 2026-01-31T18:00:00Z."),
+        TIME,
+    ] = None
+    offsets: Annotated[
+        Offsets,
+        Field(
+            description="Segments whose beginning was truncated: keep their offsets, filling up to them, or shift them "
+            "down to 0."
+        ),
+    ] = "keep"
+    filler_limit: Annotated[int, Field(ge=0, description="Maximum filler in a segment."), SIZE] = FILLER_LIMIT
+    retention: Annotated[
+        KeptRetention,
+        Field(
+            description="Give the stream the archived retention policy, by which the store may soon delete from it; or "
+            "none."
+        ),
+    ] = "keep"
+    window: Window = WINDOW
+    read_back: Annotated[bool, Field(description="Read back and compare also what this run itself has appended.")] = (
+        False
+    )
+
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        if self.at is not None and self.generation is not None:
+            raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
+        return self
+
+
+class ImportOptions(RestoreOptions):
+    """Options of *import*."""
+
+    fingerprints: Fingerprints = ()
+    layout: Annotated[
+        Literal["table"] | None,
+        Field(description="Restore from the files of a table that `handoff` made."),
+        CommandLine(environment=False),
+    ] = None
+    table: Annotated[
+        str | None, Field(description="Which table, if there are several."), CommandLine(metavar="NAME")
+    ] = None
+    wait_for_warm: Annotated[
+        bool, Field(description="Wait for objects that S3 is bringing back from an archive class.")
+    ] = False
+    again: Annotated[
+        bool,
+        Field(description="Read back and verify a stream that was already restored from this archive."),
+    ] = False
+
+
+class WorkOptions(Options):
+    """Options of *work*."""
+
+    idle_seconds: Annotated[
+        float | None,
+        Field(ge=0, description="Stop after this long without new requests, e.g. 60s."),
+        DURATION.named("--idle"),
+    ] = None
+    for_seconds: Annotated[
+        float | None, Field(ge=0, description="Begin no request after this long, e.g. 1h."), DURATION.named("--for")
+    ] = None
+    wait_seconds: Annotated[
+        float,
+        Field(ge=0, description="Wait this long for another worker of the queue to end."),
+        CommandLine(name="--wait", metavar="TIME", parse=DURATION.parse, text=DURATION.text, environment=False),
+    ] = 0.0
+    tries: Annotated[
+        int | None,
+        Field(ge=1, description="Stop after N tries while a store does not answer."),
+        CommandLine(metavar="N"),
+    ] = None

@@ -1,0 +1,159 @@
+"""Options that several verbs share, and those of *check*, *warm*, *hold* and *release*."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from layouts.windows import MIN_WINDOW, WINDOW
+from manifests.entries import Compression, Layout
+from objectstore.s3.tiers import Tier
+from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES
+
+__all__ = [
+    "GRACE",
+    "MAX_WHY_CHARS",
+    "MIN_GRACE_SECONDS",
+    "POLL_SECONDS",
+    "RANGE_SIZE",
+    "TARGET",
+    "ArchivingOptions",
+    "CheckOptions",
+    "CompressOption",
+    "Fingerprints",
+    "Generation",
+    "Grace",
+    "HoldOptions",
+    "LargestEvent",
+    "ReleaseOptions",
+    "StorageClass",
+    "TargetBytes",
+    "WarmOptions",
+    "Window",
+]
+
+RANGE_SIZE = 64 * 1024 * 1024
+TARGET = 256 * 1024 * 1024
+"""Maximum bytes of a merged generation."""
+GRACE = 3600.0
+"""Seconds for which replaced objects stay."""
+MIN_GRACE_SECONDS = 600.0
+"""Seconds for which replaced objects stay at least, for readers that have begun to read them."""
+LONGEST_GRACE = 10 * 365 * 86400
+MAX_WHY_CHARS = 1000
+POLL_SECONDS = 300.0
+"""S3 takes minutes (Expedited) to days (Bulk)."""
+
+Window = Annotated[
+    int, Field(ge=MIN_WINDOW, description="Maximum data that a task buffers in memory: 16MiB or more."), SIZE
+]
+LargestEvent = Annotated[
+    int,
+    Field(
+        ge=MAX_EVENT_BYTES,
+        le=ANY_EVENT_BYTES,
+        description="The largest event to accept; clients write more than 8MiB only if large events are enabled for "
+        "them.",
+    ),
+    SIZE,
+]
+CompressOption = Annotated[
+    Compression,
+    Field(description="Compress chunks; digests stay those of the segment's bytes."),
+    CommandLine(choices={"none": "", "zstd": "zstd"}),
+]
+StorageClass = Annotated[
+    str,
+    Field(description="Store data objects in this S3 storage class, e.g. STANDARD_IA."),
+    CommandLine(metavar="CLASS"),
+]
+Generation = Annotated[
+    int | None, Field(ge=1, description="This generation instead of the newest."), CommandLine(metavar="G")
+]
+Fingerprints = Annotated[
+    tuple[str, ...],
+    Field(
+        description="Reject an archive whose newest manifest has another SHA-256, as export and show print it. "
+        "Repeat for earlier generations."
+    ),
+    CommandLine(name="--fingerprint", metavar="HEX"),
+]
+TargetBytes = Annotated[int, Field(ge=1, description="Maximum size of a merged generation."), SIZE]
+Grace = Annotated[
+    float,
+    Field(
+        ge=MIN_GRACE_SECONDS,
+        le=LONGEST_GRACE,
+        description="How long replaced objects stay for readers that have begun to read them: 10m or more.",
+    ),
+    DURATION,
+]
+
+
+class ArchivingOptions(Options):
+    """How a stream is archived."""
+
+    layout: Annotated[Layout, Field(description="One object for each event, or one for each range of a segment.")] = (
+        "events"
+    )
+    compress: CompressOption = ""
+    range_size: Annotated[
+        int, Field(ge=1, description="How much of a segment is one task, for a new archive."), SIZE
+    ] = RANGE_SIZE
+    window: Window = WINDOW
+    largest_event: LargestEvent = LARGEST_EVENT_BYTES
+    storage_class: StorageClass = ""
+
+
+class CheckOptions(Options):
+    """Options of *check*."""
+
+    read_data: Annotated[bool, Field(description="Read all data again and compare its digests.")] = False
+    subset: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="Read this share of the ranges, chosen at random, e.g. 10%."),
+        PERCENT.named("--read-data-subset"),
+    ] = None
+    seed: Annotated[int | None, Field(description="Choose the same ranges as the check that printed this seed.")] = None
+    generation: Generation = None
+    fingerprints: Fingerprints = ()
+    repair: Annotated[bool, Field(description="Delete objects that belong to no event, if nothing is damaged.")] = False
+
+
+class WarmOptions(Options):
+    """Options of *warm*."""
+
+    generation: Generation = None
+    days: Annotated[int, Field(ge=1, description="How many days the objects stay readable.")] = 7
+    tier: Annotated[Tier, Field(description="Retrieval tier: how fast, and at which price.")] = "Standard"
+    wait: Annotated[
+        bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
+    ] = False
+    poll_seconds: Annotated[
+        float,
+        Field(gt=0, description="How often to check while waiting."),
+        CommandLine(name="--poll", metavar="SECONDS"),
+    ] = POLL_SECONDS
+
+
+class HoldOptions(Options):
+    """Options of *hold*."""
+
+    generation: Generation = None
+    why: Annotated[
+        str,
+        Field(max_length=MAX_WHY_CHARS, description="The reason, for readers of the hold."),
+        CommandLine(metavar="TEXT"),
+    ] = ""
+
+
+class ReleaseOptions(Options):
+    """Options of *release*."""
+
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="From this generation only, instead of each that has it."),
+        CommandLine(metavar="G"),
+    ] = None

@@ -1,0 +1,40 @@
+"""`streamvault ddl`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from common.progress import Progress
+from lake.handoff_options import DdlOptions, Engine
+from streamvault.cli.options import TableSource
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running, run
+
+__all__ = ["ddl"]
+
+
+def ddl(
+    source: TableSource,
+    engine: Annotated[Engine, typer.Argument(metavar="ENGINE", help="athena, trino (Presto too) or hive (Spark too).")],
+    options: DdlOptions,
+    *,
+    running: Running,
+) -> int:
+    """Print the statements that register a table.
+
+    The table is one that `handoff` made of the source.
+    """
+
+    def work(_: Progress) -> str:
+        from lake.handoff import print_table_ddl
+
+        return print_table_ddl(source, engine, **options.keywords())
+
+    return run(work, show=_show, document=lambda text: {"ddl": text}, running=running)
+
+
+def _show(results: Results, text: str) -> None:
+    for line in text.splitlines():
+        results.line(line)

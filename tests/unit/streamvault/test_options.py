@@ -1,0 +1,135 @@
+"""Every place that has a verb's options agrees with the verb's options class."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import streamvault
+from common.errors import Usage
+from common.options import Options, command_line
+from exporter.options import ConvertOptions, ExportOptions
+from importer.options import ImportOptions, RestoreOptions, WorkOptions
+from importer.queue.model import RestoreRequest
+from lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
+from manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
+from rotation.options import CompactOptions, FollowOptions, RotateOptions
+from streamvault.cli import main
+from streamvault.cli.app import load_command
+
+VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
+    "export": (streamvault.export_stream, ExportOptions),
+    "import": (streamvault.import_stream, ImportOptions),
+    "check": (streamvault.check_archive, CheckOptions),
+    "cat": (streamvault.read_archive, CatOptions),
+    "convert": (streamvault.convert_archive, ConvertOptions),
+    "handoff": (streamvault.handoff_archive, HandoffOptions),
+    "ddl": (streamvault.print_table_ddl, DdlOptions),
+    "compact": (streamvault.compact_archive, CompactOptions),
+    "rotate": (streamvault.rotate_stream, RotateOptions),
+    "follow": (streamvault.follow_stream, FollowOptions),
+    "hold": (streamvault.hold_archive, HoldOptions),
+    "release": (streamvault.release_archive, ReleaseOptions),
+    "request-restore": (streamvault.request_restore, RestoreOptions),
+    "work": (streamvault.work_queue, WorkOptions),
+    "warm": (streamvault.warm_archive, WarmOptions),
+}
+
+COMMON = {"master", "dry_run", "progress"}
+"""Of the functions: they belong to the run and not to the verb's options."""
+
+RUNNING = {"master", "dry_run", "as_json", "log_level", "help"}
+"""The same of the commands."""
+
+ONLY_IN_THE_FUNCTION = {
+    "cat": {"columns", "window"},  # of the record batches, which the command does not return
+    "request-restore": {"queue"},  # where the request goes, not what is restored
+    "work": {"finished"},  # a callback
+}
+ONLY_IN_THE_COMMAND = {
+    "cat": {"limit", "form"},  # how the command writes events
+    "request-restore": {"queue"},
+    "work": {"once"},  # as `idle_seconds=0`
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_function_has_the_options_and_their_defaults(verb: str) -> None:
+    function, kind = VERBS[verb]
+    parameters = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    declared = {
+        name: inspect.Parameter.empty if field.is_required() else field.default
+        for name, field in kind.keyword_fields().items()
+    }
+    assert set(parameters) - COMMON - ONLY_IN_THE_FUNCTION.get(verb, set()) == set(declared)
+    assert {name: parameters[name] for name in declared} == declared
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_docstring_names_every_argument(verb: str) -> None:
+    function, _ = VERBS[verb]
+    described = (function.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
+    assert set(inspect.signature(function).parameters) <= set(re.findall(r"^ +(\w+): ", described, re.MULTILINE))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_command_has_the_options(verb: str) -> None:
+    _, kind = VERBS[verb]
+    options = {
+        str(each.name): each for each in load_command(verb).params if any(text.startswith("-") for text in each.opts)
+    }
+    declared = kind.keyword_fields()
+    assert set(options) - RUNNING - ONLY_IN_THE_COMMAND.get(verb, set()) == set(declared)
+    for name, field in declared.items():
+        form = command_line(field)
+        assert form.option(name) in options[name].opts
+        assert field.description
+        if form.environment:
+            variable = form.option(name).lstrip("-").replace("-", "_").upper()
+            assert options[name].envvar == f"STREAMVAULT_{variable}"
+
+
+def test_commands_whose_options_share_a_name_share_their_meaning() -> None:
+    """One environment variable sets the option of every command that has it."""
+    metavars: dict[str, set[str | None]] = {}
+    for _, kind in VERBS.values():
+        for name, field in kind.keyword_fields().items():
+            form = command_line(field)
+            if form.environment:
+                metavars.setdefault(form.option(name), set()).add(form.metavar or str(field.annotation))
+    assert {name: kinds for name, kinds in metavars.items() if len(kinds) > 1} == {}
+
+
+def test_request_in_a_queue_has_the_options_of_a_restore() -> None:
+    own = {"kind", "version", "archive", "stream"}
+    fields = {name: field.default for name, field in RestoreRequest.model_fields.items() if name not in own}
+    assert fields == {name: field.default for name, field in RestoreOptions.keyword_fields().items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 1024}, r"--window must be at least 16MiB: 1KiB"),
+        ({"window": "much"}, r"--window is not valid: .*: 'much'"),
+        ({"layout": "pages"}, r"--layout must be 'events' or 'chunks': 'pages'"),
+        ({"compress": "zstd"}, r"layout events does not support the compression"),
+        ({"range_size": 0}, r"--range-size must be at least 1: 0"),
+    ],
+)
+def test_invalid_option_is_wrong_usage(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Usage, match=message):
+        streamvault.export_stream("local:///a/b/c", "file:///d", **options)
+
+
+def test_environment_sets_an_option(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("STREAMVAULT_WINDOW", "1MiB")
+    assert main(["export", "local:///a/b/c", "file:///d"]) == 2
+    assert "--window must be at least 16MiB: 1MiB" in capfd.readouterr().err
