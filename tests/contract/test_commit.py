@@ -163,7 +163,9 @@ def test_commit_refuses_a_generation_that_does_not_follow(archive: Archive) -> N
         archive.commit(second.manifest, second.rows)
     archive.commit(first.manifest, first.rows)
     elsewhere = generation({LEFT: [[b"x"]]}, before=generation({}).manifest)
-    assert "does not start where 1 ended" in refusal(lambda: archive.commit(elsewhere.manifest, elsewhere.rows))
+    assert "does not start where generation 1 ended" in refusal(
+        lambda: archive.commit(elsewhere.manifest, elsewhere.rows)
+    )
     assert archive.generations() == [1]
 
 

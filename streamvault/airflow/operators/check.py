@@ -9,7 +9,7 @@ from streamvault.airflow.operators.command import CommandOperator, fingerprints,
 
 __all__ = ["CheckArchiveOperator"]
 
-CHECK_FIELDS = ("archive", "read_data", "subset", "seed", "fingerprint")
+CHECK_FIELDS = ("archive", "read_data", "subset", "seed", "generation", "repair", "fingerprint")
 
 
 class CheckArchiveOperator(CommandOperator):
@@ -20,6 +20,8 @@ class CheckArchiveOperator(CommandOperator):
         read_data: read all data and compare its digests.
         subset: read a share of it, ``10%``.
         seed: chooses the same ranges as the check that printed it.
+        generation: check this generation and those before it; None for all.
+        repair: delete objects that belong to no event, if nothing is damaged.
         fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
         others: see `CommandOperator`.
     """
@@ -33,6 +35,8 @@ class CheckArchiveOperator(CommandOperator):
         read_data: bool | str = False,
         subset: str | None = None,
         seed: int | str | None = None,
+        generation: int | str | None = None,
+        repair: bool | str = False,
         fingerprint: str | Sequence[str] | None = None,
         **others: Any,
     ) -> None:
@@ -41,6 +45,8 @@ class CheckArchiveOperator(CommandOperator):
         self.read_data = read_data
         self.subset = subset
         self.seed = seed
+        self.generation = generation
+        self.repair = repair
         self.fingerprint = fingerprint
 
     def places(self) -> tuple[str, str | None]:
@@ -54,6 +60,8 @@ class CheckArchiveOperator(CommandOperator):
                 "--read-data": flag(self.read_data),
                 "--read-data-subset": self.subset,
                 "--seed": self.seed,
+                "--generation": self.generation,
+                "--repair": flag(self.repair),
             }
         )
         return ["check", self.archive, *chosen, *fingerprints(self.fingerprint)]

@@ -17,7 +17,7 @@ from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 from layouts.keys import EVENT_KEYS
 from streamstore.framing import frame_many
-from streamstore.model import StreamName
+from streamstore.model import SegmentId, StreamName
 from streamstore.splitting import EventSplitter
 
 MIB = 1024 * 1024
@@ -66,7 +66,7 @@ def test_objects_of_a_workload_are_the_events_of_its_segments() -> None:
         total += splitter.finish()
         objects = list(workload.objects(StreamName("a", "b"), segment))
         keys = [EVENT_KEYS.parse(key.removeprefix("a/b/")) for key, _ in objects]
-        assert [(0, segment, offset, len(payload) + 8) for offset, payload in events] == keys
+        assert [(SegmentId(0, segment), offset, len(payload) + 8) for offset, payload in events] == keys
         assert [payload for _, payload in events] == [bytes(data) for _, data in objects]
         assert len({payload for _, payload in events}) == len(events)
     assert total == workload.bytes

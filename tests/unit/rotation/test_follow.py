@@ -211,7 +211,7 @@ class Away:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
     """Makes a store's method fail; pauses between tries are short."""
-    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(retries, "MAX_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
 
     def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
@@ -383,7 +383,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
     real = compact.join_ranges
 
     def cold(task: Any) -> Any:
-        if task.first == 1:
+        if task.span.first == 1:
             raise Failed("the object is in an archive class")
         return real(task)
 

@@ -12,8 +12,13 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from common.errors import Conflict, Overtaken, Problem
+from common.options import Options
+from exporter.options import ExportOptions
+from importer.options import ImportOptions
 from manifests.archive import NoSuchArchive
+from manifests.options import CheckOptions, WarmOptions
 from objectstore.errors import AccessDenied, NoSuchBucket
+from rotation.options import RotateOptions
 from sparkrun.errors import NoJava
 from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
 from streamstore.lease import LeaseHeld
@@ -22,11 +27,11 @@ from streamvault.airflow.operators import (
     ExportStreamOperator,
     ImportStreamOperator,
     RotateArchiveOperator,
+    WarmArchiveOperator,
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.outcome import raising_for_airflow, report_of
 from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
-from streamvault.cli.app import load_command
 from streamvault.cli.errors import ending
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
@@ -86,15 +91,22 @@ def test_operator_makes_the_command_line(name: str) -> None:
     assert operator.command() == command
 
 
-@pytest.mark.parametrize("operator", [ExportStreamOperator, RotateArchiveOperator, ImportStreamOperator])
-def test_every_option_of_the_command_line_is_a_template_field(operator: type[CommandOperator]) -> None:
-    """So that a new option of a verb is not forgotten here."""
-    verb = {"ExportStreamOperator": "export", "RotateArchiveOperator": "rotate"}.get(operator.__name__, "import")
-    options = {str(each.name) for each in load_command(verb).params} - {"master", "dry_run", "as_json", "log_level"}
-    options -= {"again"}  # always given
-    options = {"fingerprint" if option == "fingerprints" else option for option in options}
-    options = {"deletions" if option == "queue" else option for option in options}  # Airflow has a queue of its own
-    assert options <= set(operator.template_fields)
+@pytest.mark.parametrize(
+    ("operator", "options"),
+    [
+        (ExportStreamOperator, ExportOptions),
+        (RotateArchiveOperator, RotateOptions),
+        (ImportStreamOperator, ImportOptions),
+        (CheckArchiveOperator, CheckOptions),
+        (WarmArchiveOperator, WarmOptions),
+    ],
+)
+def test_every_option_of_a_verb_is_a_template_field(operator: type[CommandOperator], options: type[Options]) -> None:
+    names = {"fingerprints": "fingerprint", "queue": "deletions"}  # Airflow has a queue of its own
+    expected = {names.get(keyword, keyword) for keyword in options.keyword_fields()}
+    expected -= {"again"}  # always given
+    expected -= {"poll_seconds"}  # the triggerer has its own interval
+    assert expected <= set(operator.template_fields)
 
 
 def ended(code: int, **document: Any) -> Ended:
