@@ -253,7 +253,7 @@ def _expired_warning(history: History) -> list[str]:
     if history.first == 1:
         return []
     gone = "generation 1 has" if history.first == 2 else f"generations 1 to {history.first - 1} have"
-    return [f"the expired is missing: {gone} expired, so the archive begins with generation {history.first}"]
+    return [f"the beginning is missing: {gone} expired, so the archive begins with generation {history.first}"]
 
 
 def _open_source(archive: Archive, layout: str | None, table: str | None) -> Archive:

@@ -90,7 +90,10 @@ class Commands(TyperGroup):
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """See the base class."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            self.commands[cmd_name] = load_command(cmd_name)
+            try:
+                self.commands[cmd_name] = load_command(cmd_name)
+            except KeyboardInterrupt:  # which typer would turn into an exit code without a message
+                raise Abort from None
         return self.commands.get(cmd_name)
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:

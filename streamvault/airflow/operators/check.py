@@ -20,7 +20,7 @@ class CheckArchiveOperator(CommandOperator):
         read_data: read all data and compare its digests.
         subset: read a share of it, ``10%``.
         seed: chooses the same ranges as the check that printed it.
-        generation: check this generation and those before it; None for all.
+        generation: check only the ranges of this generation, and do not look for strays; None for all.
         repair: delete objects that belong to no event, if nothing is damaged.
         fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
         others: see `CommandOperator`.

@@ -93,7 +93,7 @@ def test_same_command_resumes_its_older_generation(
     told = capfd.readouterr()
     report = json.loads(told.out)
     assert (report["resumed"], report["generation"]) == (True, 2)
-    (line,) = [line for line in told.err.splitlines() if "generation 3 is newer" in line]
+    (line,) = [line for line in told.err.splitlines() if "the archive has generation 3" in line]
     assert "up to generation 2" in line
     assert report["warnings"] == [line.removeprefix("warning: ")]
     assert is_second(vault, *options)
@@ -124,7 +124,7 @@ def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, capfd: 
     assert restore(vault) == 0
     told = capfd.readouterr()
     assert json.loads(told.out)["generation"] == 1
-    assert "generation 2 is newer" in told.err
+    assert "the archive has generation 2" in told.err
 
 
 def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
