@@ -1,17 +1,20 @@
-"""An S3 server in this process, and the environment that directs all S3 clients to it."""
+"""An S3 server in a process of its own, and the environment that directs all S3 clients to it."""
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from common.errors import Failed
 from sparkrun.head_start import VARIABLE as HEAD_START
 
-__all__ = ["environment", "s3_server"]
+__all__ = ["environment", "s3_server", "serve"]
 
 HOST = "127.0.0.1"
 
@@ -21,35 +24,37 @@ _FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECU
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Run moto on a free port of 127.0.0.1 and yield its URL; delete all of moto's data in this process at the end.
+    """Run moto on a free port of 127.0.0.1 and yield its URL. It keeps its data in memory.
 
     Raises:
-        Failed: moto is not installed.
+        Failed: moto is not installed, or did not start.
     """
-    try:
-        # moto's own server spends a third of its time finding the service of each request
-        from moto.backends import get_backend  # noqa: PLC0415  (an extra: it may be missing)
-        from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app  # noqa: PLC0415
-        from werkzeug.serving import make_server  # noqa: PLC0415
-    except ImportError as error:
+    if find_spec("moto") is None or find_spec("werkzeug") is None:
         todo = "Run: pip install 'streamvault[demo]'"
-        raise Failed("the demo's S3 server is not installed", where=str(error), todo=todo) from None
+        raise Failed("the demo's S3 server is not installed", where="moto", todo=todo)
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
+    # in this process the server would compete with the tasks' threads for Python's lock
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = process.stdout.readline().strip() if process.stdout else ""
+            if not port:
+                raise Failed("the demo's S3 server did not start")
+            yield f"http://{HOST}:{port}"
+        finally:
+            process.kill()
 
-    requests = logging.getLogger("werkzeug")
-    level = requests.level
-    requests.setLevel(max(level, logging.ERROR))
-    server = make_server(HOST, 0, create_backend_app("s3"), threaded=True, request_handler=MotoRequestHandler)
-    thread = threading.Thread(target=server.serve_forever, name="moto", daemon=True)
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        for account in get_backend("s3").values():
-            account.reset()
-        requests.setLevel(level)
+
+def serve() -> None:
+    """Serve S3 with moto, print the port, and end with the process that started this one, which holds its input."""
+    # moto's own server spends a third of its time finding the service of each request
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app  # noqa: PLC0415  (an extra)
+    from werkzeug.serving import make_server  # noqa: PLC0415
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server(HOST, 0, create_backend_app("s3"), threaded=False, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, name="moto", daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
 
 
 @contextmanager

@@ -167,12 +167,10 @@ class _Tour:
             self._restore(f"{root}/{SOURCE}", FROM_CHUNKS)
             show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads equal")
         self._chunked = f"{root}/{SOURCE}"
-        with self._step("check both archives") as show:
-            listed = check_archive(self._archive, master=self._master, progress=self._progress)
-            read = check_archive(self._chunked, read_data=True, master=self._master, progress=self._progress)
-            _require(listed.ok and read.ok and read.ranges_read == read.ranges, "the archives are sound")
-            objects = listed.events + read.ranges
-            show(f"{objects:,} objects present; {count_text(read.ranges, 'range')} read, every digest equal")
+        with self._step("check --read-data") as show:
+            found = check_archive(self._chunked, read_data=True, master=self._master, progress=self._progress)
+            _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
+            show(f"{count_text(found.ranges, 'range')} read, every digest equal")
 
     def write_table(self) -> None:
         """Write a table of the archive and query it."""

@@ -49,7 +49,7 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
         "compare both streams",
         "export it in chunks",
         "import and compare",
-        "check both archives",
+        "check --read-data",
         "hand it off as a table",
     ]
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")

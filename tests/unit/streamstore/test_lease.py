@@ -135,7 +135,9 @@ def test_late_release_leaves_a_new_lease_alone(
 def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None:
     store.create_stream(NAME, StreamConfiguration(tags=("mine",)))
     before = store.describe(NAME)
-    with pytest.raises(Conflict, match=r"the name Streamvault needs for a lease is taken by another stream: local://.*/scope/lease"):
+    with pytest.raises(
+        Conflict, match=r"the name Streamvault needs for a lease is taken by another stream: local://.*/scope/lease"
+    ):
         Lease.take(store, NAME, "work", held=HELD)
     assert last_record(store, NAME) is None
     assert store.describe(NAME) == before
