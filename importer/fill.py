@@ -11,10 +11,11 @@ from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
+from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
 from streamstore.model import SegmentId, StreamName
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
 __all__ = ["FillTask", "Filled", "Section", "damaged_range", "fill_segment"]

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from common.errors import Conflict
+from streamstore.appender import SegmentAppender
 from streamstore.errors import (
     NoSuchScope,
     NoSuchSegment,
@@ -38,7 +39,7 @@ from streamstore.errors import (
 )
 from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.own import OWN, is_own
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 __all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from streamstore.appender import SegmentAppender
 from streamstore.model import KeyRange, SegmentId, StreamName
-from streamstore.store import SegmentAppender
 
 __all__ = ["Transaction", "TransactionState", "Transactions", "Written"]
 

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 
+from streamstore.appender import SegmentAppender
 from streamstore.model import (
     EventPointer,
     KeyRange,
@@ -17,7 +18,7 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 BLOCK = 1024 * 1024
 LARGEST_BLOCK = 4 * 1024 * 1024

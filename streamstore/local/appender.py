@@ -9,6 +9,7 @@ import threading
 from io import FileIO
 
 from common.errors import Problem
+from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
 from streamstore.framing import MAX_BLOCK_BYTES
 from streamstore.local.files import sync_folder, system_errors, write_all
@@ -16,7 +17,6 @@ from streamstore.local.folder import StreamFolder, check_live
 from streamstore.local.record import StreamRecord
 from streamstore.local.state import create_state, read_state, write_state
 from streamstore.model import SegmentId
-from streamstore.store import SegmentAppender
 
 __all__ = ["LocalAppender"]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
+from streamstore.appender import SegmentAppender
 from streamstore.cuts import is_before, validate_cut
 from streamstore.errors import (
     InvalidCut,
@@ -39,7 +40,7 @@ from streamstore.model import (
 from streamstore.numbering import predict_order
 from streamstore.own import is_own
 from streamstore.ranges import check_replaces
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 __all__ = ["LocalStore"]
 

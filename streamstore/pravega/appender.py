@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
 from streamstore.model import SegmentId, StreamName
 from streamstore.pravega import wire
@@ -21,7 +22,6 @@ from streamstore.pravega.reader import SegmentReader
 from streamstore.pravega.refusals import InDoubt
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.session import SegmentSession
-from streamstore.store import SegmentAppender
 
 __all__ = ["MAX_BLOCK_BYTES", "PravegaAppender"]
 

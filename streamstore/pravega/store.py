@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import InvalidName, RequestFailed, StreamExists
 from streamstore.model import (
     Epoch,
@@ -24,7 +25,7 @@ from streamstore.pravega.reader import SegmentReader
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.settings import PravegaSettings
 from streamstore.pravega.transactions import PravegaTransactions
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 __all__ = ["PravegaStore"]
 

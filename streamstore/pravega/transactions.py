@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import RequestFailed
 from streamstore.model import SegmentId, StreamName
 from streamstore.pravega import wire
@@ -13,7 +14,6 @@ from streamstore.pravega.codec import Command
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.refusals import refusal
 from streamstore.pravega.segments import SegmentStores
-from streamstore.store import SegmentAppender
 from streamstore.transactions import Transaction, Transactions, TransactionState, Written
 
 __all__ = ["PravegaTransactions"]

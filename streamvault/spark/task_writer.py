@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import Problem, Usage
+from streamstore.appender import SegmentAppender
 from streamstore.framing import MAX_BLOCK_BYTES, frame_into
 from streamstore.model import SegmentId
 from streamstore.routing import SegmentRouter
-from streamstore.store import SegmentAppender
 from streamstore.transactions import Transaction, Transactions, Written
 from streamvault.spark.writing import Writing
 

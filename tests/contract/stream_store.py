@@ -12,6 +12,7 @@ from threading import Barrier, Event
 
 import pytest
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -42,7 +43,7 @@ from streamstore.model import (
 from streamstore.numbering import nudge, predict_order
 from streamstore.own import OWN
 from streamstore.splitting import EventSplitter
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamstore.appender import SegmentAppender
 from streamstore.local import LocalStore
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.store import SegmentAppender
 from streamstore.transactions import Transaction, Transactions, TransactionState, Written
 from streamvault.spark.pravega_sink import TaskDone
 from streamvault.spark.task_writer import write_rows

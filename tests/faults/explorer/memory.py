@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
 from objectstore.paths import check_key, check_prefix
 from objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamstore.appender import SegmentAppender
 from streamstore.cuts import is_before, validate_cut
 from streamstore.errors import (
     InvalidCut,
@@ -47,7 +48,7 @@ from streamstore.model import (
 from streamstore.numbering import predict_order
 from streamstore.own import is_own
 from streamstore.ranges import check_replaces
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 __all__ = ["Bucket", "Cluster", "Gate", "MemoryObjects", "MemoryStreams", "StreamState", "open_gate"]
 

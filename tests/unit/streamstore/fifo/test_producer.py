@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
 from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
 from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
-from streamstore.store import SegmentAppender, StreamStore
+from streamstore.store import StreamStore
 
 Flush = Callable[[SegmentAppender], int]
 

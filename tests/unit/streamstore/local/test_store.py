@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from streamstore.appender import SegmentAppender
 from streamstore.errors import (
     AccessDenied,
     InvalidName,
@@ -38,7 +39,6 @@ from streamstore.framing import frame
 from streamstore.local import LocalStore
 from streamstore.local.state import write_state
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import SegmentAppender
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)
