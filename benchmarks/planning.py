@@ -17,7 +17,7 @@ from obstore.store import MemoryStore
 from benchmarks.measuring import say
 from benchmarks.results import Results
 from benchmarks.tables import table
-from exporter.make_plan import Wanted, make_plan
+from exporter.plan import PlanOptions, make_plan
 from exporter.proof import SegmentChain
 from importer.plan import plan_restore
 from layouts.keys import GenerationSpan
@@ -129,9 +129,9 @@ class _Simulated:
         return self.events // self.segments * (self.size + 8)
 
     def _plan(self, archive: Archive) -> Plan:
-        """As `exporter.settle_plan.settle_plan`: described, made, written, found again."""
+        """As `exporter.plan.settle_plan`: described, made, written, found again."""
         store = cast("StreamStore", _Lengths(self.share))
-        plan = make_plan(self._described(), store, None, Wanted(layout="chunks"))
+        plan = make_plan(self._described(), store, None, PlanOptions(layout="chunks"))
         if plan is None:
             raise RuntimeError("there is nothing to plan")
         create_plan(archive.store, archive.prefix, plan)

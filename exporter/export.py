@@ -13,11 +13,10 @@ from common.report import Cost, GapReport
 from common.version import TOOL
 from exporter.estimate import count_ranges, estimate_events
 from exporter.finish import finish_again
-from exporter.make_plan import Wanted, make_plan
 from exporter.options import ExportOptions
+from exporter.plan import Planned, PlanOptions, make_plan, settle_plan
 from exporter.reports import ExportReport
 from exporter.run import ExportRun
-from exporter.settle_plan import Planned, settle_plan
 from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
@@ -38,7 +37,7 @@ from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
-__all__ = ["ExportOrder", "export_next", "export_stream"]
+__all__ = ["ResolvedExport", "export_next", "export_stream"]
 
 
 def export_stream(
@@ -95,7 +94,7 @@ def export_stream(
         storage_class=storage_class,
     )
     return export_next(
-        ExportOrder.of(stream, root, options),
+        ResolvedExport.of(stream, root, options),
         lambda: open_runner(master, TASK_MODULES),
         progress or Progress(),
         began=began,
@@ -104,26 +103,30 @@ def export_stream(
 
 
 @dataclass(frozen=True, slots=True)
-class ExportOrder:
-    """What to export and how, read and found possible.
+class ResolvedExport:
+    """The stream, root and options of an export, parsed and validated.
 
     Attributes:
-        source, name: the stream. root: where to.
-        wanted: cuts, layout and range size. options: as the user gave them.
+        source: the stream's store.
+        name: the stream.
+        root: the archive's root.
+        wanted: the options of a new plan.
+        options: as given by the user.
     """
 
     source: StoreAddress
     name: StreamName
     root: RootAddress
-    wanted: Wanted
+    wanted: PlanOptions
     options: ArchivingOptions
 
     @classmethod
     def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
-        """Read what `export_stream` is called with.
+        """Parse and validate the arguments of `export_stream`.
 
         Raises:
-            Usage: it cannot be meant. Problem: the root's bucket cannot be reached.
+            Usage: an argument is not valid.
+            Problem: the root's bucket cannot be reached.
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
@@ -138,7 +141,7 @@ class ExportOrder:
 
 
 def export_next(
-    order: ExportOrder,
+    order: ResolvedExport,
     runner_of: Callable[[], AbstractContextManager[Runner]],
     progress: Progress,
     *,
@@ -206,9 +209,9 @@ def export_next(
     )
 
 
-def _wanted(name: StreamName, options: ArchivingOptions) -> Wanted:
+def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
     from_cut, to_cut = (options.from_cut, options.to_cut) if isinstance(options, ExportOptions) else (None, None)
-    return Wanted(
+    return PlanOptions(
         from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
         to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
         layout=options.layout,
@@ -217,11 +220,11 @@ def _wanted(name: StreamName, options: ArchivingOptions) -> Wanted:
     )
 
 
-def _warnings(planned: Planned, wanted: Wanted) -> list[str]:
+def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
     plan = planned.plan
     if plan is None:
         return []
-    holds = Wanted(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
+    holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
     asked = replace(wanted, from_cut=wanted.from_cut or plan.from_, to_cut=wanted.to_cut or plan.to)
     if asked == holds:
         return []
@@ -247,7 +250,7 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
     )
 
 
-def _rehearse(archive: Archive, store: StreamStore, order: ExportOrder, began: float) -> ExportReport:
+def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began: float) -> ExportReport:
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     found, _ = current_plan(archive.store, archive.prefix, generation)

@@ -13,7 +13,7 @@ from functools import cached_property
 from common.progress import Progress
 from exporter.estimate import estimate_events
 from exporter.identity import check_same_stream
-from exporter.make_plan import Wanted, make_plan
+from exporter.plan import PlanOptions, make_plan
 from exporter.proof import SegmentChain, prove_all
 from exporter.ranges import FindTask, find_range
 from exporter.spans import Span, spans_of
@@ -86,7 +86,7 @@ class StreamOrigin:
 
         There is no draft without new events or gaps, even if the stream was sealed or scaled.
         """
-        wanted = Wanted(layout="chunks", range_size=options.target_size)
+        wanted = PlanOptions(layout="chunks", range_size=options.target_size)
         plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
         if plan is None or not (plan.bytes or plan.gaps):
             return None
@@ -149,7 +149,7 @@ class StreamOrigin:
     @cached_property
     def _segments(self) -> list[tuple[SegmentId, int, int]]:
         """The segments' offsets between head and tail."""
-        plan = make_plan(self._description(None), self._store, None, Wanted(layout="chunks"))
+        plan = make_plan(self._description(None), self._store, None, PlanOptions(layout="chunks"))
         return [] if plan is None else [(segment_key(one.name), one.start, one.end) for one in plan.segments]
 
     def _read(self, place: tuple[SegmentId, Span, int]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:

@@ -14,7 +14,7 @@ from typing import Any
 from common.errors import Problem
 from common.progress import Progress
 from common.sizes import bytes_text, count_text
-from exporter.export import ExportOrder, export_next
+from exporter.export import ResolvedExport, export_next
 from exporter.reports import ExportReport
 from layouts.windows import WINDOW
 from manifests.archive import Archive
@@ -124,7 +124,7 @@ def follow_stream(
     )
     if options.rotates:
         check_readable(storage_class)
-    order = ExportOrder.of(stream, root, options)
+    order = ResolvedExport.of(stream, root, options)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         archive = order.archive()
@@ -167,7 +167,7 @@ def follow_stream(
         )
 
 
-def _check_reachable(order: ExportOrder, archive: Archive) -> None:
+def _check_reachable(order: ResolvedExport, archive: Archive) -> None:
     """Check that stream and archive can be reached: a server that has never answered is probably the wrong address."""
     archive.listing()
     with order.source.open() as store:
@@ -277,13 +277,13 @@ class _Tally:
                 return
 
 
-def _export(order: ExportOrder, tasks: Tasks, progress: Progress) -> ExportReport:
+def _export(order: ResolvedExport, tasks: Tasks, progress: Progress) -> ExportReport:
     began = time.monotonic()
     return export_next(order, lambda: nullcontext(tasks.runner), progress, began=began, dry_run=False)
 
 
 def _rotate(
-    order: ExportOrder,
+    order: ResolvedExport,
     policy: Policy,
     tasks: Tasks,
     tally: _Tally,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from common.progress import Progress
 from common.times import moment_text
-from exporter.export import ExportOrder, export_next
+from exporter.export import ResolvedExport, export_next
 from exporter.identity import check_same_stream
 from exporter.reports import ExportReport
 from importer.queue.deletions import request_deletions
@@ -115,7 +115,7 @@ def rotate_stream(
     check_readable(storage_class)
     if queue:
         check_queue(queue, make=not dry_run)
-    order = ExportOrder.of(stream, root, options)
+    order = ResolvedExport.of(stream, root, options)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
         rotation = Rotation(order, policy, Tasks(master, stack), progress, queue)
@@ -139,7 +139,7 @@ class Rotation:
         warnings: what the user is warned of.
     """
 
-    order: ExportOrder
+    order: ResolvedExport
     policy: Policy
     tasks: Tasks
     progress: Progress

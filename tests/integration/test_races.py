@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from common.progress import Progress
-from exporter.make_plan import TRUNCATED_BEFORE
+from exporter.plan import TRUNCATED_BEFORE
 from exporter.reading import TRUNCATED
 from importer.lease import TargetBusy, lease_stream, take_lease
 from streamstore import lease

@@ -9,9 +9,8 @@ import pytest
 
 from common.errors import Conflict
 from exporter import identity
-from exporter.make_plan import Wanted
+from exporter.plan import PlanOptions, settle_plan
 from exporter.run import ExportRun
-from exporter.settle_plan import settle_plan
 from streamstore.errors import NoSuchSegment, NoSuchStream
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault import check_archive
@@ -32,7 +31,9 @@ def made(folder: Path, *payloads: bytes, root: str | None = None) -> Vault:
 def plan(vault: Vault) -> None:
     """As a run that was killed right after it had planned."""
     with vault.store as store:
-        settle_plan(archive_of(vault.root), store, Wanted(range_size=RANGE_SIZE), f"local://{vault.folder}/streams")
+        settle_plan(
+            archive_of(vault.root), store, PlanOptions(range_size=RANGE_SIZE), f"local://{vault.folder}/streams"
+        )
 
 
 def refused(vault: Vault, first: Vault) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import Conflict, Overtaken
-from exporter.make_plan import Wanted
-from exporter.settle_plan import settle_plan
+from exporter.plan import PlanOptions, settle_plan
 from layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
@@ -41,7 +40,7 @@ def test_missing_segment_that_should_exist_ends_the_run(
     """A segment store may say so while it recovers. It is neither a gap nor a reason to ask for ever."""
     place.fill([bytes([number + 1]) * size for number in range(6)])
     with place.store as store:
-        settle_plan(archive_of(place), store, Wanted(), "")
+        settle_plan(archive_of(place), store, PlanOptions(), "")
     read, asked = LocalStore.read, 0
 
     def losing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:

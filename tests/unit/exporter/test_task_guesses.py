@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.make_plan import Wanted
-from exporter.settle_plan import settle_plan
+from exporter.plan import PlanOptions, settle_plan
 from exporter.spans import Span
 from exporter.task import ExportTask, export_range
 from layouts.windows import WINDOW
@@ -122,7 +121,9 @@ def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(tmp_path: Path, ki
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
     archive = Archive(root.open(), NAME)
     with place.store as store:
-        plan = settle_plan(archive, store, Wanted(layout=kind[0], compression=kind[1], range_size=512), source.uri).plan
+        plan = settle_plan(
+            archive, store, PlanOptions(layout=kind[0], compression=kind[1], range_size=512), source.uri
+        ).plan
     assert plan is not None
     end = plan.segments[0].end
     for low in range(512, end, 512):

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import lake.run
 from common.errors import Conflict, Failed, Problem, Usage
-from exporter.make_plan import TRUNCATED_BEFORE
+from exporter.plan import TRUNCATED_BEFORE
 from exporter.ranges import FindTask
 from exporter.reading import TRUNCATED
 from exporter.spans import Span

@@ -213,7 +213,7 @@ def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.Monke
     monkeypatch.setattr("rotation.expire.now_utc", lambda: ahead)
     if grown:
         vault.add(b"new")
-        monkeypatch.setattr("exporter.make_plan.now_utc", lambda: ahead)
+        monkeypatch.setattr("exporter.plan.now_utc", lambda: ahead)
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
     assert report.stopped is not None

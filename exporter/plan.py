@@ -1,27 +1,30 @@
-"""Computes the plan of the next generation: each segment's bytes between its cuts, and the gaps."""
+"""The plan of the next generation: head and tail, each segment's bytes between them, and the gaps."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import Usage
 from exporter.identity import check_gone, check_same_stream, take_witness
+from layouts.keys import GenerationSpan
+from manifests.archive import Archive
 from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
-from manifests.plan import Plan, PlannedSegment
+from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut, NoSuchSegment
 from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.own import describe_source
 from streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED_BEFORE", "Wanted", "make_plan"]
+__all__ = ["TRUNCATED_BEFORE", "PlanOptions", "Planned", "make_plan", "settle_plan"]
 
 TRUNCATED_BEFORE = "truncated at the source before this generation began"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanOptions:
     """The options of a plan.
 
     Attributes:
@@ -39,8 +42,63 @@ class Wanted:
     range_size: int = 64 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan to work on.
+
+    Attributes:
+        plan: the plan; None if the newest generation already has everything.
+        newest: the newest generation's manifest, if there is one.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
+        adopted: whether an earlier or concurrent run created the plan.
+    """
+
+    plan: Plan | None
+    newest: Manifest | None
+    attempt: int = 1
+    adopted: bool = False
+
+
+def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, source: str) -> Planned:
+    """Return the plan of the unfinished generation, or create the next one, create-only.
+
+    Args:
+        archive: the archive.
+        store: the stream's store.
+        wanted: the options of a new plan.
+        source: the store's address as given by the user.
+
+    Raises:
+        InvalidCut, Usage: a cut is not valid.
+        Conflict: the stream is not the one archived or planned, or is not a user's stream.
+    """
+    while True:
+        newest = archive.newest()
+        generation = newest.generation + 1 if newest else 1
+        plan, attempt = current_plan(archive.store, archive.prefix, generation)
+        described = describe_source(store, archive.stream)
+        asked = wanted
+        for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
+            check_same_stream(described, store, ended)
+            if ended.layout == asked.layout:  # chunks have the same names, compressed or not
+                asked = replace(asked, compression=ended.compression)
+        if plan is not None:
+            check_same_stream(described, store, plan)
+            return Planned(plan, newest, attempt, adopted=True)
+        plan = make_plan(described, store, newest, asked, source)
+        if plan is None:
+            return Planned(None, newest)
+        plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
+        if not created:
+            continue  # another run was first; its plan may have ended meanwhile
+        if generation > archive.listing().newest:
+            return Planned(plan, newest, attempt)
+        # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
+        remove_work(archive.store, archive.prefix, GenerationSpan.of(generation))
+
+
 def make_plan(
-    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted, source: str = ""
+    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions, source: str = ""
 ) -> Plan | None:
     """Return the plan that follows the newest generation; None if there is nothing new.
 
@@ -88,7 +146,7 @@ def make_plan(
     )
 
 
-def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: Wanted) -> StreamCut:
+def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions) -> StreamCut:
     """Return the cut at which the generation begins: the end of the previous one; for the first, the user's choice."""
     if newest is None:
         if wanted.from_cut is not None:
