@@ -73,3 +73,15 @@ def test_added_layout_holds_an_archive(copy: Path) -> None:
     change_line(copy, "layouts/layout.py", f"LayoutName = {old}", f"LayoutName = {new}")
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/vault", "blocks")
     assert list((copy / "vault" / "demo" / "orders" / "blocks").rglob("*-*"))
+
+
+def test_added_command_prints_and_refuses(copy: Path) -> None:
+    add_example(copy, "streamvault/cli/size.py")
+    line = '"demo": "Show it all on a generated stream, without a server.",'
+    change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')
+    run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/root", "events")
+    archive = f"file://{copy}/root/demo/orders"
+    run(copy, "-m", "streamvault", "size", archive, "--json")
+    run(copy, "-m", "streamvault", "size", archive, "--since", "2")
+    with pytest.raises(AssertionError, match="--since must be at least 1: 0"):
+        run(copy, "-m", "streamvault", "size", archive, "--since", "0")
