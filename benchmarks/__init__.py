@@ -1,5 +1,5 @@
-"""Measured speed and memory: ratios against a named limit or peer in one run, on real servers.
+"""Benchmarks of speed and memory: ratios to a named limit or peer within one run, on real servers.
 
-From the repository's root ``python -m benchmarks export_import``, ``memory`` and ``stages``; each prints its tables for
-`docs/performance.md`. With ``--quick`` it shows that all runs, and not how fast. Nothing passes or fails by a time.
+Run ``python -m benchmarks export_import``, ``memory`` or ``stages`` from the repository's root; each prints its tables
+for `docs/performance.md`. ``--quick`` only checks that a benchmark works. Nothing passes or fails by a time.
 """

@@ -25,7 +25,7 @@ BENCHMARKS = {
 
 
 def main() -> int:
-    """Run the named benchmark; 1 if a server can't be had."""
+    """Run the named benchmark; return 1 if a server is not available."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Runs a benchmark and prints its tables in Markdown."
     )

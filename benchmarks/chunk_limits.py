@@ -1,8 +1,8 @@
-"""The limit for chunks: one loop that moves the same bytes, without Spark, plan, proof or digest.
+"""The limit for chunks: a loop that moves the same bytes, without Spark, plan, proof or digests.
 
-As many processes as Spark runs tasks at once. Out: read a range of a segment, put it by obstore. Back: get it by
-obstore, append it in conditional blocks. The stream's client is the product's own: a plain one for Python that reads
-byte ranges does not exist.
+It uses as many processes as Spark runs tasks at once. Export: read a range of a segment, put it with obstore. Import:
+get it with obstore, append it in conditional blocks. The stream client is the product's own, because no other Python
+client reads byte ranges.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ RANGE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChunksJob:
-    """A stream's ranges, whose events are all of one size.
+    """Ranges of a stream whose events are all of one size.
 
     Attributes:
-        uri: of the stream's server with the stream. server, bucket, root: where the archive's root is.
-        stream: the archived stream. workload: what it holds.
-        processes: how many work on it together. index: which of them this is.
+        uri: URI of the stream.
+        server: the S3 server.
+        bucket: the bucket.
+        root: the archive's root in the bucket.
+        stream: the archived stream.
+        workload: contents of the stream.
+        processes: number of processes that share the work.
+        index: number of this process.
     """
 
     uri: str
@@ -46,24 +51,24 @@ class ChunksJob:
     index: int = 0
 
     def ranges(self, segment: int) -> list[tuple[int, int]]:
-        """A segment's ranges, cut as an export cuts them."""
+        """Return a segment's ranges, split as in an export."""
         length, end = self.workload.length, self.workload.share(segment) * self.workload.length
         edges = [-(-low // length) * length for low in range(0, end, RANGE_BYTES)]
         return list(zip(edges, [*edges[1:], end], strict=True))
 
     def key(self, segment: int, start: int, end: int) -> str:
-        """As in an archive."""
+        """Return a range's key, as in an archive."""
         prefix = archive_prefix(self.stream.scope, self.stream.stream)
         return prefix + chunk_key(SegmentId(0, segment), start, end - start)
 
 
 def read_and_put(job: ChunksJob) -> tuple[int, float]:
-    """Move the stream out; returns events and seconds."""
+    """Export the stream; return events and seconds."""
     return run_together(_prepare_out, _split(job))
 
 
 def get_and_append(job: ChunksJob) -> tuple[int, float]:
-    """Move the chunks back into a new stream, the job's `uri`; returns events and seconds."""
+    """Import the chunks into a new stream, the job's `uri`; return events and seconds."""
     target, name = parse_stream(job.uri)
     with target.open() as store:
         store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=job.workload.segments)))

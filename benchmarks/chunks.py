@@ -1,4 +1,4 @@
-"""Export and import of chunks beside the bare loop over the same bytes, in one run on real servers."""
+"""Export and import of chunks compared with a plain loop over the same bytes, in one run on real servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENTS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks chunks``."""
+    """Add the options of ``python -m benchmarks chunks``."""
     parser.add_argument(
         "--workload",
         nargs="+",
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure each stream on servers of its own; adds a table each."""
+    """Measure each stream on new servers; add a table for each."""
     if arguments.quick:
         arguments.workload, arguments.naive_events, arguments.repeats = ("20000x1024",), 500, 1
     for text in arguments.workload:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 class _Comparison:
-    """One stream."""
+    """Comparison for one stream."""
 
     def __init__(self, setting: Setting, workload: Workload, naive_events: int) -> None:
         self._setting = setting
@@ -63,7 +63,7 @@ class _Comparison:
         out, back = "the loop: read, put by obstore", "the loop: get by obstore, append"
         export, restore = "**streamvault export**, on Spark", "**streamvault import**, on Spark"
         command_out, command_back = "the whole command `streamvault export`", "the whole command `streamvault import`"
-        self._export(-1)  # reads the source once from where it lies, so that no arm has it colder than another
+        self._export(-1)  # reads the source once, so that its data are equally cached for all arms
         naive = naive_arms(self._setting, self._workload, self._source, self._naive_events)
         found = interleave(
             [
@@ -141,12 +141,12 @@ class _Comparison:
         return measured
 
     def _command(self, verb: str, *arguments: str) -> Measured:
-        """The work, moved by Spark's tasks; without Spark's start."""
+        """Measure the work of Spark's tasks, without Spark's start."""
         report = run_command(verb, *arguments, environment=self._setting.s3.environment()).report
         self._starts[verb].append(report["total_seconds"] - report["seconds"])
         return self._workload.measured(report["events"], report["bytes"], report["seconds"])
 
     def _whole(self, verb: str, *arguments: str) -> Measured:
-        """All that a user waits for, from a plain start of the command as it is by default."""
+        """Measure the total time of the command with its default options, including its start."""
         outcome = run_command(verb, *arguments, environment=self._setting.s3.environment(), head_start=True)
         return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)

@@ -1,4 +1,4 @@
-"""Export and import beside the limit and the naive pipeline, in one run on real servers."""
+"""Export and import compared with the limit and the naive pipeline, in one run on real servers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENTS_PER_TASK = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks export_import``."""
+    """Add the options of ``python -m benchmarks export_import``."""
     parser.add_argument("--events", type=int, default=40_000, help="events of the stream (default 40000)")
     parser.add_argument("--naive-events", type=int, default=4000, help="how many the naive pipelines move (4000)")
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads (100 1024)")
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure each payload size on servers of its own; adds two tables a size."""
+    """Measure each payload size on new servers; add two tables for each."""
     if arguments.quick:
         arguments.events, arguments.naive_events, arguments.repeats = 2000, 500, 1
     for size in arguments.size:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 class _Comparison:
-    """One payload size."""
+    """Comparison for one payload size."""
 
     def __init__(self, setting: Setting, workload: Workload, naive_events: int, *, quick: bool) -> None:
         self._setting = setting

@@ -1,4 +1,4 @@
-"""Export and import beside those of another checkout, in turns on the same servers."""
+"""Export and import compared with those of another checkout, in turns on the same servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDES = ("this", "former")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks former``."""
+    """Add the options of ``python -m benchmarks former``."""
     parser.add_argument(
         "--checkout", type=Path, required=True, metavar="DIR", help="the other checkout, after its bin/setup"
     )
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure each stream on servers of its own; adds a table each."""
+    """Measure each stream on new servers; add a table for each."""
     for text in arguments.workload:
         layout, _, stream = text.partition(":")
         workload = Workload.parse(stream, SEGMENTS)
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 class _Beside:
-    """One stream, in one layout."""
+    """Comparison for one stream in one layout."""
 
     def __init__(self, setting: Setting, workload: Workload, layout: str, checkout: Path) -> None:
         self._setting = setting
@@ -65,7 +65,7 @@ class _Beside:
         self._workload.fill(self._setting.store, self._source)
         verbs: dict[str, Callable[[str, int], Measured]] = {"export": self._export, "import": self._import}
         arms = [Arm(_name(verb, side), partial(verbs[verb], side)) for verb in verbs for side in SIDES]
-        for arm in arms:  # nobody has the stream or the server's files colder than another
+        for arm in arms:  # the stream and the server's files are equally cached for all arms
             arm.run(-1)
         self._outcomes.clear()
         found = interleave(arms, repeats, self._setting.settle, pairs=True)

@@ -1,4 +1,4 @@
-"""Handing an archive off to a table beside pyarrow writing the same rows, and Trino's queries on both."""
+"""Handoff compared with pyarrow writing the same rows, and Trino queries on both tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUERIES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks handoff``."""
+    """Add the options of ``python -m benchmarks handoff``."""
     parser.add_argument("--events", type=int, default=1_000_000, help="how many (1000000)")
     parser.add_argument("--size", type=int, default=200, help="about how many bytes each (200)")
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure both; adds a table each."""
+    """Measure writing and querying; add a table for each."""
     if arguments.quick:
         arguments.events, arguments.repeats = 10_000, 1
     readings = Readings(arguments.events, arguments.size, SEGMENTS)
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 class _Comparison:
-    """Writing: the stream is archived once, and becomes a table again and again."""
+    """Comparison of writing: the stream is archived once, and handed off in each repeat."""
 
     def __init__(self, setting: Setting, readings: Readings, glue: str) -> None:
         self._setting = setting
@@ -106,7 +106,7 @@ class _Comparison:
         results.add(title, table((title, "of pyarrow", "MB/s"), lines), figures)
 
     def statements(self) -> str:
-        """What registers our table of the first repeat."""
+        """Return the statements that register our table of the first repeat."""
         archive = f"{self._setting.root_uri('vault')}/{self._stream}"
         printed = run_command("ddl", archive, "trino", "--table", "lake.json_0", environment=self._environment)
         return str(printed.report["ddl"])
@@ -129,7 +129,7 @@ class _Comparison:
 def _queries(
     setting: Setting, trino: TrinoServer, readings: Readings, results: Results, *, statements: str, repeats: int
 ) -> None:
-    """Asking: our table of the first repeat beside the one made by hand."""
+    """Compare queries of our table from the first repeat with those of the table written by pyarrow."""
     columns = ", ".join(f'"{field.name}" {trino_type(field.type)}' for field in SCHEMA)
     trino.query(f"CREATE SCHEMA own.lake WITH (location = 's3://{setting.bucket}/own/')")
     trino.query(
@@ -138,7 +138,7 @@ def _queries(
     )
     for statement in filter(str.strip, statements.split(";\n")):
         trino.query(statement, "own")
-    # our files as the other table is registered, which has no partitions that the metastore would be asked for
+    # our files, registered like the other table: without partitions, which would cost metastore requests
     folder = f"{setting.root_uri('vault')}/{setting.stream('readings')}/table/json_0/generation=1/"
     trino.query(
         f"CREATE TABLE own.lake.bare (LIKE own.lake.json_0) WITH (format = 'PARQUET', external_location = '{folder}')"
@@ -163,7 +163,7 @@ def _queries(
             return Measured(readings.events, 0, took)
 
         arms = [Arm(arm, partial(ask, of)) for arm, of in TABLES.items()]
-        interleave(arms, 2, _at_once)  # what is compiled and cached is so for all
+        interleave(arms, 2, _at_once)  # warm up: compiled code and caches are the same for all arms
         for held in planned.values():
             held.clear()
         found = interleave(arms, max(repeats, 1) * 3, _at_once)
@@ -183,9 +183,9 @@ def _queries(
 
 
 def _times(found: Sequence[Measured], others: Sequence[Measured]) -> Spread:
-    """How many times as long as the other run of the same repeat."""
+    """Return the ratio of the durations within each repeat."""
     return spread([one.seconds / other.seconds for one, other in zip(found, others, strict=True)])
 
 
 def _at_once() -> None:
-    """Nothing is left behind by a query."""
+    """Do nothing: a query leaves no work for the servers."""

@@ -1,4 +1,4 @@
-"""What a table is measured against: the same rows written by pyarrow from memory, and a table made by hand."""
+"""The peer of a handoff: the same rows, written by pyarrow from memory, and a table registered over them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ COUNTRIES = ("CH", "DE", "FR", "IT", "AT", "LI")
 SCHEMA = pa.schema(
     [*EVENT_SCHEMA, ("id", pa.int64()), ("country", pa.string()), ("x", pa.float64()), ("text", pa.string())]
 )
-"""The columns of both tables, but for those that say what did not decode or which generation it is."""
+"""Columns of both tables, without those for undecodable payloads and for the generation."""
 
 ROW_GROUP_ROWS = 256 * 1024
 FILE_ROWS = 1_000_000
 
 
 class Readings:
-    """A stream of JSON events over some segments.
+    """A stream of JSON events.
 
     Args:
-        events: how many. size: about how many bytes a payload has. segments: how many.
+        events: number of events.
+        size: approximate payload size (bytes).
+        segments: number of segments.
     """
 
     def __init__(self, events: int, size: int, segments: int) -> None:
@@ -39,11 +41,11 @@ class Readings:
         self.segments = segments
 
     def numbers(self, segment: int) -> range:
-        """The events of a segment."""
+        """Return the numbers of a segment's events."""
         return range(segment, self.events, self.segments)
 
     def fill(self, setting: Setting, stream: StreamName) -> int:
-        """Make the stream; returns how many bytes its segments have."""
+        """Create the stream; return the bytes of its segments."""
         store, size = setting.store, 0
         store.create_scope(stream.scope)
         store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=self.segments)))
@@ -55,17 +57,17 @@ class Readings:
         return size
 
     def payload(self, number: int) -> bytes:
-        """An event."""
+        """Return an event's payload."""
         return json.dumps(self.fields(number)).encode()
 
     def fields(self, number: int) -> dict[str, object]:
-        """What an event says; its text does not compress well."""
+        """Return an event's fields; the text does not compress well."""
         text = f"{number * 2654435761 % 2**64:x}" * (self.size // 16)
         return {"id": number, "country": COUNTRIES[number % 6], "x": number % 1009 / 8, "text": text[: self.size - 60]}
 
 
 def rows_in_memory(readings: Readings, stream: StreamName) -> Iterator[pa.Table]:
-    """All rows, as somebody has them who has decoded the stream already; about a million at a time."""
+    """Yield all rows, already decoded, about a million at a time."""
     for segment in range(readings.segments):
         offset, rows = 0, []
         for number in readings.numbers(segment):
@@ -91,7 +93,7 @@ def rows_in_memory(readings: Readings, stream: StreamName) -> Iterator[pa.Table]
 
 
 def write_by_hand(tables: list[pa.Table], folder: str, filesystem: pa.fs.FileSystem) -> float:
-    """Write rows as pyarrow does it best, a file for a million; returns the seconds."""
+    """Write rows with pyarrow's fastest method, one file per `FILE_ROWS` rows; return the seconds."""
     began = time.monotonic()
     held = pa.concat_tables(tables)
     for number, start in enumerate(range(0, len(held), FILE_ROWS)):

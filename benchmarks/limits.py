@@ -1,8 +1,8 @@
-"""The limit: the same client library putting and getting the same objects, and nothing else.
+"""The limit: the same client library that puts and gets the same objects, and does nothing else.
 
-As many processes as Spark runs tasks at once, with as many threads each as a task has requests under way. Payloads are
-views into memory and keys are made beforehand; requests are signed as the product's are, but may overwrite, which the
-product's may not.
+It uses as many processes as Spark runs tasks at once, each with as many threads as a task has concurrent requests.
+Payloads are views into memory, and keys are made beforehand. Requests are signed like the product's; unlike those, they
+may overwrite.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ class ObjectsJob:
     """The objects of some segments of one archive.
 
     Attributes:
-        server, bucket, root: where the archive's root is. stream: the archive's. workload: what it holds.
-        processes: how many work on it together. index: which of them this is.
+        server: the S3 server.
+        bucket: the bucket.
+        root: the archive's root in the bucket.
+        stream: the archived stream.
+        workload: contents of the stream.
+        processes: number of processes that share the work.
+        index: number of this process.
     """
 
     server: S3Server
@@ -46,16 +51,16 @@ class ObjectsJob:
 
     @property
     def segments(self) -> range:
-        """The segments this process moves."""
+        """Return the segments that this process moves."""
         return range(self.index, self.workload.segments, self.processes)
 
     def open(self) -> S3Store:
-        """The root, with a connection that has been used."""
+        """Open the root with an established connection."""
         return open_alone(self.server, self.bucket, self.root, self.index)
 
 
 def open_alone(server: S3Server, bucket: str, root: str, index: int) -> S3Store:
-    """A root by obstore and nothing else, with a connection that has been used."""
+    """Open a root with obstore alone and an established connection."""
     store = S3Store(
         bucket,
         prefix=root,
@@ -73,12 +78,12 @@ def open_alone(server: S3Server, bucket: str, root: str, index: int) -> S3Store:
 
 
 def put_alone(job: ObjectsJob) -> tuple[int, float]:
-    """Put the archive's objects; returns their number and the seconds it took."""
+    """Put the archive's objects; return their number and the seconds."""
     return run_together(prepare_put, _split(job))
 
 
 def get_alone(job: ObjectsJob) -> tuple[int, float]:
-    """List and get the archive's objects; returns their number and the seconds it took."""
+    """List and get the archive's objects; return their number and the seconds."""
     return run_together(prepare_get, _split(job))
 
 
@@ -90,7 +95,7 @@ def _split(job: ObjectsJob) -> list[ObjectsJob]:
 
 
 def prepare_put(job: ObjectsJob) -> Callable[[], int]:
-    """One process's part of `put_alone`: connect, make the keys; the rest is what it returns."""
+    """Connect and make the keys; return the timed part of one process of `put_alone`."""
     store = job.open()
     items = [item for segment in job.segments for item in job.workload.objects(job.stream, segment)]
 
@@ -104,7 +109,7 @@ def prepare_put(job: ObjectsJob) -> Callable[[], int]:
 
 
 def prepare_get(job: ObjectsJob) -> Callable[[], int]:
-    """One process's part of `get_alone`: connect; the rest is what it returns."""
+    """Connect; return the timed part of one process of `get_alone`."""
     store = job.open()
     keys: queue.Queue[str | None] = queue.Queue(LISTED_AHEAD)
 

@@ -1,4 +1,4 @@
-"""Timed runs side by side: interleaved repeats, medians with their spread, and ratios inside one repeat."""
+"""Comparison of timed runs: interleaved repeats, medians with their spread, and ratios within a repeat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class Measured:
     """One timed run.
 
     Attributes:
-        events: moved. bytes: moved, event headers included. seconds: it took.
+        events: number of events moved.
+        bytes: bytes moved, event headers included.
+        seconds: duration.
     """
 
     events: int
@@ -24,22 +26,22 @@ class Measured:
 
     @property
     def events_per_second(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.seconds
 
     @property
     def megabytes_per_second(self) -> float:
-        """10^6 bytes a second."""
+        """10^6 bytes per second."""
         return self.bytes / self.seconds / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of the things that are compared.
+    """One side of a comparison.
 
     Attributes:
-        name: as the table calls it.
-        run: does it once; is told the repeat's number, from 0.
+        name: name in the table.
+        run: runs it once, given the number of the repeat, from 0.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, least and greatest of some figures."""
+    """Median, minimum and maximum."""
 
     median: float
     low: float
@@ -58,13 +60,13 @@ class Spread:
 def interleave(
     arms: Sequence[Arm], repeats: int, settle: Callable[[], None], *, pairs: bool = False
 ) -> dict[str, list[Measured]]:
-    """Run all arms once, then all again: A B C A B C, so that what disturbs the machine disturbs them alike.
+    """Run the arms in turns, A B C A B C, so that disturbances of the machine affect all of them.
 
     Args:
-        arms: what is compared.
-        repeats: how often each is run.
-        settle: called before every run: what the one before has left to the servers is no part of it.
-        pairs: whether neighbours change places in every other turn, A B then B A: who comes first may have it harder.
+        arms: the arms.
+        repeats: number of runs of each arm.
+        settle: called before each run; waits until the servers have finished the work of the previous run.
+        pairs: whether adjacent arms swap places in every other turn, A B then B A, because the first may be slower.
     """
     found: dict[str, list[Measured]] = {arm.name: [] for arm in arms}
     swapped = [arm for at in range(0, len(arms), 2) for arm in reversed(arms[at : at + 2])]
@@ -81,16 +83,16 @@ def interleave(
 
 
 def spread(figures: Sequence[float]) -> Spread:
-    """Median, least and greatest."""
+    """Return median, minimum and maximum."""
     return Spread(statistics.median(figures), min(figures), max(figures))
 
 
 def ratio(found: Mapping[str, Sequence[Measured]], name: str, peer: str) -> Spread:
-    """How fast an arm is as a multiple of another: by each repeat, never across two."""
+    """Return an arm's speed as a multiple of another's, computed within each repeat."""
     pairs = zip(found[name], found[peer], strict=True)
     return spread([mine.events_per_second / other.events_per_second for mine, other in pairs])
 
 
 def say(line: str) -> None:
-    """Tell how the run goes on; the results alone go to standard output."""
+    """Print progress to standard error; only results go to standard output."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The greatest memory of a task: small and large events, short and long streams."""
+"""Peak memory of a task, for small and large events, short and long streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK_SIZES = (8 * MIB,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks memory``."""
+    """Add the options of ``python -m benchmarks memory``."""
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads (1024 8388608)")
     parser.add_argument("--stream", type=int, nargs="+", default=STREAMS, metavar="BYTES", help="streams (10 MB, 1 GB)")
     parser.add_argument(
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Export and import each combination; adds one table."""
+    """Export and import each combination; add one table."""
     if arguments.quick:
         arguments.size, arguments.stream = QUICK_SIZES, QUICK_STREAMS
     rows, figures = [], []

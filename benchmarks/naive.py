@@ -1,8 +1,8 @@
-"""The naive pipeline: what one writes in an hour with the PyPI `pravega` client and boto3.
+"""The naive pipeline: a simple program with the PyPI `pravega` client and boto3.
 
-Export: read events with a reader, put each as an object, one by one or with 32 threads. Restore: get each object, one
-by one or with 32 threads, and write it with a writer that has 1,000 events under way. It keeps no pointers, proves
-nothing and cannot be resumed; it is the peer for speed alone. Making reader, writer and clients is not timed.
+Export: read events with a reader and put each as an object, one by one or with 32 threads. Import: get each object, one
+by one or with 32 threads, and write it with a writer that has up to 1,000 events in flight. It keeps no pointers,
+verifies nothing and cannot be resumed; only its speed is compared. Creating reader, writer and clients is not timed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ class NaiveJob:
     """One run of the naive pipeline.
 
     Attributes:
-        controller: ``HOST:PORT``. stream: read from, or written to.
-        server, bucket, prefix: where the objects are.
-        events: how many to move; the client's reader does not tell the end of a stream.
-        segments: of a stream that is written. threads: 1 for one by one.
+        controller: ``HOST:PORT`` of Pravega's controller.
+        stream: the stream to read or write.
+        server: the S3 server.
+        bucket: the bucket.
+        prefix: prefix of the objects' keys.
+        events: number of events to move; the client's reader does not report the end of a stream.
+        segments: number of segments of a stream to write.
+        threads: number of threads; 1 for one by one.
     """
 
     controller: str
@@ -54,7 +58,7 @@ class NaiveJob:
     threads: int
 
     def client(self) -> S3Client:
-        """A boto3 client with a connection for each thread."""
+        """Return a boto3 client with a connection for each thread."""
         return self.server.session().client(
             "s3",
             endpoint_url=self.server.endpoint,
@@ -63,12 +67,12 @@ class NaiveJob:
 
 
 def export_naively(job: NaiveJob) -> tuple[int, float]:
-    """Stream to objects; returns the number of events and the seconds it took."""
+    """Export the stream; return the number of events and the seconds."""
     return run_together(_prepare_export, [job])
 
 
 def restore_naively(job: NaiveJob) -> tuple[int, float]:
-    """Objects to a new stream; returns the number of events and the seconds it took."""
+    """Import the objects into a new stream; return the number of events and the seconds."""
     return run_together(_prepare_restore, [job])
 
 
@@ -106,7 +110,7 @@ def _prepare_restore(job: NaiveJob) -> Callable[[], int]:
 
 
 class _Reader:
-    """The client's reader, with its manager: without that it stops working."""
+    """The client's reader, with its manager: it stops working when the manager is collected."""
 
     def __init__(self, job: NaiveJob) -> None:
         self._manager = _manager(job)
@@ -114,7 +118,7 @@ class _Reader:
         self._reader = self._group.create_reader("reader")
 
     def events(self, count: int) -> Iterator[bytes]:
-        """The next ``count`` events; at the end of a stream the reader gives empty slices for ever."""
+        """Yield the next ``count`` events; at the end of a stream the reader returns empty slices forever."""
         loop = asyncio.new_event_loop()
         try:
             while count:
@@ -134,7 +138,7 @@ class _Reader:
 
 
 class _Writer:
-    """The client's writer to a new stream, with its manager: without that it stops working."""
+    """The client's writer to a new stream, with its manager: it stops working when the manager is collected."""
 
     def __init__(self, job: NaiveJob) -> None:
         self._manager = _manager(job)
@@ -156,7 +160,7 @@ def _manager(job: NaiveJob) -> Any:
 
 
 def _each(work: Callable[[T], R], items: Iterator[T], threads: int) -> Iterator[R]:
-    """The work's results in order, with twice as many items under way as there are threads."""
+    """Yield the results in order, with twice as many items in flight as there are threads."""
     if threads == 1:
         yield from map(work, items)
         return

@@ -1,7 +1,7 @@
-"""The greatest memory that a command's processes took, as the kernel kept it.
+"""Peak memory of a command's processes, as recorded by the kernel.
 
-``VmHWM`` in ``/proc/PID/status`` is a process's greatest resident size since it began, shared pages included. The
-kernel keeps it, so looking now and then misses nothing but what happens after the last look.
+``VmHWM`` in ``/proc/PID/status`` is a process's peak resident size since its start, shared pages included. The kernel
+records it, so occasional polling misses only what happens after the last poll.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ WORKER = "sparkrun.daemon"
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Greatest resident size of one process of a kind (bytes); 0 if there was none.
+    """Peak resident size of a single process of each kind (bytes); 0 if there was none.
 
     Attributes:
-        task: Spark's Python workers, in which the tasks run. driver: the command itself. java: Spark.
+        task: Spark's Python workers, in which the tasks run.
+        driver: the command itself.
+        java: Spark.
     """
 
     task: int
@@ -35,7 +37,7 @@ class Peaks:
 
 
 class PeakWatch:
-    """Watches a process and all below it. A context manager; `peaks` tells what was found."""
+    """Context manager that watches a process and its descendants; `peaks` returns the result."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -54,7 +56,7 @@ class PeakWatch:
 
     @property
     def peaks(self) -> Peaks:
-        """What was found so far."""
+        """Return the peaks so far."""
         return Peaks(**self._found)
 
     def _watch(self) -> None:
@@ -70,7 +72,7 @@ class PeakWatch:
                 self._found[kind] = max(self._found[kind], _high_water_mark(process.pid))
 
     def _kind(self, process: psutil.Process) -> str:
-        """What a process is; asked again until it is known, since a new one is a copy of its parent at first."""
+        """Return a process's kind; not stored until known, because a new process starts as a copy of its parent."""
         command = process.cmdline()
         if WORKER in command:
             kind = "task"

@@ -16,13 +16,13 @@ NAIVE = {1: "one by one", 32: "32 threads"}
 
 
 def naive_arms(setting: Setting, workload: Workload, source: StreamName, events: int) -> dict[str, list[Arm]]:
-    """The naive pipelines for ``export`` and ``import``, one by one first, then with 32 threads.
+    """Return the naive pipelines for ``export`` and ``import``: first one by one, then with 32 threads.
 
     Args:
         setting: the servers.
-        workload: what the source holds.
+        workload: contents of the source.
         source: the stream.
-        events: how many are moved; the client's reader does not tell the end of a stream.
+        events: number of events to move; the client's reader does not report the end of a stream.
     """
     found: dict[str, list[Arm]] = {}
     for verb in ("export", "import"):
@@ -35,7 +35,7 @@ def naive_arms(setting: Setting, workload: Workload, source: StreamName, events:
 
 
 def drop(setting: Setting, stream: StreamName, expected: int) -> None:
-    """See that a restored stream holds what it should (bytes), and make room."""
+    """Check a restored stream's size (bytes), and delete the stream."""
     held = sum(setting.store.describe(stream).tail.offsets.values())
     if held != expected:
         raise RuntimeError(f"{stream} holds {held} bytes instead of {expected}")
@@ -44,7 +44,7 @@ def drop(setting: Setting, stream: StreamName, expected: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """A naive pipeline with so many threads, there and back."""
+    """Naive export and import with a number of threads."""
 
     setting: Setting
     workload: Workload

@@ -1,4 +1,4 @@
-"""A stream of 10,000 segments and 10^9 events, without moving it: plan, tasks, proof, index, manifest, restore plan."""
+"""Planning for 10,000 segments and 10^9 events without data: plan, tasks, proof, index, manifest, restore plan."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MIB = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks planning``."""
+    """Add the options of ``python -m benchmarks planning``."""
     parser.add_argument("--segments", type=int, default=10_000, help="segments in all (default 10000)")
     parser.add_argument("--events", type=int, nargs="+", default=(10**8, 10**9), help="events in all (10^8 10^9)")
     parser.add_argument("--size", type=int, default=100, help="bytes of a payload (default 100)")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Simulate each stream as one epoch and as a hundred; adds a table."""
+    """Simulate each stream with one epoch and with a hundred; add a table."""
     segments = 100 if arguments.quick else arguments.segments
     results.describe({"servers": "none; the archive is in memory"})
     rows, figures = [], []
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 @dataclass(slots=True)
 class _Simulated:
-    """A stream that is nowhere, and its archive's manifest and index in memory."""
+    """A simulated stream, and its archive's manifest and index in memory."""
 
     segments: int
     epochs: int
@@ -119,7 +119,7 @@ class _Simulated:
             archive.commit(manifest, rows)
         self.ranges = len(rows)
         self.manifest_bytes, self.index_bytes = len(manifest.encode()), len(encode_ranges(NAME, rows))
-        if self.epochs == 1:  # the numbers of made-up scales are not those that a store would give
+        if self.epochs == 1:  # segment numbers of the simulated scalings differ from those that a store assigns
             with self._timed("restore"):
                 plan_restore(archive.history())
 
@@ -129,7 +129,7 @@ class _Simulated:
         return self.events // self.segments * (self.size + 8)
 
     def _plan(self, archive: Archive) -> Plan:
-        """As `exporter.plan.settle_plan`: described, made, written, found again."""
+        """Plan as `exporter.plan.settle_plan` does: describe the stream, make the plan, write it, read it back."""
         store = cast("StreamStore", _Lengths(self.share))
         plan = make_plan(self._described(), store, None, PlanOptions(layout="chunks"))
         if plan is None:
@@ -155,7 +155,7 @@ class _Simulated:
         return StreamDescription(NAME, StreamConfiguration(), tuple(epochs), head, tail, sealed=False)
 
     def _proved(self, plan: Plan) -> Iterator[RangeRow]:
-        """What tasks would report, followed along its chain."""
+        """Yield the rows that tasks would report, in the order of the plan's chain."""
         length = self.size + 8
         for planned in plan.segments:
             chain = SegmentChain(planned.start, planned.end, plan.range_size)
@@ -178,7 +178,7 @@ class _Simulated:
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """The only question that planning asks of a store: how long segments are."""
+    """Store with the only method that planning calls: the lengths of segments."""
 
     length: int
 

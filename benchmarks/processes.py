@@ -1,4 +1,4 @@
-"""Runs work in fresh processes that begin together, and times it."""
+"""Runs work in new processes that start together, and times it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def run_together(prepare: Callable[[Job], Action], jobs: Sequence[Job]) -> tuple
     """Run one process for each job.
 
     Args:
-        prepare: a module's function. It is called in the process with the job, untimed (imports, connections), and
-            returns the action that is timed. The actions begin together; each returns how many events it moved.
-        jobs: values that can be pickled.
+        prepare: a module-level function. The process calls it with the job, untimed (imports, connections). It returns
+            the action to time. The actions start together; each returns the number of events it moved.
+        jobs: picklable values.
 
     Returns:
-        Events of all, and seconds from the first action's start to the last one's end.
+        Total events, and seconds from the start of the first action to the end of the last.
 
     Raises:
-        RuntimeError: a process failed; with its traceback.
+        RuntimeError: a process failed; the message has its traceback.
     """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(jobs))
@@ -58,7 +58,7 @@ def _result(end: Connection) -> tuple[float, float, int]:
     except EOFError:
         raise RuntimeError("a process of the benchmark was killed") from None
     if isinstance(result, str):
-        raise RuntimeError(f"a process of the benchmark failed:\n{result}")  # noqa: TRY004  (not a caller's mistake)
+        raise RuntimeError(f"a process of the benchmark failed:\n{result}")  # noqa: TRY004  (not the caller's error)
     began, ended, count = result
     return began, ended, count
 
@@ -67,9 +67,9 @@ def _run(prepare: Callable[[Job], Action], job: Job, barrier: Barrier, end: Conn
     try:
         action = prepare(job)
         barrier.wait(START_SECONDS)
-        began = time.monotonic()  # one clock for all processes of the machine
+        began = time.monotonic()  # the monotonic clock is the same for all processes of a machine
         count = action()
         end.send((began, time.monotonic(), count))
-    except BaseException:  # noqa: BLE001  (whatever it is, the parent shows it)
+    except BaseException:  # noqa: BLE001  (the parent reports it)
         barrier.abort()
         end.send(traceback.format_exc())

@@ -1,4 +1,4 @@
-"""Runs the product as a user does: the command in a process of its own."""
+"""Runs the product as a user does: as a command in its own process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Outcome", "run_command"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did.
+    """Outcome of a command.
 
     Attributes:
-        report: what it printed with ``--json``.
-        seconds: from the start of its process to its end.
-        processor_seconds: of the processor, all its processes together.
-        peaks: the greatest memory its processes took; zeros if nobody watched.
+        report: the report printed with ``--json``.
+        seconds: wall time of its process.
+        processor_seconds: CPU time of all its processes.
+        peaks: peak memory of its processes; zeros if not watched.
     """
 
     report: dict[str, Any]
@@ -47,14 +47,14 @@ def run_command(
     """Run ``streamvault ARGUMENTS --json``.
 
     Args:
-        arguments: of the command.
+        arguments: the command's arguments.
         environment: variables to add to this process's own.
-        watch: whether to look after its memory, which costs some of the processor's time.
-        head_start: whether tasks begin before Spark is there, as they do by default; or Spark runs them all.
-        checkout: whose command to run instead of this one's, after its ``bin/setup``.
+        watch: whether to measure its memory, which costs some CPU time.
+        head_start: whether tasks start before Spark is ready, as by default; if False, Spark runs all of them.
+        checkout: another checkout, after its ``bin/setup``, whose command to run instead of this one's.
 
     Raises:
-        RuntimeError: it failed; with what it said.
+        RuntimeError: the command failed; the message has its output.
     """
     whose = {} if head_start else {HEAD_START: "0"}
     python = sys.executable if checkout is None else str(checkout / ".venv/bin/python")
@@ -83,6 +83,6 @@ def run_command(
 
 
 def _processor_seconds() -> float:
-    """Of all child processes that have ended."""
+    """Return the CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

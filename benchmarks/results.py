@@ -1,4 +1,4 @@
-"""Gathers what a benchmark found, and prints it once at the end."""
+"""Collects a benchmark's results, and prints them once at the end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Results"]
 
 
 class Results:
-    """Tables with the figures behind them.
+    """Tables and the figures behind them.
 
     Args:
-        command: as it was given.
+        command: the benchmark's command line.
     """
 
     def __init__(self, command: str) -> None:
@@ -24,20 +24,20 @@ class Results:
         self._figures: dict[str, Any] = {}
 
     def describe(self, setting: Mapping[str, str]) -> None:
-        """Say where it runs; what was said first holds."""
+        """Describe the servers and the machine; the first description of each item is kept."""
         self._setting = {**setting, **self._setting}
 
     def add(self, title: str, table: str, figures: Any) -> None:
-        """Add a table in Markdown, and every single figure that it was made of."""
+        """Add a Markdown table and all figures from which it was made."""
         self._tables.append(table)
         self._figures[title] = figures
 
     def markdown(self) -> str:
-        """All of it, ready for `docs/performance.md`."""
+        """Return all results for `docs/performance.md`."""
         setting = "; ".join(f"{name}: {text}" for name, text in self._setting.items())
         return "\n\n".join([f"`{self._command}`", f"{setting}.", *self._tables])
 
     def write_json(self, path: Path) -> None:
-        """Write every figure."""
+        """Write all figures as JSON."""
         document = {"command": self._command, "setting": self._setting, "figures": self._figures}
         path.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Chunks of one stream after another: longer ones, one segment by one task or two, and a resume with 99 % done."""
+"""Scaling with chunks: longer streams, one segment with one task or two, and a resume with 99 % done."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MIB = 1024 * 1024
 SIZE = 1024
 RESUME_RANGE = 5 * MIB
 UNDONE = 0.01
-"""The share of a generation that a resume has still to do, at least."""
+"""Minimum share of a generation that is left for a resume."""
 
 PARTS = ("lengths", "tasks", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks scaling``."""
+    """Add the options of ``python -m benchmarks scaling``."""
     parser.add_argument(
         "--stream", type=int, nargs="+", default=(100 * MB, 1000 * MB, 4000 * MB), metavar="BYTES", help="streams"
     )
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Adds a table of lengths, one of tasks, one of the resume."""
+    """Add a table of lengths, one of tasks, and one of the resume."""
     if arguments.quick:
         arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
     with open_setting(arguments.s3, "4g" if arguments.quick else "12g", quick=arguments.quick) as setting:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
-    """Time and memory over the stream's length, in four segments."""
+    """Measure time and memory by the stream's length, with four segments."""
     rows, figures = [], []
     for length in streams:
         workload = Workload(length // SIZE, SIZE, 4)
@@ -96,7 +96,7 @@ def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> No
 
 
 def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> None:
-    """One segment, moved by one task at a time and by two."""
+    """Measure one segment, moved by one task at a time and by two."""
     workload = Workload(length // SIZE, SIZE, 1)
     source = setting.stream("one-segment")
     workload.fill(setting.store, source)
@@ -124,7 +124,7 @@ def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> Non
 
 
 def _resume(setting: Setting, length: int, repeats: int, results: Results) -> None:
-    """A whole export, and the same one killed when all but one of its ranges were finished."""
+    """Measure a whole export, and the resume of one killed when all but one of its ranges were finished."""
     workload = Workload(length // SIZE, SIZE, 4)
     source = setting.stream("resumed")
     workload.fill(setting.store, source)
@@ -153,7 +153,7 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
 
 
 def _undo(archive: Archive) -> float:
-    """Make of a finished generation one that was killed with a range or two to go; returns the share that is done."""
+    """Turn a finished generation into one killed with a range or two left; return the share that is done."""
     generation = archive.load(1)
     create_plan(archive.store, archive.prefix, plan_of(generation.manifest))
     rows = [row for segment in generation.rows.values() for row in segment]

@@ -1,4 +1,4 @@
-"""Where a benchmark runs: the servers, and what has to be said of the machine."""
+"""Environment of a benchmark: the servers, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -28,28 +28,31 @@ __all__ = ["S3_SERVERS", "Setting", "open_setting", "parallelism"]
 SCOPE = "benchmark"
 SETTLE_SECONDS = 20.0
 CACHE_MIB = 4096
-"""Of Pravega's cache. With 1 GiB, and 4 of heap, it stops taking data for seconds while a gigabyte is written: that is
-what would be measured then."""
+"""Size of Pravega's cache. With 1 GiB, and a heap of 4 GiB, Pravega stops accepting data for seconds while a gigabyte
+is written, which would dominate the measurement."""
 
 IDLE_SHARE = 0.25
-"""Servers that take less of one core than this are idle: a Pravega that nobody asks for anything takes 0.1 to 0.2."""
+"""Servers that use less than this share of one core are idle: Pravega without requests uses 0.1 to 0.2."""
 
 S3_SERVERS = {"minio": MinioServer, "versitygw": VersityServer}
 
 
 def parallelism() -> int:
-    """How many tasks Spark's ``local[*]`` runs at once here."""
+    """Return the number of tasks that Spark's ``local[*]`` runs at once on this machine."""
     return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Running servers, both new and empty.
+    """Running servers, new and empty.
 
     Attributes:
-        pravega: the streams' server. s3, s3_pid: the objects' server. bucket: one that is there.
-        store: our client of the streams' server.
-        quick: whether it is only to be seen that a benchmark runs, so that nothing need come to rest.
+        pravega: the Pravega server.
+        s3: the S3 server.
+        s3_pid: process id of the S3 server.
+        bucket: an existing bucket.
+        store: our client of the Pravega server.
+        quick: whether only to check that a benchmark works, without waiting for idle servers.
     """
 
     pravega: PravegaServer
@@ -65,19 +68,19 @@ class Setting:
         return self.pravega.uri.partition("://")[2]
 
     def stream(self, name: str) -> StreamName:
-        """The name of a stream of the benchmark."""
+        """Return the full name of a stream of the benchmark."""
         return StreamName(SCOPE, name)
 
     def stream_uri(self, stream: StreamName) -> str:
-        """As the command takes it."""
+        """Return a stream's URI for the command."""
         return f"{self.pravega.uri}/{stream}"
 
     def root_uri(self, root: str) -> str:
-        """As the command takes it."""
+        """Return a root's URI for the command."""
         return f"s3://{self.bucket}/{root}"
 
     def settle(self) -> None:
-        """Wait until the servers have finished what they were given: flushed, moved to long-term storage, deleted."""
+        """Wait until the servers have finished background work: flushes, moves to long-term storage, deletions."""
         if self.quick:
             return
         servers = [psutil.Process(pid) for pid in (self.s3_pid, self.pravega.process.pid)]
@@ -90,7 +93,7 @@ class Setting:
                 return
 
     def describe(self) -> dict[str, str]:
-        """What the figures depend on."""
+        """Return the properties on which the figures depend."""
         memory = psutil.virtual_memory().total / 2**30
         return {
             "machine": f"{parallelism()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()}",
@@ -109,11 +112,11 @@ def open_setting(s3: str, heap: str = "10g", *, quick: bool = False) -> Iterator
 
     Args:
         s3: ``minio`` or ``versitygw``.
-        heap: of Pravega's Java; this server keeps its log in memory.
-        quick: as of `Setting`; and Pravega is started quickly.
+        heap: Java heap of Pravega, which keeps its log in memory here.
+        quick: as for `Setting`; also starts Pravega faster.
 
     Raises:
-        Unavailable: a server can't be had.
+        Unavailable: a server is not available.
     """
     say(f"starting Pravega and {s3}")
     program = S3_SERVERS[s3]()

@@ -1,4 +1,4 @@
-"""Reading a stream into Spark: the data source beside the bare read loop, in one process each, and on all cores."""
+"""Reading a stream into Spark: the data source compared with a plain read loop, in one process and on all cores."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ QUICK_STREAM = 40 * MB
 LOOP = "bare read loop, one process"
 COLUMNS = {"all columns, summing lengths": "", "column length alone": "length", "column payload alone": "payload"}
 CONNECTOR = {100: (39, 325), 1024: (79, 358)}
-"""The official connector's stream → Parquet and the bare loop of the same measurement, MB/s, by payload bytes."""
+"""Payload bytes → MB/s of the official connector (stream to Parquet) and of the plain loop, measured together."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks spark_read``."""
+    """Add the options of ``python -m benchmarks spark_read``."""
     parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
     parser.add_argument("--stream", type=int, default=STREAM, metavar="BYTES", help="of events (400 MB)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="of every arm (3)")
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Read streams of events of each size; adds one table."""
+    """Read streams of events of each size; add one table."""
     if arguments.quick:
         arguments.stream, arguments.repeats = QUICK_STREAM, 1
     rows: list[tuple[str, ...]] = []
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
             for name, column in COLUMNS.items():
                 arms.append(Arm(name, partial(_read, spark, setting.stream_uri(stream), workload, column)))
             for arm in arms[1:]:
-                arm.run(0)  # its processes start, and import
+                arm.run(0)  # warm up: start its processes and import modules
             found = interleave(arms, arguments.repeats, setting.settle)
             setting.store.delete(stream)
             for name, measured in found.items():
@@ -72,12 +72,12 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 def vars_of(one: Measured) -> dict[str, float]:
-    """A run's figures."""
+    """Return a run's figures."""
     return {"events": one.events, "bytes": one.bytes, "seconds": one.seconds}
 
 
 def _loop(setting: Setting, stream: StreamName, workload: Workload, _repeat: int) -> Measured:
-    """The segments' bytes, one after the other; nothing is done with them."""
+    """Read the segments one after the other and discard the bytes."""
     began, read = time.perf_counter(), 0
     for number in range(workload.segments):
         segment = SegmentId(0, number)
@@ -87,7 +87,7 @@ def _loop(setting: Setting, stream: StreamName, workload: Workload, _repeat: int
 
 
 def _read(spark: Any, uri: str, workload: Workload, column: str, _repeat: int) -> Measured:
-    """Count the events and sum their lengths, as Spark's own aggregates."""
+    """Count the events and sum their lengths with Spark's aggregates."""
     reading = spark.read.format("pravega")
     if column:
         reading = reading.option("columns", column)
@@ -99,7 +99,7 @@ def _read(spark: Any, uri: str, workload: Workload, column: str, _repeat: int) -
 
 @contextmanager
 def _spark() -> Iterator[Any]:
-    """A session as a user starts one."""
+    """Start a session as a user would."""
     os.environ.setdefault("JAVA_HOME", str(java_home()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

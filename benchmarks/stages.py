@@ -1,7 +1,7 @@
-"""Where a task's time goes: each stage alone, then the whole task, in one process.
+"""Profile of a task: each stage alone, then the whole task, in one process.
 
-Wall time says little while something else runs on the machine; CPU time holds. It is counted for the task's process and
-for each server, which share the machine here: what one of them uses, the others lack.
+Wall time depends on other load on the machine; CPU time does not. It is measured for the task's process and for each
+server, which compete for the same cores here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAYOUT: Literal["events"] = "events"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``python -m benchmarks stages``."""
+    """Add the options of ``python -m benchmarks stages``."""
     parser.add_argument("--layout", choices=("events", "chunks"), default="events", help="layout (default events)")
     parser.add_argument("--events", type=int, help="events of the segment (default: 10000; of chunks 200000)")
     parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure each payload size; adds a table a size."""
+    """Measure each payload size; add a table for each."""
     task, events, unit = (
         (_EventsTask, 10_000, "µs an event") if arguments.layout == "events" else (_ChunksTask, 200_000, "ms a MB")
     )
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stage took, an event or a MB: wall time, and CPU of this process and of the servers."""
+    """Cost of a stage per event or MB: wall time, and CPU time of this process and of the servers."""
 
     wall: float
     task: float
@@ -101,10 +101,10 @@ def _medians(costs: Sequence[Cost]) -> Iterator[str]:
 
 
 class _Task(ABC):
-    """One segment, which one process exports and restores."""
+    """Export and import of one segment by one process."""
 
     per = 1.0
-    """How many of the unit are in a second."""
+    """Factor from seconds to the displayed unit of time."""
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         self._setting = setting
@@ -126,18 +126,18 @@ class _Task(ABC):
 
     @abstractmethod
     def _export(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
-        """The stages of an export, the whole task last."""
+        """Yield the stages of an export, the whole task last."""
 
     @abstractmethod
     def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
-        """The stages of an import of what the export has written."""
+        """Yield the stages of an import of the exported data."""
 
     @abstractmethod
     def _units(self) -> float:
-        """How many of the unit the workload has."""
+        """Return the workload's size in the unit."""
 
     def _row(self) -> RangeRow:
-        """The segment as one archived range."""
+        """Return the segment as one archived range."""
         end, digest = self._workload.bytes, hashlib.sha256()
         for block in self._setting.store.read(self._stream, SEGMENT, 0, end):
             digest.update(block)
@@ -161,7 +161,7 @@ class _Task(ABC):
 
 
 class _EventsTask(_Task):
-    """An object for each event."""
+    """Task of layout ``events``: an object per event."""
 
     per = 1e6
 
@@ -224,7 +224,7 @@ class _EventsTask(_Task):
 
 
 class _ChunksTask(_Task):
-    """An object for each range, as the one task after the other would move them."""
+    """Task of layout ``chunks``: an object per range, moved by one task after the other."""
 
     per = 1e3
 

@@ -10,21 +10,21 @@ __all__ = ["size_text", "spread_text", "table"]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column is text, the others are figures."""
+    """Return a table whose first column is text and whose others are figures."""
     lines = [_line(heads), _line(["---", *["--:"] * (len(heads) - 1)])]
     lines += [_line(row) for row in rows]
     return "\n".join(lines)
 
 
 def spread_text(figures: Spread, digits: int) -> str:
-    """``median (least to greatest)``; the median alone if there is one figure."""
+    """Return ``median (minimum to maximum)``; the median alone if there is one figure."""
     if figures.low == figures.high:
         return f"{figures.median:,.{digits}f}"
     return f"{figures.median:,.{digits}f} ({figures.low:,.{digits}f} to {figures.high:,.{digits}f})"
 
 
 def size_text(size: int) -> str:
-    """Bytes in the unit they are whole in: ``100 B``, ``1 KiB``, ``8 MiB``."""
+    """Return a size in the largest unit that divides it: ``100 B``, ``1 KiB``, ``8 MiB``."""
     for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"

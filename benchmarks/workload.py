@@ -1,4 +1,4 @@
-"""What the benchmarks move: a stream of equal events, known without reading it."""
+"""Data of the benchmarks: a stream of equally long events, known without reading it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STRIDE = 7919
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A stream of equal events over equal segments of one epoch.
+    """A stream of equally long events over equally long segments of one epoch.
 
     Attributes:
-        events: in all segments together.
-        size: bytes of a payload; payloads are incompressible.
-        segments: how many; event ``i`` of a segment lies at offset ``i * length``.
+        events: number of events in all segments.
+        size: payload size (bytes); payloads are incompressible.
+        segments: number of segments; event ``i`` of a segment is at offset ``i * length``.
     """
 
     events: int
@@ -42,10 +42,10 @@ class Workload:
         return cls(events, size, segments)
 
     def measured(self, events: int, size: int, seconds: float) -> Measured:
-        """A run that moved so many events and bytes.
+        """Return a run that moved these events and bytes.
 
         Raises:
-            RuntimeError: that is not all of it.
+            RuntimeError: the run did not move the whole workload.
         """
         if (events, size) != (self.events, self.bytes):
             raise RuntimeError(f"{events} events of {size} bytes were moved instead of {self.events} of {self.bytes}")
@@ -53,33 +53,33 @@ class Workload:
 
     @property
     def length(self) -> int:
-        """Bytes of an event with its header."""
+        """Size of an event with its header (bytes)."""
         return self.size + HEADER_BYTES
 
     @property
     def bytes(self) -> int:
-        """Bytes of all segments, event headers included."""
+        """Size of all segments, event headers included (bytes)."""
         return self.events * self.length
 
     def share(self, segment: int) -> int:
-        """How many events the segment of this number holds."""
+        """Return the number of events in the segment with this number."""
         return self.events * (segment + 1) // self.segments - self.events * segment // self.segments
 
     def payloads(self, segment: int) -> Iterator[memoryview]:
-        """A segment's payloads in order, as views that stay valid."""
+        """Yield a segment's payloads in order, as views that stay valid."""
         pool = memoryview(_pool(self.size))
         for index in range(self.share(segment)):
             start = (index * STRIDE + segment) % POOL_BYTES
             yield pool[start : start + self.size]
 
     def objects(self, stream: StreamName, segment: int) -> Iterator[tuple[str, memoryview]]:
-        """A segment's events as an archive's objects: the same keys and the same bytes as an export writes."""
+        """Yield a segment's events as objects with the keys and bytes that an export writes."""
         prefix = archive_prefix(stream.scope, stream.stream)
         for index, payload in enumerate(self.payloads(segment)):
             yield prefix + event_key(SegmentId(0, segment), index * self.length, self.length), payload
 
     def fill(self, store: StreamStore, stream: StreamName) -> None:
-        """Make the stream and append all events, as whole blocks."""
+        """Create the stream and append all events in whole blocks."""
         store.create_scope(stream.scope)
         store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=self.segments)))
         for number in range(self.segments):

@@ -1,8 +1,8 @@
 """Archives declared streams on a schedule, and lets old generations expire.
 
-What is rotated stands in the parameter ``rotation`` of a run, in the variable ``streamvault_rotation`` (JSON), or in
-the file that ``STREAMVAULT_ROTATION_FILE`` names on the workers. ``STREAMVAULT_ROTATION_SCHEDULE`` is the schedule: a
-cron expression or preset (``@daily`` if it is not set), or an interval as ``90s``, ``15m``, ``6h``, ``1d``.
+The list of streams comes from the run's parameter ``rotation``, from the variable ``streamvault_rotation`` (JSON), or
+from the file on the workers that ``STREAMVAULT_ROTATION_FILE`` names. ``STREAMVAULT_ROTATION_SCHEDULE`` sets the
+schedule: a cron expression or preset (default ``@daily``), or an interval such as ``90s``, ``15m``, ``6h`` or ``1d``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from common.times import parse_duration
 from streamvault.airflow.operators import RotateArchiveOperator
 
 ARCHIVES = AssetAlias("streamvault-archives")
-"""Each archive that got a new generation becomes an event of the asset with its URI, under this alias too."""
-
+"""Each archive with a new generation emits an event of the asset with its URI, also under this alias."""
 
 BATCHES = 4
-"""Airflow maps no more than 1,024 tasks over one list (``AIRFLOW__CORE__MAX_MAP_LENGTH``), so there are several."""
+"""Number of lists: Airflow maps at most 1,024 tasks over one (``AIRFLOW__CORE__MAX_MAP_LENGTH``)."""
 
 
 def schedule() -> str | timedelta:
@@ -35,7 +34,7 @@ def schedule() -> str | timedelta:
 @dag(
     schedule=schedule(),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    # a backfill would rotate once for each past slot, all of them now
+    # a backfill would rotate once for each past interval, all of them now
     allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     catchup=False,
     max_active_runs=1,
@@ -53,7 +52,7 @@ def schedule() -> str | timedelta:
 def archive_rotation() -> None:
     @task
     def declared() -> list[list[dict[str, Any]]]:
-        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
         from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415
         from streamvault.airflow.rotations import in_batches, read_rotations  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""Copies a stream to another cluster through a folder or a bucket that both sides reach.
+"""Copies a stream to another cluster through a folder or a bucket that both sides can reach.
 
-Exports it below a root of this run's own, imports it there, and removes what lay between. Each step can be cleared and
-run again on its own: export and import go on where they stopped, the clean-up finds less to do. An import that was
-finished wants its stream deleted first.
+Exports the stream below a root that is unique to the run, imports it, and removes the intermediate archive. Each step
+can be cleared and run again on its own: export and import resume, and the clean-up removes what is left. Before a
+finished import is run again, its stream must be deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARAMS = {
 def copy_via_file() -> None:
     @task
     def choose_root() -> str:
-        from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
         from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Restores an archive into a new stream: as it is, as it was at a time, or up to a generation.
+"""Restores an archive into a new stream: all of it, as of a time, or up to a generation.
 
-Checks what it is asked for, waits until the archive can be read (objects in cold storage are brought back), restores
-it, and says what has been proved.
+Checks the parameters, waits until the archive can be read (S3 restores objects in cold storage), restores it, and
+reports what was verified.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ PARAMS = {
 def restore_on_demand() -> None:
     @task(retries=0)
     def check_params() -> dict[str, str]:
-        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415  (what only runs need)
+        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.restoring import check_restore  # noqa: PLC0415
 
         return check_restore(checked_params(get_current_context()))

@@ -61,38 +61,38 @@ def import_stream(
 ) -> ImportReport:
     """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
 
-    After a kill, repeat the call to resume. It restores up to the generation it was begun with, even if neither
-    ``generation`` nor ``at`` is given and the archive has a newer one by now (a warning says so). Every range is
-    verified before this returns: bytes appended by this run by their digest, bytes appended by an earlier run by
-    reading them back.
+    After a kill, repeat the call to resume. A resumed import restores up to the generation with which it started, even
+    if neither ``generation`` nor ``at`` is given and the archive has a newer one by now (a warning says so). Every
+    range is verified before the call returns: bytes appended by this run by their digest, bytes appended by an earlier
+    run by reading them back.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        stream: the stream to make, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; its scope
-            is made if need be.
-        from_cut: restore only what lies behind this cut of the archived stream (JSON text or a mapping).
-        to_cut: restore only what lies before this cut.
+        stream: the stream to create, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; its
+            scope is created if it does not exist.
+        from_cut: restore only events after this cut of the archived stream (JSON text or a mapping).
+        to_cut: restore only events before this cut.
         generation: restore up to this generation; None for the newest, or that of the target's unfinished import.
-        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation to be restored
-            has to be among them, and each has to be that of a generation.
-        at: an aware datetime or RFC 3339 text: restore up to the last generation whose tail was taken by then.
-        layout: ``"table"`` restores from a table that `handoff_archive` made; the archive itself need not be there.
-        table: its name; None if there is only one.
+        fingerprints: SHA-256 of manifests, hexadecimal. If any are given, each must be that of a generation, and that
+            of the newest generation to restore must be among them.
+        at: restore up to the last generation whose tail was taken by this time, an aware datetime or RFC 3339 text.
+        layout: ``"table"`` restores from a table that `handoff_archive` wrote; the archive itself need not exist.
+        table: the table's name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
-        filler_limit: bytes of filler a segment may need with ``"keep"``.
-        retention: ``"keep"`` gives the stream the archived retention policy when all is restored, by which the store
-            may soon delete some of it, as a warning tells; ``"off"`` gives it none.
-        window: bytes that a task may hold of what is on its way.
-        read_back: read back also what this run itself has appended.
-        wait_for_warm: wait for objects that S3 is bringing back from an archive class (see `warm_archive`).
-        again: a stream that was restored from this archive already, and not written to since, is read back and
-            verified instead of refused.
+        filler_limit: maximum filler of a segment with ``"keep"`` (bytes).
+        retention: ``"keep"`` sets the archived retention policy on the stream when the restore is complete; the store
+            may then soon delete events, and a warning says so. ``"off"`` sets none.
+        window: maximum data a task buffers in memory (bytes).
+        read_back: also read back the bytes that this run appended.
+        wait_for_warm: wait for objects that S3 is restoring from an archive class (see `warm_archive`).
+        again: if the stream was restored from this archive before and not written to since, read it back and verify
+            it instead of rejecting it.
         master: a Spark master, or ``"inline"`` for no Spark.
-        dry_run: only say what would be done and what S3 would ask for it.
-        progress: told how the run goes on.
+        dry_run: only report what would be done and what S3 would charge for it.
+        progress: receives the progress.
 
     Raises:
-        Problem: has the command's exit code.
+        Problem: the import failed; the exception has the command's exit code.
         TargetTaken: the stream exists and is not this import's own unfinished one (exit code 4).
     """
     began = time.monotonic()
@@ -170,7 +170,7 @@ def generation_at(archive: Archive, moment: datetime) -> int:
     """Return the last generation in force whose tail was taken by then.
 
     Raises:
-        NoSuchArchive: there is no archive, or no generation of it is as old.
+        NoSuchArchive: there is no archive, or all its generations are newer.
     """
     archive.manifest()  # raises if there is no archive
 
@@ -221,7 +221,7 @@ def _plan_unfinished(
 
 
 def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
-    """Check that the needed objects can be read, by reading from some of them; or wait for all of them.
+    """Check that the needed objects can be read by reading a sample, or wait until all can be read.
 
     Raises:
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.

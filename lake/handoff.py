@@ -38,7 +38,7 @@ def handoff_archive(
     source: str,
     *,
     table: str | None = None,
-    format: TableFormat | None = None,  # noqa: A002  (as the option is called)
+    format: TableFormat | None = None,  # noqa: A002  (the option's name)
     decode: Decode | None = None,
     schema: str | None = None,
     event_time: str | None = None,
@@ -58,35 +58,35 @@ def handoff_archive(
     Existing rows are never rewritten. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
     payload``, and the columns that ``decode`` extracts from the payload. Rows are in the stream's order. Every range of
     an archive is checked against its digest. After a kill, repeat the call to resume; a later call adds the archive's
-    new generations, or a generation with the stream's new events. The first call's options hold for all later ones.
+    new generations, or a generation with the stream's new events. The first call's options apply to all later ones.
 
     Args:
         source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``,
-            ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, without an archive in between.
-        table: ``[DATABASE.]NAME``; the scope and the stream, in plain letters, if nothing is said.
-        format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned in Hive's way.
+            ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, of which no archive is made.
+        table: ``[DATABASE.]NAME``; None for the names of the scope and the stream, in plain letters.
+        format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned as in Hive.
         decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
-        schema: JSON text: ``{"field": "type"}`` with Hive's types in the fields' order, or an Avro schema; without it
-            the columns of JSON and CSV are inferred from a sample.
-        event_time: a field (with dots into objects) for a column ``event_time``, ``FIELD`` or ``FIELD:UNIT`` with the
+        schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
+            infer the columns of JSON and CSV from a sample.
+        event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the
             unit of numbers: s, ms (the default), us or ns.
         catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
-        projection: for Parquet in Glue: say by partition projection which generations there are.
-        raw: also register a table ``NAME_raw`` over the objects of layout ``events`` as they are, in Glue.
-        root: where the table goes: ``ROOT/SCOPE/STREAM/table/NAME``. None for the archive's own; of a stream it has to
-            be said.
-        target_size: segment bytes that make a file.
-        window: bytes that a task may hold of what is on its way from an archive, beside a row group.
-        largest_event: of a stream, the largest payload to accept (bytes); a task holds it whole.
+        projection: for Parquet in Glue: declare the generations by partition projection.
+        raw: also register a table ``NAME_raw`` in Glue over the unchanged objects of layout ``events``.
+        root: root of the table, which is written to ``ROOT/SCOPE/STREAM/table/NAME``; None for the archive's root.
+            Required for a stream.
+        target_size: segment bytes per file.
+        window: maximum data from an archive that a task buffers in memory, in addition to a row group (bytes).
+        largest_event: for a stream: largest payload to accept (bytes); a task holds it in memory as a whole.
         master: a Spark master, or ``"inline"`` for no Spark.
-        dry_run: only say what would be written and what S3 would ask for it.
-        progress: told how the run goes on.
+        dry_run: only report what would be written and what S3 would charge for it.
+        progress: receives the progress.
 
     Raises:
         NoSuchArchive: there is no archive.
         Damaged: the archive is damaged.
         Conflict: the table was created with other options, or from another source.
-        Usage: an option is not valid, or a table from a stream has no root.
+        Usage: an option is not valid, or the source is a stream and no root is given.
         CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
     """
     began = time.monotonic()
@@ -180,7 +180,7 @@ def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport
 
 
 def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
-    """Return the part of the report that is known before the handoff, too.
+    """Return the part of the report that is known before the handoff.
 
     Args:
         setting: the handoff's table and source.
@@ -207,7 +207,7 @@ def print_table_ddl(
     engine: Engine,
     *,
     table: str | None = None,
-    format: TableFormat | None = None,  # noqa: A002  (as the option is called)
+    format: TableFormat | None = None,  # noqa: A002  (the option's name)
     decode: Decode | None = None,
     schema: str | None = None,
     event_time: str | None = None,
@@ -217,18 +217,18 @@ def print_table_ddl(
     """Return the statements that register the table and its generations with a query engine.
 
     Args:
-        source: as for `handoff_archive`, like all that is not named here.
-        engine: ``athena``, ``trino`` (Presto too) or ``hive`` (Spark too).
-        table: see there.
-        format: see there.
-        decode: see there.
-        schema: see there.
-        event_time: see there.
-        raw: the statements for a table over the objects of layout ``events`` instead.
-        root: see there.
+        source: as for `handoff_archive`.
+        engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
+        table: as for `handoff_archive`.
+        format: as for `handoff_archive`.
+        decode: as for `handoff_archive`.
+        schema: as for `handoff_archive`.
+        event_time: as for `handoff_archive`.
+        raw: return the statements for a table over the objects of layout ``events`` instead.
+        root: as for `handoff_archive`.
 
     Raises:
-        Usage: the engine cannot register such a table by a statement.
+        Usage: the engine has no statement that registers such a table.
     """
     if engine not in get_args(Engine):
         raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
@@ -248,7 +248,7 @@ def _compare(catalog: Catalog, place: TablePlace) -> None:
     """Check, before anything is written, that the catalog's table is this one.
 
     Raises:
-        Conflict: it is another one.
+        Conflict: the catalog has another table of this name.
     """
     with suppress(CatalogFailed):  # an unavailable catalog must not delay the handoff; registering reports it
         catalog.missing(place, place.archive.generations())

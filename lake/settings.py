@@ -31,7 +31,7 @@ from objectstore.uri import RootAddress
 __all__ = ["TARGET_SIZE", "TableSetting", "settle_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
-"""Default of a file's segment bytes; query engines work best with files of 128 to 512 MB."""
+"""Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TableSetting:
 
 
 def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
-    """Determine and validate the table. Nothing is written.
+    """Determine and validate the table. Writes nothing.
 
     Args:
         origin: the table's origin.

@@ -26,14 +26,12 @@ LONGEST = 1000 * 365 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which generations expire: all but the newest few, or those whose tail was taken by some time.
-
-    With no attribute set, none expires.
+    """Expiry policy: by number, age or time. If no attribute is set, no generation expires.
 
     Attributes:
         keep: number of generations with events to keep.
         keep_for: seconds to keep a generation.
-        until: generations expire whose tail was taken by then.
+        until: generations whose tail was taken by this time expire.
     """
 
     keep: int | None = None
@@ -42,7 +40,7 @@ class Policy:
 
     @property
     def is_none(self) -> bool:
-        """Whether no generation expires."""
+        """True if no generation expires."""
         return self.keep is None and self.keep_for is None and self.until is None
 
     def expires(self, created: datetime, now: datetime) -> bool:

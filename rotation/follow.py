@@ -79,11 +79,11 @@ def follow_stream(
         root: as for `export_stream`.
         rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does;
             implied by `keep`, `keep_for` and `truncate_source`.
-        idle: seconds without anything new after which it ends; None: it does not end for that.
-        lasting: seconds after which it ends; None: it does not end for that.
-        every: seconds from one look at the stream to the next.
-        retry_for: seconds for which that goes on (anew whenever something was moved in between), and at most until
-            `lasting` is over; then the last error is raised. 0: errors end it at once.
+        idle: return after this many seconds without new events; None: never.
+        lasting: return after this many seconds; None: never.
+        every: seconds between checks for new events.
+        retry_for: how long failed steps are retried (seconds; restarts whenever data was moved), and at most until
+            `lasting` is over; then the last error is raised. 0: the first error is raised.
         keep: as for `rotate_stream`; counts original generations.
         keep_for: as for `rotate_stream`.
         truncate_source: as for `rotate_stream`.
@@ -95,11 +95,11 @@ def follow_stream(
         range_size: as for `export_stream`.
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
-        master: a Spark master, or ``"inline"``.
-        progress: told how it goes on; of each generation by a `note`.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        progress: receives the progress, with a `note` for each generation.
 
     Raises:
-        Problem: as `export_stream`, `rotate_stream` and `compact_archive`.
+        Problem: as for `export_stream`, `rotate_stream` and `compact_archive`.
     """
     began = time.monotonic()
     progress = progress or Progress()

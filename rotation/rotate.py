@@ -64,34 +64,35 @@ def rotate_stream(
 ) -> RotateReport:
     """Archive new events, read back unchecked generations, let old generations expire, and truncate the source.
 
-    Each step begins after the one before has succeeded. After a kill, repeat the call to resume. Generations expire as
-    a whole, from the oldest on, never the newest; the first that has a hold or an object locked by S3 stays, with all
-    after it. At most one of ``keep``, ``keep_for`` and ``until`` may be given; without any, nothing expires.
+    Each step starts after the previous one has succeeded. After a kill, repeat the call to resume. Generations expire
+    as a whole, oldest first, and never the newest; the first that has a hold or an object locked by S3 is kept, with
+    all later ones. At most one of ``keep``, ``keep_for`` and ``until`` may be given; without any, nothing expires.
 
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
-        keep: how many generations with events stay. The last that has any always does.
-        keep_for: seconds; generations stay whose tail was taken since then. Counts back from now, or from the newest
-            generation before this run if that is earlier, so that a clock that is ahead lets nothing more expire.
-        until: an aware datetime or RFC 3339 text; generations expire whose tail was taken by then. Nothing does if
-            it is later than the newest generation.
+        keep: number of generations with events to keep. The last that has events is always kept.
+        keep_for: keep generations whose tail was taken within this time (seconds). It counts back from now, or from
+            the newest generation before this run if that is earlier, so that a clock that is ahead does not expire
+            more.
+        until: expire generations whose tail was taken by this time, an aware datetime or RFC 3339 text. Nothing expires
+            if it is later than the newest generation.
         truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
-        storage_class: S3 storage class of the data's objects; one that can be read at once.
-        hold: the name of a hold to put on the newest generation, once the export is done; empty for none.
-        queue: URI of a queue that deletions are put into instead of doing them now (see `work_queue`); empty for none.
+        storage_class: S3 storage class of the data objects; must allow immediate reads.
+        hold: name of a hold to put on the newest generation after the export; empty for none.
+        queue: URI of a queue in which to put deletions instead of doing them now (see `work_queue`); empty for none.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
-        master: a Spark master, or ``"inline"``; used if there is anything to move or to read.
-        dry_run: only say what would be done.
-        progress: told how the run goes on.
+        master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
+        dry_run: only report what would be done.
+        progress: receives the progress.
 
     Raises:
         Damaged: a generation's data differ from what was archived; nothing has expired or was truncated.
-        Problem: has the command's exit code.
+        Problem: the rotation failed; the exception has the command's exit code.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -302,7 +303,7 @@ class Rotation:
         return open_locks(self.order.root)
 
     def _truncate(self, archived: Manifest) -> bool:
-        """Move the source's head to a generation's end, unless it is further already; return False if sealed.
+        """Move the source's head to a generation's end, unless it is already further; return False if sealed.
 
         Raises:
             Conflict: the stream is not the archived one.

@@ -6,7 +6,7 @@
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
-`streamvault.errors` has what they raise. Nothing heavy is imported until a verb is called.
+They raise the exceptions in `streamvault.errors`. Nothing heavy is imported until a function is called.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ROOMS = (
     "sparkrun",
     "streamstore",
 )
-"""The packages that lie beside this one. Their names are common ones, so another distribution may have the same."""
+"""Packages installed beside this one. Their names are common, so another distribution may use the same."""
 
 _HOMES = {
     "export_stream": "exporter.export",
@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_rooms() -> None:
-    """See that the packages beside this one are the ones that will be imported.
+    """Check that imports find the packages beside this one.
 
     Raises:
         ImportError: another distribution has a package of the same name.

@@ -1,7 +1,8 @@
-"""What Streamvault raises.
+"""Exceptions raised by Streamvault.
 
-Every error is a `Problem`: one line that says what happened, where, and what to do. Its kind is the exit code of the
-command line. Catch `Problem` for all of them, `Failed` for what may work later, `Conflict` for what is in the way.
+Every error is a `Problem`: one line with what happened, where, and what to do. Its class determines the exit code of
+the command line. Catch `Problem` for all errors, `Failed` for those that may not recur later, and `Conflict` if
+something that exists is in the way.
 """
 
 from __future__ import annotations

@@ -34,15 +34,15 @@ def request_restore(
     read_back: bool = False,
     dry_run: bool = False,
 ) -> RequestReport:
-    """Request a restore, to be done by a worker of the queue.
+    """Put a request for a restore in a queue; a worker of the queue processes it.
 
-    Only the arguments are checked now; whether the archive exists is checked by the worker.
+    Only the arguments are checked now; the worker checks whether the archive exists.
 
     Args:
-        archive: as for `import_stream`, and as the worker sees it; so are the other arguments.
-        stream: the stream to make.
-        queue: the queue's URI, in the form of a stream's; it is made if need be.
-        from_cut: as for `import_stream`, and so on.
+        archive: as for `import_stream`; this and the other arguments must be valid on the worker.
+        stream: the stream to create.
+        queue: the queue's URI, in the form of a stream's; the queue is created if it does not exist.
+        from_cut: as for `import_stream`.
         to_cut: likewise.
         generation: likewise.
         at: likewise.
@@ -56,7 +56,7 @@ def request_restore(
     Raises:
         Usage: an argument is not valid.
         NotAQueue: ``queue`` is another stream (exit code 4).
-        QueueFull: the queue has no room.
+        QueueFull: the queue is full.
     """
     options = RestoreOptions(
         from_cut=from_cut,

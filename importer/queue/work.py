@@ -31,30 +31,30 @@ def work_queue(
     finished: Callable[[FinishedRequest], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> WorkReport:
-    """Process the requests of a queue one by one, in the order in which they were put in.
+    """Process the requests of a queue one by one, in order.
 
-    A request that fails for good is moved to the queue of failed requests beside this one, whose name ends in
-    ``-failed``: at the first `Usage`, `Conflict` or `Damaged`, at the third other error. A store that does not answer
-    is retried with growing pauses, and does not count. After a kill, repeat the call to resume; a request that was done
-    already is done again, which changes nothing.
+    A request that fails permanently is moved to the queue of failed requests, whose name is this queue's with
+    ``-failed`` appended: after the first `Usage`, `Conflict` or `Damaged`, or after the third other error. If a store
+    does not answer, the request is retried with growing pauses, and the attempt does not count. After a kill, repeat
+    the call to resume; a request that was already done is processed again, which changes nothing.
 
     Args:
         queue: the queue's URI.
-        idle_seconds: return when nothing came for so long; 0 works off what waits; None goes on for ever.
-        for_seconds: begin no request after so long.
-        wait_seconds: for how long another worker of this queue is waited for.
-        tries: give up when a store did not answer so often; None for no end.
+        idle_seconds: return after this many seconds without a new request; 0: when the queue is empty; None: never.
+        for_seconds: start no request after this many seconds.
+        wait_seconds: how long to wait for another worker of this queue to end (seconds).
+        tries: give up after this many attempts without an answer from a store; None: never.
         master: a Spark master, or ``"inline"`` for no Spark.
-        finished: told each request as it is finished.
-        progress: told how requests go on.
+        finished: receives each finished request.
+        progress: receives the progress of the requests.
 
     Raises:
-        NoSuchScope, NoSuchStream: there is no such queue.
-        NotAQueue: it is another stream (exit code 4).
+        NoSuchScope, NoSuchStream: the queue does not exist.
+        NotAQueue: ``queue`` is another stream (exit code 4).
         ConsumerBusy: another worker is processing this queue (exit code 4).
         BadEntry: the queue contains bytes that are not an entry; they are kept (exit code 3).
         Problem: the queue's store, or with ``tries`` another one, does not answer; nothing is lost.
-        KeyboardInterrupt: the call was interrupted; ``progress`` was told what is unfinished.
+        KeyboardInterrupt: the call was interrupted; ``progress`` has received the unfinished request.
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -88,7 +88,7 @@ def work_queue(
 
 @contextmanager
 def _stopped_after(consumer: Consumer, seconds: float | None) -> Iterator[None]:
-    """Stop the consumer after some seconds; it finishes the current request first."""
+    """Stop the consumer after this many seconds; it finishes the current request first."""
     if seconds is None:
         yield
         return

@@ -60,20 +60,20 @@ def compact_archive(
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
-        target: bytes that a merged generation has at most; larger ones are left alone.
-        at_least: how many neighbours are worth merging.
-        grace: seconds for which replaced objects stay; ten minutes at least. A later call deletes them,
-            once what replaced them was read back.
-        storage_class: S3 storage class of joined chunks; empty for the bucket's own.
-        window: bytes that a task may hold of what is on its way; at least the archive's range size for chunks.
-        master: a Spark master, or ``"inline"`` for no Spark; used if chunks have to be joined.
-        dry_run: only say what would be done.
-        progress: told how the run goes on.
+        target: maximum size of a merged generation (bytes); larger generations stay as they are.
+        at_least: minimum number of adjacent generations to merge.
+        grace: seconds to keep replaced objects; at least 600. A later call deletes them, after reading back the
+            generation that replaced them.
+        storage_class: S3 storage class of joined chunks; empty for the bucket's default.
+        window: maximum data a task buffers in memory (bytes); for chunks at least the archive's range size.
+        master: a Spark master, or ``"inline"`` for no Spark; used only if chunks must be joined.
+        dry_run: only report what would be done.
+        progress: receives the progress.
 
     Raises:
         NoSuchArchive: there is no archive.
         Damaged: data differ from what was archived; nothing was replaced.
-        Problem: has the command's exit code.
+        Problem: the compaction failed; the exception has the command's exit code.
     """
     began = time.monotonic()
     progress = progress or Progress()

@@ -1,9 +1,9 @@
-"""Streamvault in Airflow: a connection to Pravega, and operators to build DAGs from.
+"""Airflow integration: a connection type for Pravega, and operators for DAGs.
 
     from streamvault.airflow.operators import CheckArchiveOperator, ExportStreamOperator, ImportStreamOperator
     from streamvault.airflow.operators import RotateArchiveOperator, WarmArchiveOperator
 
-An operator runs one command of ``streamvault`` through ``spark-submit``: the master comes from a connection of type
-``spark``, the login to Pravega from one of type ``pravega``, that to S3 from one of type ``aws``. What a command needs
-to know in secret goes to it in its environment. Nothing heavy is imported where a DAG is parsed.
+An operator runs one ``streamvault`` command through ``spark-submit``. The master comes from a connection of type
+``spark``, the Pravega login from one of type ``pravega``, and the S3 credentials from one of type ``aws``. Secrets are
+passed in the command's environment. DAG parsing imports nothing heavy.
 """

@@ -1,8 +1,8 @@
-"""What ``spark-submit`` runs: the command line of streamvault, its result in a file, its life bound to the task's.
+"""Application for ``spark-submit``: runs the command line, writes its result to a file, and exits when the task does.
 
-Spark mixes an application's standard output with Java's messages. So the result goes to a file, in a folder that the
-task made (`FOLDER`). A named pipe lies beside it, whose other end the task holds open: if the task's process goes, even
-by SIGKILL, reading the pipe ends, and so does the command.
+Spark mixes an application's standard output with Java's messages. The result therefore goes to a file in a folder that
+the task created (`FOLDER`). The folder also has a named pipe whose other end the task holds open: when the task's
+process exits, even by SIGKILL, the read from the pipe returns and the command is stopped.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ LIFELINE = "lifeline"
 
 
 def main() -> int:
-    """Run the command line; the exit code is its own."""
+    """Run the command line and return its exit code."""
     folder = os.environ.pop(FOLDER, None)
     if folder is not None:
         threading.Thread(target=_end_with_the_task, args=(Path(folder),), daemon=True).start()
         result = os.open(Path(folder, RESULT), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(result, 1)
         os.close(result)
-    from streamvault.cli import main as command_line  # noqa: PLC0415  (after the lifeline: it takes a moment)
+    from streamvault.cli import main as command_line  # noqa: PLC0415  (slow, so only after the lifeline is watched)
 
     return command_line(sys.argv[1:])
 
 
 def _end_with_the_task(folder: Path) -> None:
-    # without waiting for the other end: if that is gone already, there is nothing to read, which is the end
+    # O_NONBLOCK: opening must not wait for the other end; if that is closed already, the read returns at once
     descriptor = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     os.read(descriptor, 1)
@@ -42,6 +42,6 @@ def _end_with_the_task(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Python has put the folder of this file first, where `pravega` would be our module and not the client library
+    # Python puts this file's folder first on the path, where `pravega` is our module and not the client library
     del sys.path[0]
     sys.exit(main())

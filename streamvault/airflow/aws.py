@@ -1,4 +1,4 @@
-"""A connection to AWS, as the Amazon provider reads it: the environment of the command line, or a client."""
+"""AWS connections, as the Amazon provider reads them: environment variables for a command, or a client."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["aws_environment", "s3_client"]
 
 
 def aws_environment(conn_id: str) -> dict[str, str]:
-    """What the standard AWS environment has to say for this connection; empty values stand for unset variables.
+    """Return the standard AWS environment variables for a connection; an empty value unsets a variable.
 
-    Keys go as they are, a profile by its name. A role is assumed here, and its keys live as long as AWS says (an hour,
-    if the connection does not say otherwise): a run that takes longer fails, and its retry goes on with new ones. A
-    connection without any of these, or a missing one, leaves the credentials to the worker.
+    Keys are passed as they are, a profile by its name. A role is assumed here, and its keys expire when AWS says (after
+    an hour unless the connection sets another duration): a longer run fails, and its retry resumes with new keys. If
+    the connection has none of these or does not exist, the worker's own credentials apply.
 
-    Holds secrets: for a process's environment alone, never for a rendered field or a log line.
+    The result contains secrets: use it only as a process's environment, never in a rendered field or a log line.
     """
     hook = _hook(conn_id)
     config = hook.conn_config
@@ -25,7 +25,7 @@ def aws_environment(conn_id: str) -> dict[str, str]:
     elif config.aws_access_key_id:
         variables |= _keys(config.aws_access_key_id, config.aws_secret_access_key, config.aws_session_token)
     elif config.profile_name:
-        # keys in the environment would go before the profile
+        # keys in the environment would override the profile
         variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), "")
         variables["AWS_PROFILE"] = config.profile_name
     endpoint = config.get_service_endpoint_url("s3")
@@ -40,7 +40,7 @@ def aws_environment(conn_id: str) -> dict[str, str]:
 
 
 def s3_client(conn_id: str) -> Any:
-    """A boto3 client for S3."""
+    """Return a boto3 client for S3."""
     return _hook(conn_id).get_conn()
 
 
@@ -49,7 +49,7 @@ def _keys(key: str, secret: str, token: str | None) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": key,
         "AWS_SECRET_ACCESS_KEY": secret,
         "AWS_SESSION_TOKEN": token or "",
-        # of the worker, and perhaps of nobody here
+        # the worker's profile may not exist here
         "AWS_PROFILE": "",
     }
 

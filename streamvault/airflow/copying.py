@@ -1,4 +1,4 @@
-"""The archive that a copy goes through: a place of its own for each run, and its removal."""
+"""The intermediate archive of a copy: a separate root for each run, and its removal."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _OURS = "copy-"
 
 
 def copy_root(via: str, dag_id: str, run_id: str) -> str:
-    """A root below `via` that no other run uses, the same whenever this run asks."""
-    # a run's id may be any text, and two that differ in punctuation alone are different runs
+    """Return a root below `via` that is unique to this run; the same on every call."""
+    # a run's id may be any text, and ids that differ only in punctuation are different runs
     name = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:32]
     return f"{RootAddress.parse(via).uri}/{_OURS}{name}"
 
 
 def remove_copy(root: str, aws_conn_id: str | None) -> int:
-    """Remove everything below such a root, manifests first; how many objects. What is gone already is fine.
+    """Delete everything below such a root, manifests first, and return the number of objects. May be repeated.
 
     Raises:
-        AirflowFailException: it is no root of a copy. Problem: it cannot be removed.
+        AirflowFailException: the root is not that of a copy.
+        Problem: an object cannot be deleted.
     """
     address = RootAddress.parse(root)
     if not root.rpartition("/")[2].startswith(_OURS):
@@ -36,7 +37,7 @@ def remove_copy(root: str, aws_conn_id: str | None) -> int:
     removed = 0
     with environment(variables):
         store = address.open()
-        # a reader takes an archive without its manifests for none
+        # without its manifests, the archive does not exist for readers
         for manifests in (True, False):
             keys = (entry.key for entry in store.list("") if not manifests or "/_manifest/" in entry.key)
             removed += delete_all(store, keys)

@@ -1,4 +1,4 @@
-"""The worker's environment with a connection's settings in it, for work in a task's own process."""
+"""Temporary changes to the worker's environment, for work in a task's own process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["environment"]
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while; an empty value unsets one. For a process that does one thing at a time."""
+    """Set environment variables within a ``with`` block; an empty value unsets one. Not thread-safe."""
     before = dict(os.environ)
     try:
         os.environ.update({name: value for name, value in variables.items() if value})

@@ -1,4 +1,4 @@
-"""What a command's end means to Airflow: what is worth a retry, and what is not."""
+"""Maps a command's outcome to Airflow: which failures are retried, and which are not."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["raising_for_airflow", "report_of"]
 
 MOST_FINDINGS = 20
-"""How many damaged places the message of a failed task names; the log has them all."""
+"""Maximum findings in the message of a failed task; the log has all of them."""
 
 INTERRUPTED = 130
 
 
 def report_of(ended: Ended) -> dict[str, Any]:
-    """The report of a command that is done.
+    """Return the report of a finished command.
 
     Raises:
-        AirflowException: it failed or was interrupted; a retry goes on where it stopped.
-        AirflowFailException: a retry would only fail in the same way: damage, a conflict, wrong usage, or something
-            that does not exist.
+        AirflowException: the command failed or was interrupted; a retry resumes it.
+        AirflowFailException: a retry would fail in the same way: damage, a conflict, wrong usage, or something that
+            does not exist.
     """
     document = ended.document or {}
     if ended.code == 0:
         if not document:
             raise AirflowException("the command ended well and left no report")
         return document
-    # a driver that was killed leaves its exit code alone
+    # a killed driver leaves only its exit code
     again = ended.code in {Failed.exit_code, INTERRUPTED} or ended.code < 0 or ended.code > 128
     message = ""
     error = document.get("error")
@@ -48,10 +48,10 @@ def report_of(ended: Ended) -> dict[str, Any]:
 
 @contextmanager
 def raising_for_airflow() -> Iterator[None]:
-    """Turn a problem into the exception that has Airflow retry the task, or fail it at once.
+    """Convert a `Problem` to the exception that makes Airflow retry the task, or fail it at once.
 
     Raises:
-        AirflowException, AirflowFailException: as `report_of`.
+        AirflowException, AirflowFailException: as for `report_of`.
     """
     try:
         yield

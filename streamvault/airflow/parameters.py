@@ -1,4 +1,4 @@
-"""The parameters of a run."""
+"""Validates the parameters of a DAG run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["checked_params"]
 
 
 def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a run, none of which is misspelt.
+    """Return a run's parameters; reject unknown ones.
 
-    Airflow validates the parameters that a DAG declares and passes over the rest of a run's ``conf``. A misspelt one
-    would leave its default in force: another generation would be restored, other streams rotated.
+    Airflow validates only the parameters that a DAG declares and ignores the rest of a run's ``conf``. If a name were
+    misspelt, its default would apply: another generation would be restored, or other streams rotated.
 
     Args:
-        context: the task's.
+        context: the task's context.
 
     Raises:
-        AirflowFailException: the run was given a parameter that the DAG does not have.
+        AirflowFailException: the run has a parameter that the DAG does not declare.
     """
     known = context["dag"].params
     unknown = sorted(set(context["dag_run"].conf or ()) - set(known))

@@ -1,4 +1,4 @@
-"""A connection to Pravega: URIs of streams, and the environment that the command line logs in with."""
+"""Pravega connections: stream URIs, and the environment variables with a command's login."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FALSE = {"0", "no", "off", "false"}
 class PravegaHook(BaseHook):
     """A connection of type ``pravega``.
 
-    Its fields: host and port of the controller (9090 if it is left out), login and password (none for a cluster that
-    asks for none), and in extra ``scope`` (of streams that are named without one), ``tls``, ``ca_file`` (PEM, on the
-    workers) and ``verify_hostname`` (true).
+    Fields: host and port of the controller (default 9090); login and password (empty for a cluster without
+    authentication); in extra, ``scope`` (of streams given without one), ``tls``, ``ca_file`` (PEM, on the workers) and
+    ``verify_hostname`` (default true).
 
     Args:
-        pravega_conn_id: the connection.
+        pravega_conn_id: id of the connection.
     """
 
     conn_name_attr = "pravega_conn_id"
@@ -51,18 +51,18 @@ class PravegaHook(BaseHook):
 
     @property
     def uri(self) -> str:
-        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
+        """The cluster's URI, ``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
         host, port = self._connection.host, self._connection.port or DEFAULT_PORT
         return f"pravega{'+tls' if self._flag('tls', default=False) else ''}://{host}:{port}"
 
     def stream_uri(self, stream: str) -> str:
-        """The URI of a stream of this cluster.
+        """Return the URI of a stream of this cluster.
 
         Args:
-            stream: ``SCOPE/STREAM``, or ``STREAM`` if the connection names a scope.
+            stream: ``SCOPE/STREAM``, or ``STREAM`` if the connection has a scope.
 
         Raises:
-            AirflowFailException: it is neither.
+            AirflowFailException: ``stream`` is neither.
         """
         scope, slash, name = stream.rpartition("/")
         scope = scope if slash else str(self._connection.extra_dejson.get("scope") or "")
@@ -74,9 +74,10 @@ class PravegaHook(BaseHook):
         return f"{self.uri}/{scope}/{name}"
 
     def environment(self) -> dict[str, str]:
-        """What `streamstore.pravega.settings` reads; empty values stand for variables that must not be set.
+        """Return the variables that `streamstore.pravega.settings` reads; an empty value unsets a variable.
 
-        Holds the password: for a process's environment alone, never for a rendered field or a log line.
+        The result contains the password: use it only as a process's environment, never in a rendered field or a log
+        line.
         """
         return {
             "PRAVEGA_USERNAME": self._connection.login or "",
@@ -86,16 +87,16 @@ class PravegaHook(BaseHook):
         }
 
     def list_streams(self, scope: str) -> list[str]:
-        """Names of the streams of a scope, sorted, without Pravega's own.
+        """Return the names of a scope's streams, sorted, without Pravega's internal ones.
 
         Raises:
-            Problem: the cluster cannot be asked.
+            Problem: the streams cannot be listed.
         """
         with self.get_conn() as store:
             return [name.stream for name in store.list_streams(scope)]
 
     def get_conn(self) -> Any:
-        """The cluster as a `streamstore.store.StreamStore`; close it after use."""
+        """Open the cluster as a `streamstore.store.StreamStore`; close it after use."""
         from streamstore.pravega import PravegaSettings, PravegaStore  # noqa: PLC0415  (gRPC: not where DAGs are parsed)
 
         return PravegaStore(PravegaSettings.from_environment(self.uri, self.environment()))

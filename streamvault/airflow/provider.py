@@ -1,4 +1,4 @@
-"""What Airflow asks a provider package for: the connection type, with its form."""
+"""Provider metadata for Airflow: the connection type and its form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FLAG = ["boolean", "null"]
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The entry point ``apache_airflow_provider`` (https://airflow.apache.org/docs/apache-airflow-providers/howto/create-custom-providers.html)."""
+    """Return the metadata for the entry point ``apache_airflow_provider`` (https://airflow.apache.org/docs/apache-airflow-providers/howto/create-custom-providers.html)."""
     return {
         "package-name": "streamvault",
         "name": "Streamvault",

@@ -1,4 +1,4 @@
-"""What a restore is asked for, checked before anything is done."""
+"""Checks the parameters of the DAG ``restore_on_demand``, and describes what it restored."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["check_restore", "describe_restore"]
 
 
 def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
-    """Check what the form's schema cannot.
+    """Check what the form's schema cannot express.
 
     Args:
-        params: of the DAG ``restore_on_demand``.
+        params: parameters of the DAG ``restore_on_demand``.
 
     Returns:
         The archive and the target's URI.
 
     Raises:
-        AirflowFailException: something does not fit; says what.
+        AirflowFailException: a parameter is not valid; the message says which and why.
     """
     if params["at"] and params["generation"]:
         raise AirflowFailException("at and generation do not go together: give one of them, or none for the newest")
@@ -44,7 +44,7 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_restore(report: Mapping[str, Any], *, read_back: bool) -> str:
-    """What was restored, what has been proved of it, and on a line each what is not in it or differs."""
+    """Describe what was restored and verified, then, one a line, what is missing or differs."""
     proof = (
         "all that was restored was read back from the stream and has the archive's digests"
         if read_back

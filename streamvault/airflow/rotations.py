@@ -1,4 +1,4 @@
-"""The declared list of what a rotation archives: read, checked, and made into arguments for the operator."""
+"""Reads and validates the list of streams to rotate, and converts it to operator arguments."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _is_moment(text: str) -> str:
 
 
 class Options(BaseModel):
-    """How streams are rotated; a field of a stream goes before that of the list.
+    """Options of a rotation; a stream's own options override those of the list.
 
     Attributes:
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        keep, keep_for, until: what stays; one of them, or none: then nothing expires.
-        others: as the arguments of `RotateArchiveOperator`.
+        keep, keep_for, until: which generations to keep; at most one may be set; without any, nothing expires.
+        others: as for `RotateArchiveOperator`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +71,7 @@ class Options(BaseModel):
         return self
 
     def given(self) -> dict[str, Any]:
-        """What is set of these."""
+        """Return the options that are set."""
         return {name: getattr(self, name) for name in Options.model_fields if getattr(self, name) is not None}
 
 
@@ -79,7 +79,7 @@ class Entry(Options):
     """A stream, or all streams of a scope.
 
     Attributes:
-        stream: ``SCOPE/STREAM``, ``STREAM`` of the connection's scope, or a URI.
+        stream: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, or a URI.
         scope: a scope of the connection's cluster.
     """
 
@@ -103,13 +103,13 @@ class Rotations(Options):
     streams: Annotated[tuple[Annotated[Entry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
 
     def arguments(self, list_streams: Callable[[str, str | None], list[str]]) -> list[dict[str, Any]]:
-        """The operator's arguments for each stream.
+        """Return the operator's arguments for each stream.
 
         Args:
-            list_streams: (scope, connection) → the names of its streams.
+            list_streams: (scope, connection) → names of the scope's streams.
 
         Raises:
-            AirflowFailException: a stream has no root, or is there twice.
+            AirflowFailException: a stream has no root, or is listed twice.
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in self.streams:
@@ -141,7 +141,7 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
     """Read the list from a value, or from a JSON file on the worker.
 
     Raises:
-        AirflowFailException: there is none, or it is not valid; says where.
+        AirflowFailException: there is no list, or it is not valid; the message says where.
     """
     where = "the declared list"
     if declared is None and file:
@@ -166,10 +166,14 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
 
 
 def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
-    """The arguments in so many lists, each short enough for Airflow to map a task over it; the last ones may be empty.
+    """Split the arguments into lists that Airflow can map a task over; the last lists may be empty.
+
+    Args:
+        arguments: the operator's arguments for each stream.
+        count: number of lists to return.
 
     Raises:
-        AirflowFailException: there are too many.
+        AirflowFailException: there are too many streams for this number of lists.
     """
     longest = conf.getint("core", "max_map_length", fallback=1024)
     if len(arguments) > count * longest:

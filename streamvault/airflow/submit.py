@@ -1,4 +1,4 @@
-"""Runs one command of streamvault through Spark, as the Spark provider's hook runs an application."""
+"""Runs a streamvault command through ``spark-submit``, with the Spark provider's hook."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from streamvault.airflow import application
 __all__ = ["Ended", "StreamvaultSubmitHook"]
 
 STOP_SECONDS = 20.0
-"""How long a command that is told to stop may take before it is killed."""
+"""Time from SIGTERM to SIGKILL."""
 
 POLL_SECONDS = 0.1
-"""How often to look whether it has stopped."""
+"""Interval of checks whether the command has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """Outcome of a command.
 
     Attributes:
-        code: its exit code; negative or above 128 if a signal ended it.
-        document: the JSON object that it printed, a report or an error; None if it came to none.
+        code: the exit code; negative or above 128 if a signal ended the command.
+        document: the JSON object that it printed, a report or an error; None if it printed none.
         said: the last lines of its log, if it printed no document.
     """
 
@@ -48,26 +48,26 @@ class Ended:
 
 
 class StreamvaultSubmitHook(SparkSubmitHook):
-    """``spark-submit`` for the command line of streamvault.
+    """Runs the streamvault command line through ``spark-submit``.
 
-    The driver runs beside the task (deploy mode client): it only hands out work, and what it knows in secret comes
-    to it in its environment. A connection whose host is ``inline`` runs the work in the driver, without Spark.
+    The driver runs on the worker (deploy mode ``client``): it only schedules tasks, and gets its secrets from its
+    environment. If the connection's host is ``inline``, the work runs in the driver, without Spark.
 
     Args:
-        variables: for the driver's environment, over the worker's own; an empty value unsets one.
-        conf: of Spark.
-        conn_id: the connection of type ``spark``.
-        options: the other ones of `SparkSubmitHook`.
+        variables: environment variables for the driver, in addition to the worker's own; an empty value unsets one.
+        conf: Spark settings.
+        conn_id: id of the connection of type ``spark``.
+        options: other arguments of `SparkSubmitHook`.
 
     Raises:
-        AirflowFailException: the connection is to no Spark that this can work with.
-        AirflowNotFoundException: there is no such connection.
+        AirflowFailException: the connection's master or deploy mode is not supported.
+        AirflowNotFoundException: the connection does not exist.
     """
 
     def __init__(
         self, *, variables: Mapping[str, str], conn_id: str, conf: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        self.get_connection(conn_id)  # else the provider's hook would take YARN for it
+        self.get_connection(conn_id)  # raises; the provider's hook would fall back to YARN
         super().__init__(conn_id=conn_id, conf={**JAVA_SETTINGS, **(conf or {})}, **options)
         self._variables = dict(variables)
         if self._connection["deploy_mode"] not in {None, "", "client"}:
@@ -81,10 +81,10 @@ class StreamvaultSubmitHook(SparkSubmitHook):
             raise AirflowFailException(f"connection {conn_id!r}: {problem}") from None
 
     def run(self, arguments: Sequence[str]) -> Ended:
-        """Run a command to its end.
+        """Run a command and wait for it.
 
         Args:
-            arguments: of the command line; ``--master`` and ``--json`` are added.
+            arguments: command-line arguments; ``--master`` and ``--json`` are added.
         """
         self._application_args = [*arguments, "--master", self.master.url, "--json"]
         with _folder() as folder:
@@ -100,7 +100,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
             return Ended(code, _document(folder / application.RESULT), said)
 
     def on_kill(self) -> None:
-        """Stop the command and all it started: first as Ctrl-C would, then for certain."""
+        """Stop the command and its child processes: SIGTERM first, SIGKILL after `STOP_SECONDS`."""
         process = self._submit_sp
         if process is None:
             return
@@ -108,7 +108,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         deadline = time.monotonic() + STOP_SECONDS
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-            # Java may be gone before Python has tidied up
+            # Java may exit before Python has cleaned up
             while time.monotonic() < deadline:
                 process.poll()
                 os.killpg(process.pid, 0)
@@ -123,7 +123,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
     def _environment(self) -> dict[str, str]:
         variables = {**os.environ, **self._variables}
         variables = {name: value for name, value in variables.items() if value}
-        # spark-submit lies beside the interpreter, also where its folder is not on the path
+        # spark-submit is installed beside the interpreter, whose folder may not be on the path
         variables["PATH"] = os.pathsep.join([variables.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         variables.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if self.master.kind != "inline":
@@ -136,7 +136,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for the result, with the pipe that says how long this process lives."""
+    """Create a temporary folder for the result, with the pipe that stays open while this process runs."""
     with tempfile.TemporaryDirectory(prefix="streamvault-task-") as name:
         folder = Path(name)
         os.mkfifo(folder / application.LIFELINE, 0o600)

@@ -1,4 +1,4 @@
-"""What the triggerer waits for."""
+"""Trigger that waits for objects in cold storage."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["ArchiveReadableTrigger"]
 
 
 class ArchiveReadableTrigger(BaseTrigger):
-    """Fires when what is needed of an archive on S3 can be read.
+    """Fires when the needed objects of an archive on S3 can be read.
 
-    What was seen to be readable is not listed again, so that a wait costs one listing and a request each time it looks.
-    Its event is ``{"error": …}`` with an empty text, or the reason why it could not look.
+    Objects found readable are not listed again, so a wait costs one listing in all, and a request for each check.
+    The event is ``{"error": …}`` with an empty text, or the reason why a check failed.
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
-        stretches: what is needed, each as `streamvault.airflow.warmth.Stretch`; None for the archive's manifests.
-        aws_conn_id: the connection of type ``aws``.
-        poll_seconds: how long to wait between two looks.
+        stretches: the needed ranges, each as a `streamvault.airflow.warmth.NeededRange`; None for the archive's
+            manifests.
+        aws_conn_id: id of the connection of type ``aws``.
+        poll_seconds: seconds between checks.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What Airflow keeps: how to make it again."""
+        """Return the class path and the arguments from which Airflow recreates the trigger."""
         kind = type(self)
         return f"{kind.__module__}.{kind.__qualname__}", {
             "archive": self.archive,
@@ -45,16 +46,16 @@ class ArchiveReadableTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until everything is readable."""
+        """Check until everything is readable."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
 
         from objectstore.errors import ObjectStoreError  # noqa: PLC0415
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
-        from streamvault.airflow.warmth import Stretch, next_cold  # noqa: PLC0415
+        from streamvault.airflow.warmth import NeededRange, next_cold  # noqa: PLC0415
 
-        needed = None if self.stretches is None else [Stretch(*one) for one in self.stretches]
+        needed = None if self.stretches is None else [NeededRange(*one) for one in self.stretches]
         try:
-            # this way it can ask the triggerer for the connection
+            # in a sync context it can ask the triggerer for the connection
             client = await sync_to_async(s3_client)(self.aws_conn_id)
             cold = await asyncio.to_thread(next_cold, client, self.archive, needed)
             while cold is not None:

@@ -1,4 +1,4 @@
-"""Whether what a restore reads on S3 can be read now, and asking S3 for what cannot: by a connection's client."""
+"""Finds objects in cold storage that a restore needs, and asks S3 to restore them, with a connection's client."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 
-__all__ = ["START", "NextCold", "Position", "Stretch", "ask_back", "needed_stretches", "next_cold"]
+__all__ = ["START", "NeededRange", "NextCold", "Position", "ask_back", "needed_ranges", "next_cold"]
 
 _LAST = "\x7f"
-"""Sorts behind every key: keys are plain ASCII."""
+"""Sorts after every key: keys are printable ASCII."""
 
 
-class Stretch(NamedTuple):
-    """Bytes `start` to `end` of a segment (its creation epoch and number), in a layout. Plain, as it is serialized."""
+class NeededRange(NamedTuple):
+    """Bytes of a segment in one layout. Its values are plain, because triggers are serialized.
+
+    Attributes:
+        layout: the layout of the archived bytes.
+        epoch: the segment's creation epoch.
+        number: the segment's number.
+        start: offset of the first byte.
+        end: offset after the last byte.
+    """
 
     layout: str
     epoch: int
@@ -35,9 +43,9 @@ class Stretch(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a look has come: the stretch it is in, and the last key that was seen there."""
+    """Progress of a check: the number of the current range (from 0), and the last key seen there."""
 
-    stretch: int
+    number: int
     key: str
 
 
@@ -45,50 +53,53 @@ START = Position(0, "")
 
 
 class NextCold(NamedTuple):
-    """An object that cannot be read now (its key below the root), and where to look on from."""
+    """An object that cannot be read now (its key below the root), and the position from which to resume the check."""
 
     key: str
     before: Position
 
 
-def needed_stretches(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[Stretch]:
-    """What a restore reads besides the manifests, which have to be readable.
+def needed_ranges(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[NeededRange]:
+    """Return the ranges that a restore reads. The manifests must be readable.
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
-        aws_conn_id: the connection of type ``aws``.
-        generation: up to this one; None for the newest.
-        at: up to the last generation that was taken by this time, RFC 3339; empty for the newest.
+        aws_conn_id: id of the connection of type ``aws``.
+        generation: the last generation to restore; None for the newest.
+        at: restore up to the last generation whose tail was taken by this time, RFC 3339; empty for the newest.
 
     Raises:
-        NoSuchArchive: there is none, or not that generation. Problem: the manifests cannot be read.
+        NoSuchArchive: there is no archive, or no such generation.
+        Problem: the manifests cannot be read.
     """
     root, scope, stream = RootAddress.parse(archive).split()
     with environment(aws_environment(aws_conn_id)):
         source = Archive(root.open(), StreamName(scope, stream))
         history = source.history(generation_at(source, parse_moment(at, "at")) if at else generation)
-        # a segment's ranges of all generations side by side, so that they are one stretch
+        # sort a segment's ranges of all generations next to each other, so that they are joined
         ranges = sorted(stored_ranges(history), key=lambda one: (one.layout, one.segment, one.start))
-    return [Stretch(one.layout, one.segment.epoch, one.segment.number, one.start, one.end) for one in joined(ranges)]
+    return [
+        NeededRange(one.layout, one.segment.epoch, one.segment.number, one.start, one.end) for one in joined(ranges)
+    ]
 
 
-def next_cold(client: Any, archive: str, stretches: list[Stretch] | None, since: Position = START) -> NextCold | None:
-    """The first object that cannot be read now; None if all can.
+def next_cold(client: Any, archive: str, ranges: list[NeededRange] | None, since: Position = START) -> NextCold | None:
+    """Return the first object that cannot be read now; None if all can.
 
     Args:
-        client: boto3's for S3.
+        client: boto3 client for S3.
         archive: ``s3://…/SCOPE/STREAM``.
-        stretches: what is needed; None for the archive's manifests.
-        since: what comes up to here was readable before, and is not asked for again.
+        ranges: the needed ranges; None for the archive's manifests.
+        since: objects up to this position were readable before, and are not checked again.
 
     Raises:
-        ObjectStoreError: the bucket cannot be looked at.
+        ObjectStoreError: the bucket cannot be listed.
     """
-    storage, spans = _spans(client, archive, stretches)
+    storage, spans = _spans(client, archive, ranges)
     for number, (folder, after, stop) in enumerate(spans):
-        if number < since.stretch:
+        if number < since.number:
             continue
-        before = Position(number, since.key if number == since.stretch else "")
+        before = Position(number, since.key if number == since.number else "")
         for one in storage.objects(folder, before.key or after, stop):
             if one.warmth != "readable":
                 return NextCold(one.key, before)
@@ -96,33 +107,33 @@ def next_cold(client: Any, archive: str, stretches: list[Stretch] | None, since:
     return None
 
 
-def ask_back(client: Any, archive: str, stretches: list[Stretch] | None, *, days: int, tier: Tier) -> int:
-    """Ask S3 to bring back every object that cannot be read; how many it has been asked for now.
+def ask_back(client: Any, archive: str, ranges: list[NeededRange] | None, *, days: int, tier: Tier) -> int:
+    """Ask S3 to restore every object that cannot be read; return the number of new requests.
 
     Args:
-        client: boto3's for S3.
+        client: boto3 client for S3.
         archive: ``s3://…/SCOPE/STREAM``.
-        stretches: as for `next_cold`.
-        days: for how long they stay readable.
+        ranges: as for `next_cold`.
+        days: how long the restored copies stay readable.
         tier: ``Bulk``, ``Standard`` or ``Expedited``.
 
     Raises:
-        ObjectStoreError: the bucket cannot be looked at, or asking is not allowed.
+        ObjectStoreError: the bucket cannot be listed, or access is denied.
     """
-    storage, spans = _spans(client, archive, stretches)
+    storage, spans = _spans(client, archive, ranges)
     return storage.ask((one for span in spans for one in storage.objects(*span) if one.warmth == "cold"), days, tier)
 
 
 def _spans(
-    client: Any, archive: str, stretches: list[Stretch] | None
+    client: Any, archive: str, ranges: list[NeededRange] | None
 ) -> tuple[ColdStorage, Iterator[tuple[str, str, str]]]:
-    """Where in the listing of the root to look: folders, and the keys between which."""
+    """Return the spans of the root's listing to check: folder, the key to start after, and the last key."""
     root, scope, stream = RootAddress.parse(archive).split()
     prefix = f"{scope}/{stream}/"
     storage = ColdStorage(root, client)
-    if stretches is None:
+    if ranges is None:
         folder = prefix + MANIFESTS
         return storage, iter([(folder, folder, folder + _LAST)])
     return storage, (
-        open_layout(one.layout).span(prefix, SegmentId(one.epoch, one.number), one.start, one.end) for one in stretches
+        open_layout(one.layout).span(prefix, SegmentId(one.epoch, one.number), one.start, one.end) for one in ranges
     )

@@ -1,4 +1,4 @@
-"""The program: its commands, each imported when it is used, and how an invalid command line ends."""
+"""The program: its commands, each imported when it is used, and errors in the command line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def load_command(name: str) -> Any:
-    """Import a command and return it as typer's command."""
+    """Import a command and return it as a typer command."""
     from streamvault.cli.options import with_options
 
     module = import_module(f"streamvault.cli.{_module(name)}")
@@ -81,7 +81,7 @@ def _module(name: str) -> str:
 
 
 class Commands(TyperGroup):
-    """The commands. The list of them is printed without importing any."""
+    """Group of all commands; prints the list of commands without importing any."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """See the base class."""
@@ -92,7 +92,7 @@ class Commands(TyperGroup):
         if cmd_name not in self.commands and cmd_name in COMMANDS:
             try:
                 self.commands[cmd_name] = load_command(cmd_name)
-            except KeyboardInterrupt:  # which typer would turn into an exit code without a message
+            except KeyboardInterrupt:  # typer would turn it into an exit code without a message
                 raise Abort from None
         return self.commands.get(cmd_name)
 
@@ -136,7 +136,7 @@ def run_app(arguments: list[str] | None = None) -> int:
             code = typer.main.get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         except TyperException as error:
             return _misused(error, arguments)
-        except (Abort, KeyboardInterrupt):  # before the command itself has begun
+        except (Abort, KeyboardInterrupt):  # before the command itself has started
             tell(f"{PROGRAM}: interrupted")
             return INTERRUPTED
     return code if isinstance(code, int) else 0

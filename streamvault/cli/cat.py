@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["cat"]
 
 ROWS_AT_ONCE = 1024
-"""How many events are made text before they are written."""
+"""Number of events converted to text at a time."""
 
 
 class Format(StrEnum):
@@ -70,7 +70,7 @@ def cat(
             return _as_one_object(archive, pieces)
         return map(_as_lines if rows else _WRITERS[form], pieces)
 
-    # The result is written as it comes, so it is the same whether a person or a program reads it.
+    # events are written as they are read, with --json too, so `run` must not print a document of its own
     return run(work, show=_write, document=lambda _: {}, running=replace(running, as_json=False))
 
 
@@ -80,7 +80,7 @@ def _write(results: Results, pieces: Iterator[bytes]) -> None:
 
 
 def _first(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first events, a few at a time."""
+    """Yield the first events, a few at a time."""
     left = limit
     for batch in batches:
         for low in range(0, batch.num_rows, ROWS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""How long the command has been running, counted from the start of its process."""
+"""Elapsed time of the command since the start of its process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 __all__ = ["command_seconds"]
 
 _STARTTIME = 22
-"""The field of /proc/PID/stat (counted from 1) that has the start of the process, in clock ticks since boot."""
+"""Field of /proc/PID/stat (from 1) with the process's start time, in clock ticks since boot."""
 
 _MOST_BEFORE_IMPORT = 600.0
-"""Seconds: nobody's interpreter takes longer to get here, so a larger figure is a broken clock."""
+"""Maximum plausible time until this module is imported (seconds); a larger value means a wrong clock."""
 
 
 def _seconds_before_import() -> float:
-    """How long the process had lived when this module was imported; 0 where that cannot be had."""
+    """Return the age of the process when this module was imported (seconds); 0 if unknown."""
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
-        # the second field is the program's name in parentheses, and may hold blanks and parentheses itself
+        # the second field is the program's name in parentheses, which may itself contain spaces and parentheses
         fields = text[text.rindex(")") + 2 :].split()
         started = int(fields[_STARTTIME - 3]) / os.sysconf("SC_CLK_TCK")
         lived = time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -33,5 +33,5 @@ _IMPORTED = time.monotonic()
 
 
 def command_seconds() -> float:
-    """Seconds since the process started; where the kernel does not say when that was, since the import of this."""
+    """Return the seconds since the process started; since this module's import if the start time is unknown."""
     return _BEFORE_IMPORT + time.monotonic() - _IMPORTED

@@ -1,4 +1,4 @@
-"""What a dry run says about S3's requests and their price."""
+"""Lines of a dry run about S3 requests and their cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["cost_fields"]
 
 
 def cost_fields(cost: Cost | None) -> dict[str, str]:
-    """The lines about a plan's cost; none if there is no plan to price."""
+    """Return the lines about a plan's cost; empty if there is no plan."""
     if cost is None:
         return {}
     about = "about " if cost.objects_estimated else ""

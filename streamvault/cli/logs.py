@@ -1,4 +1,4 @@
-"""Log lines on standard error, from a level on."""
+"""Log lines on standard error."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from common.errors import without_logins
 __all__ = ["configure_logs"]
 
 _TALKATIVE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
-"""Libraries that log tracebacks and requests which the command's own line says better."""
+"""Libraries whose tracebacks and request logs duplicate the command's own error line."""
 
 _INDISCREET = ("py4j", "botocore", "boto3", "pyiceberg")
-"""Libraries that log, for debugging, session tokens, the secret of the way to Java, or settings with passwords."""
+"""Libraries whose debug logs contain session tokens, the Java gateway's secret, or settings with passwords."""
 
 
 def configure_logs(level: str) -> None:
-    """Send what is logged to standard error.
+    """Send log lines to standard error.
 
     Args:
-        level: ``debug``, ``info``, ``warning`` or ``error``.
+        level: the lowest level to write: ``debug``, ``info``, ``warning`` or ``error``.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=number, stream=sys.stderr, force=True)
@@ -38,13 +38,13 @@ def configure_logs(level: str) -> None:
 
 
 class _Discreet(logging.Formatter):
-    """Lines without the logins of URIs."""
+    """Formatter that removes logins from URIs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line, with a traceback if there is one."""
+        """Return the formatted record, with its traceback if there is one."""
         return without_logins(super().format(record))
 
 
 def _is_ours_to_tell(record: logging.LogRecord) -> bool:
-    """Not what py4j logs by the root logger, with tracebacks, when a command is interrupted."""
+    """Return False for the tracebacks that py4j logs through the root logger when a command is interrupted."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname

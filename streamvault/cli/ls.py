@@ -59,5 +59,5 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
 
 
 def _path(archive: ArchiveSummary, root: str) -> str:
-    """An archive's address below the one that was asked for; of that very one its stream."""
+    """Return an archive's address relative to the listed root; if they are the same, its stream."""
     return archive.archive.removeprefix(root).removeprefix("/") or archive.stream

@@ -1,4 +1,4 @@
-"""Arguments and options of the commands: the common ones here, a verb's own from its options class."""
+"""Arguments and options of the commands: common ones, and those made from the verbs' options classes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
 
 
 def option(name: str, help_text: str, *, environment: bool = True, **others: Any) -> Any:
-    """Describe an option of the command line.
+    """Declare a command-line option.
 
     Args:
-        name: with dashes.
-        help_text: for ``--help``.
-        environment: whether ``STREAMVAULT_<NAME>`` sets it too.
-        others: for `typer.Option`.
+        name: the option's name, with dashes.
+        help_text: text for ``--help``.
+        environment: whether ``STREAMVAULT_<NAME>`` also sets it.
+        others: other arguments of `typer.Option`.
     """
     variable = f"STREAMVAULT_{name.lstrip('-').replace('-', '_').upper()}" if environment else None
     return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, **others)
@@ -81,14 +81,14 @@ _RUNNING = {
 
 
 def with_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Make a command of a function: each parameter that is an options class becomes its options.
+    """Convert a function to a command: expand each parameter that is an options class to that class's options.
 
     Args:
-        function: its parameters are arguments and options as typer takes them, options classes, and `Running`.
+        function: takes typer arguments and options, options classes, and `Running`.
 
     Returns:
-        A function whose signature has all options one by one. It prints why options are not valid, and returns the
-        exit code.
+        A function whose signature has every option as a parameter. It prints an error if an option is not valid, and
+        returns the exit code.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters: list[Parameter] = []
@@ -162,7 +162,7 @@ def _parser(form: CommandLine) -> dict[str, Any]:
 
 
 def _default(default: Any, form: CommandLine) -> Any:
-    """Return a default as typer takes it: as text if it has a parser or choices of its own."""
+    """Return a default in the form that typer expects: text if the option has its own parser or choices."""
     if default is None or default is Parameter.empty:
         return default
     if form.choices:
@@ -173,7 +173,7 @@ def _default(default: Any, form: CommandLine) -> Any:
 
 
 def _read(kind: type[Options], given: dict[str, Any]) -> Options:
-    """Take a class's options out of those given."""
+    """Create an options class from the given options, and remove those."""
     values = {}
     for keyword, declared in kind.keyword_fields().items():
         value = given.pop(keyword)

@@ -1,8 +1,8 @@
-"""Standard output for results alone, standard error for everything else.
+"""Standard output for results only, standard error for everything else.
 
-Libraries and the Java process below us inherit the descriptor of standard output and may write to it. While a command
-runs that descriptor therefore leads to standard error, and only the result goes to the real one: what a script reads is
-what the command meant to say.
+Libraries and the Java child process inherit the descriptor of standard output and may write to it. While a command
+runs, that descriptor is therefore redirected to standard error, and only the result goes to the real one: a script
+reads nothing but the result.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["OutputClosed", "Results", "open_standard_streams", "plain", "tell"]
 STDOUT, STDERR = 1, 2
 
 _PIPED_COLUMNS = 1000
-"""Width of tables that no person looks at: wide enough that nothing is folded."""
+"""Width of tables that are not printed to a terminal: wide enough to avoid wrapping."""
 
 
 class OutputClosed(Exception):
-    """Whoever read standard output went away (``| head``)."""
+    """The reader closed standard output (``| head``)."""
 
 
 def open_standard_streams() -> None:
-    """Make sure that descriptors 0 to 2 are open and that names which no encoding knows can be printed.
+    """Make sure that descriptors 0 to 2 are open and that unencodable names can be printed.
 
-    A shell may start us with one of them closed (``>&-``). The next file or connection that is opened would get its
-    number, and what a library prints would land in there.
+    A shell may close one of them (``>&-``). The next file or connection opened would get its number, and what a library
+    prints would be written to it.
     """
     try:
         while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
@@ -53,18 +53,18 @@ def open_standard_streams() -> None:
 
 
 def plain(text: str) -> str:
-    """A text without line breaks and control characters, so that a name from outside cannot steer the terminal."""
+    """Remove line breaks and control characters, so that an untrusted name cannot control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def tell(line: str) -> None:
-    """Write one line to standard error; a closed one is no reason to fail."""
+    """Write one line to standard error; ignore errors if it is closed."""
     with suppress(OSError, ValueError):
         print(plain(line), file=sys.stderr, flush=True)
 
 
 class Results:
-    """The real standard output, held for the result while everything else that is printed goes to standard error."""
+    """The real standard output, reserved for the result; other output is redirected to standard error."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
@@ -87,16 +87,16 @@ class Results:
         self._undo.close()
 
     def write(self, text: str) -> None:
-        """Write text and make sure that it arrived.
+        """Write text and flush it.
 
         Raises:
-            OutputClosed: nobody reads any more.
-            Failed: it could not be written (a full disk).
+            OutputClosed: the reader closed the output.
+            Failed: the output cannot be written, for example because the disk is full.
         """
         self.raw(text.encode(self._real.encoding, self._real.errors or "strict"))
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are; else as `write`."""
+        """Write bytes unchanged; raise as `write` does."""
         try:
             self._real.buffer.write(data)
             self._real.buffer.flush()
@@ -108,11 +108,11 @@ class Results:
             ) from None
 
     def line(self, text: str) -> None:
-        """Write one line for a person."""
+        """Write one line of text."""
         self.write(plain(text) + "\n")
 
     def fields(self, fields: Mapping[str, str]) -> None:
-        """Write names and values below each other; those with an empty value are left out."""
+        """Write one name and value per line; skip empty values."""
         width = max((len(name) for name, value in fields.items() if value), default=0)
         self.write("".join(f"{name:<{width}}  {plain(value)}\n" for name, value in fields.items() if value))
 
@@ -124,8 +124,8 @@ class Results:
         """Write a table.
 
         Args:
-            columns: header → whether it holds numbers (set right).
-            rows: the cells.
+            columns: header → whether the column contains numbers (right-aligned).
+            rows: the cells of each row.
         """
         from rich.box import SIMPLE_HEAD
         from rich.table import Table

@@ -1,4 +1,4 @@
-"""What a run is doing, on standard error: bars for a person at a terminal, log lines otherwise."""
+"""Progress on standard error: bars at a terminal, log lines otherwise."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = logging.getLogger("streamvault")
 
 
 class LineProgress(Progress):
-    """No bars: warnings as lines, the rest as log lines of level *info*."""
+    """Progress without bars: warnings as lines, the rest as log lines of level *info*."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
-        """Log the phase and how much it has to do."""
+        """Log the phase and its total size."""
         done = f", {bytes_text(done_bytes)} done before" if done_bytes else ""
         _log.info("%s: %s%s", plain(what), bytes_text(total_bytes), done)
 
@@ -52,7 +52,7 @@ class LineProgress(Progress):
 
 
 class BarProgress(LineProgress):
-    """A bar with events, bytes, rate and time left; lines are written above it."""
+    """A bar with events, bytes, rate and remaining time; lines are written above it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class BarProgress(LineProgress):
         self._events = 0
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
-        """Put up a bar for the phase; the one before it stays as it ended."""
+        """Show a bar for the phase; the previous bar stays visible."""
         if self._bars is None:
             self._bars = _bars(self._console)
             self._bars.start()
@@ -71,7 +71,7 @@ class BarProgress(LineProgress):
         self._task = self._bars.add_task(plain(what), total=total_bytes, completed=done_bytes, events="")
 
     def advance(self, events: int, size: int) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self._bars is not None and self._task is not None:
             self._events += events
             self._bars.update(self._task, advance=size, events=count_text(self._events, "event"))
@@ -81,7 +81,7 @@ class BarProgress(LineProgress):
         self._line(text)
 
     def end(self) -> None:
-        """Leave the bars as they are and give the terminal back."""
+        """Stop updating the bars and restore the terminal."""
         if self._bars is not None:
             self._finish()
             self._bars.stop()
@@ -116,7 +116,7 @@ def _bars(console: Console) -> Bars:
 
 @contextmanager
 def watching() -> Iterator[LineProgress]:
-    """The progress that suits standard error; the terminal is given back whatever happens."""
+    """Show progress in the form that suits standard error; always restore the terminal."""
     if not sys.stderr.isatty():
         yield LineProgress()
         return

@@ -1,4 +1,4 @@
-"""Runs a verb for a command: progress, log lines, the result, and every way it can end."""
+"""Runs a verb for a command: progress, log lines, result, errors and exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from common.errors import Failed, without_logins
 from common.progress import Progress
 from streamvault.cli.clock import command_seconds
-from streamvault.cli.errors import Ending, ending
+from streamvault.cli.errors import CommandError, ending
 from streamvault.cli.logs import configure_logs
 from streamvault.cli.output import OutputClosed, Results, tell
 from streamvault.cli.progress import watching
@@ -45,13 +45,13 @@ class Running:
 
 
 class Timed(Protocol):
-    """A report that says how long the whole command took."""
+    """A report with the total time of the command."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def total_seconds(self) -> float:
-        """Seconds."""
+        """Total time in seconds."""
 
 
 def run(
@@ -67,13 +67,13 @@ def run(
     """Do a command's work and print its result.
 
     Args:
-        work: calls the verb; imports what it needs only then.
-        show: prints the result for a person.
-        document: the result as one JSON object.
-        running: whether to print the document instead, and the log level.
+        work: calls the verb, after importing it.
+        show: prints the result as text.
+        document: returns the result as a JSON object.
+        running: whether to print JSON, and the log level.
         resumable: whether the same command resumes an interrupted run.
-        exit_code: the code that the result stands for.
-        begun: given the results before the work begins, for a command that prints as it goes.
+        exit_code: returns the exit code for the result.
+        begun: receives the results before the work starts, for a command that prints while it works.
 
     Returns:
         The exit code.
@@ -92,7 +92,7 @@ def run(
                     results.json(document(value))
                 else:
                     show(results, value)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the one place where everything ends as a line)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
             if running.log_level is LogLevel.DEBUG:
                 for line in "".join(traceback.format_exception(error)).splitlines():
                     tell(without_logins(line))
@@ -100,8 +100,8 @@ def run(
         return code
 
 
-def finish(results: Results, end: Ending, *, as_json: bool) -> int:
-    """Say why the command ended, and return its exit code."""
+def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
+    """Print why the command ended, and return its exit code."""
     tell(f"streamvault: {end}")
     if as_json:
         try:
@@ -114,19 +114,19 @@ def finish(results: Results, end: Ending, *, as_json: bool) -> int:
 
 @contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """A reader that has seen enough (``| head``) changes nothing: the work is done."""
+    """Ignore that the reader closed the output (``| head``): the work is done."""
     with suppress(OutputClosed):
         yield
 
 
 def whole_command(report: R) -> R:
-    """A report whose ``total_seconds`` counts from the start of the process."""
+    """Return the report with ``total_seconds`` counted from the start of the process."""
     return dataclasses.replace(report, total_seconds=round(command_seconds(), 3))
 
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM end the command as Ctrl-C does; a second one ends it at once."""
+    """Handle SIGTERM like Ctrl-C; a second SIGTERM ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -87,14 +87,14 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
 
 
 def _merged(replaced: Sequence[dict[str, Any]]) -> str:
-    """Which generations were merged into one."""
+    """Return the generations that were merged into this one."""
     if not replaced:
         return ""
     return f"of generations {replaced[0]['generation']} to {replaced[-1]['generation']}"
 
 
 def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:
-    """A scaling or retention policy: its kind, then whatever else is set."""
+    """Describe a scaling or retention policy: its kind, then the other values that are set."""
     unit = units.get(policy["kind"], "")
     rest = [
         f"{name.replace('_', ' ')} {value:,}{'' if name in _COUNTS else unit}"
@@ -105,7 +105,7 @@ def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:
 
 
 def _keys(segments: dict[int, dict[str, Any]], name: str) -> str:
-    """The key range of a segment, from the epochs."""
+    """Return a segment's key range, from the epochs."""
     from streamstore.model import SegmentId
 
     segment = segments.get(SegmentId.parse(name.rpartition("/")[2]).value)

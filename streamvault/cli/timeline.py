@@ -14,7 +14,7 @@ from streamvault.cli.running import Running, run
 __all__ = ["timeline"]
 
 SEGMENTS_SHOWN = 3
-"""Of a cut; `--json` has all."""
+"""Maximum segments of a cut in the table; `--json` has all of them."""
 
 
 def timeline(archive: ArchiveArgument, *, running: Running) -> int:
@@ -65,7 +65,7 @@ def _show(results: Results, timeline: Timeline) -> None:
 
 
 def _short(cut: Mapping[str, int]) -> str:
-    """A cut's first segments, without scope and stream."""
+    """Return a cut's first segments, without scope and stream."""
     told = [f"{name.rpartition('/')[2]}:{offset}" for name, offset in list(cut.items())[:SEGMENTS_SHOWN]]
     more = len(cut) - len(told)
     return " ".join([*told, *([f"+{more} more"] if more else [])])

@@ -70,7 +70,7 @@ def work(
 
 
 def _exit_code(report: WorkReport) -> int:
-    """What the failed requests have in common, or 1; 1 also if time was over before a request could be done."""
+    """Return the exit code that all failed requests share, else 1; also 1 if time ran out before a request was done."""
     codes = set(report.failed_exit_codes) | ({1} if report.unfinished else set())
     return codes.pop() if len(codes) == 1 else 1 if codes else 0
 

@@ -1,4 +1,4 @@
-"""The operators: one for each verb that moves data, and one that waits for it."""
+"""Operators: one for each command that moves or checks data, and one that waits for cold storage."""
 
 from __future__ import annotations
 

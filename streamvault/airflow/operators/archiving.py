@@ -1,4 +1,4 @@
-"""What the operators that write an archive have in common."""
+"""Base class of the operators that write an archive."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class ArchivingOperator(CommandOperator):
     """Reads a stream and writes below a root.
 
     Args:
-        stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. (templated, as all of these)
+        stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. This and all arguments below are templated.
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        layout: ``events`` or ``chunks``; None for the command's default, as for all that follow.
+        layout: ``events`` or ``chunks``; None for the command's default, as for all arguments below.
         compress: ``zstd`` or ``none``.
-        range_size: as on the command line, ``64MiB``.
+        range_size: a size as on the command line, such as ``64MiB``.
         largest_event: likewise.
         window: likewise.
-        storage_class: of S3, for the data.
+        storage_class: S3 storage class of the data.
         others: see `CommandOperator`.
     """
 
@@ -59,7 +59,11 @@ class ArchivingOperator(CommandOperator):
         return self.root, self.stream
 
     def archiving(self, verb: str) -> list[str]:
-        """The command up to what is the verb's own."""
+        """Return the command with the arguments common to these operators.
+
+        Args:
+            verb: the command's name.
+        """
         return [
             verb,
             self.stream_uri(self.stream),

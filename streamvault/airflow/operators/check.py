@@ -1,4 +1,4 @@
-"""Proves that an archive is whole."""
+"""Verifies an archive."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ CHECK_FIELDS = ("archive", "read_data", "subset", "seed", "generation", "repair"
 
 
 class CheckArchiveOperator(CommandOperator):
-    """``streamvault check``: fails, with the damaged ranges, if the archive is not whole.
+    """``streamvault check``: fails and lists the damaged ranges if the archive is not complete and intact.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``. (templated, as all of these)
+        archive: ``ROOT/SCOPE/STREAM``. This and all arguments below are templated.
         read_data: read all data and compare its digests.
-        subset: read a share of it, ``10%``.
-        seed: chooses the same ranges as the check that printed it.
-        generation: check only the ranges of this generation, and do not look for strays; None for all.
+        subset: read only a share of the data, such as ``10%``.
+        seed: select the same ranges as the check that printed this seed.
+        generation: check only the ranges of this generation, and do not look for stray objects; None for all.
         repair: delete objects that belong to no event, if nothing is damaged.
-        fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
+        fingerprint: fingerprint of a generation, as its export printed it, or a list; other archives are rejected.
         others: see `CommandOperator`.
     """
 

@@ -1,4 +1,4 @@
-"""What the operators have in common: one command of streamvault, run through Spark."""
+"""Base class of the operators: runs a streamvault command through ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["CommandOperator", "fingerprints", "flag", "options"]
 class CommandOperator(SparkSubmitOperator):
     """Runs one command and returns its report, as ``--json`` prints it.
 
-    A retry runs the same command, which goes on where the one before was stopped. Where a retry would only fail in the
-    same way (`common.errors.Problem.retriable`), the task fails at once. Where an outlet is an `AssetAlias`, what the
-    command wrote becomes an event of the asset with its URI.
+    A retry runs the same command, which resumes the interrupted one. If a retry would fail in the same way
+    (`common.errors.Problem.retriable`), the task fails at once. For each outlet that is an `AssetAlias`, the command
+    emits an event of the asset with the URI of what it wrote.
 
     Args:
-        conn_id: the connection of type ``spark``; its driver runs beside the task. Host ``inline`` does without Spark.
-        pravega_conn_id: the connection of type ``pravega`` for streams that are named ``SCOPE/STREAM`` or ``STREAM``.
-            One that is named by its URI is reached with the worker's own environment.
-        aws_conn_id: the connection of type ``aws`` for roots on S3; None leaves it to the worker's own environment.
-        env_vars: more variables for the driver.
+        conn_id: id of the connection of type ``spark``; the driver runs on the worker. Host ``inline``: no Spark.
+        pravega_conn_id: id of the connection of type ``pravega`` for streams given as ``SCOPE/STREAM`` or ``STREAM``.
+            For a stream given by its URI, the worker's own environment applies.
+        aws_conn_id: id of the connection of type ``aws`` for roots on S3; None: the worker's own environment applies.
+        env_vars: additional environment variables for the driver.
         spark: `conf`, `driver_memory`, `num_executors` and the other arguments of `SparkSubmitOperator`.
     """
 
@@ -39,7 +39,7 @@ class CommandOperator(SparkSubmitOperator):
     ui_color = "#dcebf7"
 
     written: ClassVar[str] = ""
-    """The field of the report that names what the command writes; empty if it writes nothing."""
+    """Report field with the URI of what the command writes; empty if it writes nothing."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class CommandOperator(SparkSubmitOperator):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command and its arguments."""
+        """Return the command and its arguments."""
 
     @abstractmethod
     def places(self) -> tuple[str, str | None]:
-        """The root or archive, and the stream as it was given, if there is one."""
+        """Return the root or archive, and the stream as given; None if the command has no stream."""
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
-        """Run the command; its report."""
+        """Run the command and return its report."""
         hook = self._hook = self._get_hook()
         ended = hook.run([str(argument) for argument in self.command()])
         self._tell(ended, context)
@@ -72,20 +72,20 @@ class CommandOperator(SparkSubmitOperator):
         return report
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
-        """Whether the command has changed what it writes to."""
+        """Return whether the command changed what it writes to."""
         return not report.get("unchanged")
 
     def on_kill(self) -> None:
-        """Stop the command with all its processes."""
+        """Stop the command and its child processes."""
         if self._hook is not None:
             self._hook.on_kill()
 
     def stream_uri(self, stream: str) -> str:
-        """A stream's URI, of the connection unless it is one already."""
+        """Return a stream's URI; resolve a name with the connection."""
         return stream if "://" in stream else PravegaHook(self.pravega_conn_id).stream_uri(stream)
 
     def variables(self) -> dict[str, str]:
-        """What goes into the driver's environment."""
+        """Return the environment variables for the driver."""
         root, stream = self.places()
         variables = {name: str(value) for name, value in (self.env_vars or {}).items()}
         if root.startswith("s3://") and self.aws_conn_id:
@@ -124,7 +124,7 @@ class CommandOperator(SparkSubmitOperator):
         )
 
     def _tell(self, ended: Ended, context: Any) -> None:
-        """The document into the log; of a command that failed also as the XCom ``report``."""
+        """Log the document; if the command failed, also push it as the XCom ``report``."""
         if ended.document is None:
             return
         self.log.info("%s", json.dumps(ended.document))
@@ -134,7 +134,7 @@ class CommandOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key="report", value=ended.document)
 
     def _announce(self, report: Mapping[str, Any], context: Any) -> None:
-        # a retry may find done what the attempt before it did and could not tell
+        # an earlier attempt may have written and been killed before it could announce that
         if not self.written or not (self.has_written(report) or context["ti"].try_number > 1):
             return
         for outlet in self.outlets:
@@ -143,11 +143,11 @@ class CommandOperator(SparkSubmitOperator):
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
-    """Options of a command line.
+    """Return command-line options.
 
     Args:
-        values: option → its value. None, False and an empty text leave it out, True gives it without a value, a mapping
-            is written as JSON.
+        values: option → value. Options with None, False or an empty string are left out; True adds the option without a
+            value; a mapping is written as JSON.
     """
     words: list[str] = []
     for option, value in values.items():
@@ -160,13 +160,13 @@ def options(values: Mapping[str, Any]) -> list[str]:
 
 
 def fingerprints(given: str | Sequence[str] | None) -> list[str]:
-    """The options for one fingerprint, several, or none."""
+    """Return the options for one fingerprint, several, or none."""
     several = [given] if isinstance(given, str) else given or ()
     return [word for one in several for word in options({"--fingerprint": one})]
 
 
 def flag(value: bool | str | None) -> bool:
-    """A flag that may have been a template, which makes a text of it."""
+    """Convert a flag, which is a string if it was a template, to a boolean."""
     return str(value).strip().lower() == "true"
 
 

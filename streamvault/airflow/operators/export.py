@@ -12,13 +12,13 @@ __all__ = ["ExportStreamOperator"]
 
 
 class ExportStreamOperator(ArchivingOperator):
-    """``streamvault export``: what the stream holds, or what came since the newest generation.
+    """``streamvault export``: archives the whole stream, or the events since the newest generation.
 
     Args:
         from_cut: JSON text, the name of a file on the worker, or a mapping; None for the head or the archive's end.
-            (templated, as `to_cut`)
+            Templated, as is `to_cut`.
         to_cut: likewise; None for the tail.
-        archiving: the arguments of `ArchivingOperator`.
+        archiving: arguments of `ArchivingOperator`.
     """
 
     template_fields: Sequence[str] = ("from_cut", "to_cut", *ArchivingOperator.template_fields)

@@ -29,24 +29,24 @@ IMPORT_FIELDS = (
 
 
 class ImportStreamOperator(CommandOperator):
-    """``streamvault import``: an archive as a new stream, every range verified.
+    """``streamvault import``: restores an archive into a new stream and verifies every range.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``. (templated, as all of these)
+        archive: ``ROOT/SCOPE/STREAM``. This and all arguments below are templated.
         stream: the new stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI.
-        at: restore what the stream held at this time, RFC 3339.
-        generation: up to this generation; None for the newest.
+        at: restore the stream as of this time, RFC 3339.
+        generation: the last generation to restore; None for the newest.
         from_cut: JSON text, the name of a file on the worker, or a mapping.
         to_cut: likewise.
-        offsets: ``keep`` or ``shift``; None for the command's default, as for all that follow.
-        filler_limit: as on the command line, ``1GiB``.
+        offsets: ``keep`` or ``shift``; None for the command's default, as for all arguments below.
+        filler_limit: a size as on the command line, such as ``1GiB``.
         retention: ``keep`` or ``off``: whether the stream gets the archived retention policy.
-        window: likewise.
-        read_back: whether to read back and compare also what the run itself has appended.
+        window: a size, as `filler_limit`.
+        read_back: whether to also read back and compare the bytes that this run appended.
         layout: ``table`` restores from a table of the archive.
-        table: its name.
-        wait_for_warm: whether the task waits for what S3 is bringing back; see `WarmArchiveOperator`.
-        fingerprint: of a generation, as its export printed it, or several in a list: another archive is refused.
+        table: name of the table.
+        wait_for_warm: whether to wait for objects that S3 is restoring; see `WarmArchiveOperator`.
+        fingerprint: fingerprint of a generation, as its export printed it, or a list; other archives are rejected.
         others: see `CommandOperator`.
     """
 
@@ -110,7 +110,7 @@ class ImportStreamOperator(CommandOperator):
                 "--layout": self.layout,
                 "--table": self.table,
                 "--wait-for-warm": flag(self.wait_for_warm),
-                # a task may be killed between the import's end and its report
+                # a task may be killed after the import but before it returns the report
                 "--again": True,
             }
         )

@@ -14,19 +14,20 @@ __all__ = ["RotateArchiveOperator"]
 
 
 class RotateArchiveOperator(ArchivingOperator):
-    """``streamvault rotate``: an export that is read back, after which old generations expire.
+    """``streamvault rotate``: exports, reads back, and lets old generations expire.
 
-    Give one of `keep`, `keep_for` and `until`, or none: then nothing expires. A rotation is of the moment at which it
-    runs and not of its data interval, so in a backfill, which would rotate once for each past slot, the task fails.
+    At most one of `keep`, `keep_for` and `until` may be given; without any, nothing expires. A rotation applies to the
+    time at which it runs and not to its data interval. In a backfill, which would rotate once for each past interval,
+    the task fails.
 
     Args:
-        keep: how many generations stay. (templated, as all of these)
-        keep_for: how long they stay, ``90d``.
-        until: generations that were taken by this time expire, RFC 3339.
-        truncate_source: whether the stream is truncated up to what is archived and was read back.
-        hold: the name of a hold to put on the newest generation.
-        deletions: the queue to leave the deleting to (``--queue``; Airflow has a `queue` of its own); as `stream`.
-        archiving: the arguments of `ArchivingOperator`.
+        keep: number of generations to keep. This and all arguments below are templated.
+        keep_for: how long to keep generations, such as ``90d``.
+        until: generations taken by this time expire, RFC 3339.
+        truncate_source: whether to truncate the stream to the end of what is archived and was read back.
+        hold: name of a hold to put on the newest generation.
+        deletions: queue for deletions (``--queue``; Airflow has its own `queue`), in the form of `stream`.
+        archiving: arguments of `ArchivingOperator`.
     """
 
     template_fields: Sequence[str] = (

@@ -1,4 +1,4 @@
-"""Waits until what a restore needs can be read."""
+"""Waits until the objects that a restore needs can be read."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from streamvault.airflow.operators.command import flag
 from streamvault.airflow.triggers import ArchiveReadableTrigger
 
 if TYPE_CHECKING:
-    from streamvault.airflow.warmth import Stretch
+    from streamvault.airflow.warmth import NeededRange
 
 __all__ = ["WarmArchiveOperator"]
 
 
 class WarmArchiveOperator(BaseOperator):
-    """Asks S3 to bring back from cold storage what a restore reads, and waits in the triggerer until it can be read.
+    """Asks S3 to restore a restore's objects from cold storage, and waits in the triggerer until they can be read.
 
-    An archive in a folder, or of which nothing is cold, is there at once. Asking twice is fine.
+    Returns at once if the archive is in a folder or nothing is in cold storage. May be repeated.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``. (templated, as all but `poll_seconds` and `most_hours`)
-        generation: what a restore up to this generation reads; None for the newest.
-        at: what a restore to this time reads, RFC 3339.
-        days: how long what is brought back stays readable.
+        archive: ``ROOT/SCOPE/STREAM``. All arguments are templated except `poll_seconds` and `most_hours`.
+        generation: the last generation to restore; None for the newest.
+        at: the time to restore to, RFC 3339.
+        days: how long the restored copies stay readable.
         tier: ``Bulk`` (the cheapest), ``Standard`` or ``Expedited``.
-        wait: False fails at once if something is cold, and asks for nothing.
-        poll_seconds: how long to wait between two looks.
-        most_hours: how long to wait in all.
-        aws_conn_id: the connection of type ``aws``.
+        wait: if False, the task requests nothing and fails at once if an object is in cold storage.
+        poll_seconds: seconds between checks.
+        most_hours: maximum total wait (hours).
+        aws_conn_id: id of the connection of type ``aws``.
     """
 
     template_fields: Sequence[str] = ("archive", "generation", "at", "days", "tier", "wait", "aws_conn_id")
@@ -63,44 +63,44 @@ class WarmArchiveOperator(BaseOperator):
         self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Any) -> None:  # noqa: ARG002
-        """Look, ask, and wait."""
+        """Check whether the objects can be read; if not, request them and wait."""
         if not self.archive.startswith("s3://"):
             return
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
-        from streamvault.airflow.warmth import needed_stretches  # noqa: PLC0415
+        from streamvault.airflow.warmth import needed_ranges  # noqa: PLC0415
 
         client = s3_client(self.aws_conn_id)
         with raising_for_airflow():
-            # the manifests say what else is needed
+            # the manifests list the other objects
             self._bring_back(client, None)
             generation = int(self.generation) if self.generation else None
-            needed = needed_stretches(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
+            needed = needed_ranges(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
             self._bring_back(client, needed)
         self.log.info("everything needed of %s can be read", self.archive)
 
     def go_on(self, context: Any, event: Mapping[str, str]) -> None:
-        """Called when the trigger has fired: look again, for there may be more to wait for."""
+        """Check again after the trigger has fired: other objects may still be cold."""
         if event["error"]:
             raise AirflowException(f"cannot look at {self.archive}: {event['error']}")
         self.execute(context)
 
-    def _bring_back(self, client: Any, stretches: list[Stretch] | None) -> None:
-        """Return if all of it can be read; else ask for it and leave the task to the triggerer."""
+    def _bring_back(self, client: Any, ranges: list[NeededRange] | None) -> None:
+        """Return if all objects can be read; otherwise request them and defer the task."""
         from streamvault.airflow.warmth import ask_back, next_cold  # noqa: PLC0415  (not where DAGs are parsed)
 
         tier = _tier(self.tier)
-        cold = next_cold(client, self.archive, stretches)
+        cold = next_cold(client, self.archive, ranges)
         if cold is None:
             return
         if not flag(self.wait):
             raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and is not waited for")
-        asked = ask_back(client, self.archive, stretches, days=int(self.days), tier=tier)
+        asked = ask_back(client, self.archive, ranges, days=int(self.days), tier=tier)
         self.log.info("asked S3 to bring back %s objects of %s", asked, self.archive)
         self.defer(
             trigger=ArchiveReadableTrigger(
                 archive=self.archive,
-                stretches=stretches,
+                stretches=ranges,
                 aws_conn_id=self.aws_conn_id,
                 poll_seconds=self.poll_seconds,
             ),

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, ask_back, needed_stretches, next_cold
+from streamvault.airflow.warmth import Position, ask_back, needed_ranges, next_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -54,7 +54,7 @@ class Frozen:
         return "Restore" in self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{key}")
 
     def needed(self, **upto: Any) -> list[Any]:
-        return needed_stretches(self.uri, "aws_default", **upto)
+        return needed_ranges(self.uri, "aws_default", **upto)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None
     found = next_cold(client, frozen.uri, needed)
     assert found is not None
     assert (found.key, found.before.key) == (below + there[1], below + there[0])
-    further = next_cold(client, frozen.uri, needed, Position(found.before.stretch, found.key))
+    further = next_cold(client, frozen.uri, needed, Position(found.before.number, found.key))
     assert further is not None
     assert (further.key, further.before.key) == (below + there[3], below + there[2])
     assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 2
