@@ -317,7 +317,8 @@ class Archive:
                 if generation <= listing.dropped
                 else f"no generation {generation}"
             )
-            todo = f"Available: {listing.spans[0].first} to {listing.newest}."
+            first, last = listing.spans[0].first, listing.newest
+            todo = f"Available: {first}." if first == last else f"Available: {first} to {last}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
 

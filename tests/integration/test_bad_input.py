@@ -190,7 +190,12 @@ NAMES_AND_PLACES = [
     ),
     Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
     Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
-    Bad("no such generation to show", lambda w: ("show", w.archive, "--generation", "9"), 1, r"no generation 9: .*"),
+    Bad(
+        "no such generation to show",
+        lambda w: ("show", w.archive, "--generation", "9"),
+        1,
+        r"no generation 9: .*\. Available: 1\.",
+    ),
     Bad("no such generation to import", importing("--generation", "9"), 1, r"no generation 9: .*/shop/orders.*"),
     Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use local\[N\].*"),
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
