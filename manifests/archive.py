@@ -314,7 +314,7 @@ class Archive:
         if not listing.dropped < generation <= listing.newest:
             what = (
                 f"generation {generation} has expired"
-                if generation <= listing.dropped
+                if 0 < generation <= listing.dropped
                 else f"no generation {generation}"
             )
             first, last = listing.spans[0].first, listing.newest

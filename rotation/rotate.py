@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from common.progress import Progress
-from common.times import moment_text
+from common.times import moment_text, parse_moment
 from exporter.export import ResolvedExport, export_next
 from exporter.identity import check_same_stream
 from exporter.reports import ExportReport
@@ -100,7 +100,7 @@ def rotate_stream(
     options = RotateOptions(
         keep=keep,
         keep_for=keep_for,
-        until=until,
+        until=None if until is None else parse_moment(until, "--until"),
         truncate_source=truncate_source,
         storage_class=storage_class,
         hold=hold,

@@ -192,5 +192,7 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
             value = form.load(value, form.option(keyword))
         elif form.choices:
             value = form.choices[value]
+        elif isinstance(value, list):
+            value = tuple(value)
         values[keyword] = value
     return kind(**values)
