@@ -369,6 +369,22 @@ def test_damaged_manifest_does_not_hide_other_archives(world: World, capfd: pyte
     assert_ends(("show", world.archive), 3, r"not complete JSON.*", capfd)
 
 
+def test_damaged_decision_does_not_hide_other_archives(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    with world.store as store:
+        store.create_stream(StreamName("shop", "other"), StreamConfiguration())
+    export_stream(world.stream("shop/other"), world.root(), master="inline")
+    decision = world.files / "_manifest" / "decisions" / "0000000001.json"
+    decision.parent.mkdir()
+    decision.write_text('{"format": 1')
+    assert main(["ls", world.root(), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)["archives"]
+    assert [(each["stream"], "not complete JSON" in each["problem"]) for each in told] == [
+        ("shop/orders", True),
+        ("shop/other", False),
+    ]
+    assert_ends(("show", world.archive), 3, r"not complete JSON.*", capfd)
+
+
 def test_missing_generation_is_reported(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with world.store as store:
