@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table, Transaction
 
-from common.errors import Conflict, Problem
+from common.errors import Conflict, Problem, Usage
 from lake.catalogs import CatalogFailed, check_follows, check_known
 from lake.location import TablePlace
 from lake.options import GENERATION
@@ -126,8 +126,22 @@ class IcebergTables:
             elif colon and kind == "sql":
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
             else:
-                self._opened = load_catalog(self._text, **reach)
+                self._opened = self._configured(reach)
         return self._opened
+
+    def _configured(self, reach: dict[str, Any]) -> Catalog:
+        """Open a catalog by its name.
+
+        Raises:
+            Usage: PyIceberg's configuration does not have it.
+        """
+        try:
+            return load_catalog(self._text, **reach)
+        except ValueError as error:
+            if type(error) is not ValueError:  # what a server answered
+                raise
+            todo = f"Set PYICEBERG_CATALOG__{self._text.upper()}__URI, or use glue, rest:URI or sql:URI."
+            raise Usage("PyIceberg's configuration has no such catalog", where=repr(self._text), todo=todo) from None
 
     @contextmanager
     def _translated_errors(self, place: TablePlace) -> Iterator[None]:
