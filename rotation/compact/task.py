@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from exporter.archived_range import proved_blocks
+from exporter.archived_range import verified_events
 from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.place import Place
@@ -53,7 +53,7 @@ def join_ranges(task: JoinTask) -> Piece:
 
     def blocks() -> Iterator[EventBlock]:
         for row in join.rows:
-            for block in proved_blocks(Place(store, task.prefix), "chunks", row, task.window):
+            for block in verified_events(Place(store, task.prefix), "chunks", row, task.window):
                 digest.update(block.data)
                 yield block
 
