@@ -104,7 +104,7 @@ def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> No
     described = store.describe(stream)
     if segment not in described.ranges():
         raise Conflict(
-            "the stream is not the one that is being archived: it was deleted and created again meanwhile",
+            "the stream is not the one that is being archived: it was deleted and recreated in the meantime",
             where=f"{store.uri}/{segment.in_stream(stream)}",
             todo="Archive it below another root.",
         )
@@ -126,7 +126,7 @@ def _digest(store: StreamStore, stream: StreamName, segment: SegmentId, start: i
 def _other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:
     archived = f"{known.source}/{known.name}" if known.source else str(known.name)
     return Conflict(
-        f"the stream is not the one that was archived here from {archived}: {what} (deleted and created again, or a"
+        f"the stream is not the one that was archived here from {archived}: {what} (deleted and recreated, or a"
         " different cluster?)",
         where=f"{store.uri}/{known.name}",
         todo="Archive it below another root.",

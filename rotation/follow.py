@@ -257,7 +257,7 @@ class _Tally:
     def tell(self, problems: list[Problem]) -> None:
         """Warn of generations that could not be merged or read back."""
         for problem in problems:
-            warning = f"some generations stay as they are: {problem}"
+            warning = f"some generations were not merged or read back: {problem}"
             self.warnings.append(warning)
             self.progress.warn(warning)
         problems.clear()

@@ -286,8 +286,8 @@ class Rotation:
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
-                f"some expired data were not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
-                " deletes them"
+                f"some expired data was not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " deletes it"
             )
         return done
 

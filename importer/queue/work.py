@@ -67,7 +67,7 @@ def work_queue(
         processor = RequestProcessor(context, place.make_failed, finished)
 
         def failing(error: BaseException, pause: float) -> None:
-            progress.warn(f"{processor.current}: {as_problem(error)} Retry in {seconds_text(pause)}.")
+            progress.warn(f"{processor.current}: {as_problem(error)} Retrying in {seconds_text(pause)}.")
 
         consumer = Consumer(
             waiting, wait_seconds=options.wait_seconds, batch_entries=1, tries=options.tries, failing=failing

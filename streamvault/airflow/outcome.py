@@ -32,7 +32,7 @@ def report_of(ended: Ended) -> dict[str, Any]:
     document = ended.document or {}
     if ended.code == 0:
         if not document:
-            raise AirflowException("the command ended well and left no report")
+            raise AirflowException("the command succeeded but wrote no report")
         return document
     # a killed driver leaves only its exit code
     again = ended.code in {Failed.exit_code, INTERRUPTED} or ended.code < 0 or ended.code > 128
@@ -43,7 +43,7 @@ def report_of(ended: Ended) -> dict[str, Any]:
         again = error.get("retriable", again)
     elif ended.code == Damaged.exit_code:
         message = _damage(document)
-    raise _exception(message or ended.said or f"the command ended with {ended.code}", again=again)
+    raise _exception(message or ended.said or f"the command exited with code {outcome.code}", again=again)
 
 
 @contextmanager

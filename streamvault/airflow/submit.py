@@ -72,8 +72,8 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         self._variables = dict(variables)
         if self._connection["deploy_mode"] not in {None, "", "client"}:
             raise AirflowFailException(
-                f"connection {conn_id!r} asks for deploy mode {self._connection['deploy_mode']!r}. "
-                "Streamvault's driver runs beside the task: set it to client."
+                f"connection {conn_id!r} has deploy mode {self._connection['deploy_mode']!r}. "
+                "Streamvault's driver runs on the worker: set it to client."
             )
         try:
             self.master = Master.parse(self._connection["master"])

@@ -19,27 +19,27 @@ __all__ = ["COMMANDS", "app", "load_command", "run_app"]
 PROGRAM = "streamvault"
 
 COMMANDS = {
-    "export": "Archive a stream, or what came since the last export.",
+    "export": "Archive a stream, or the events since the last export.",
     "import": "Restore an archive into a new stream.",
-    "ls": "List the archives and tables in a folder and below it.",
+    "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, cuts, holds and checks.",
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",
     "convert": "Copy an archive to another root in another layout.",
-    "handoff": "Make an archive, or a stream, a table for SQL engines.",
+    "handoff": "Write an archive or a stream as a table for SQL engines.",
     "ddl": "Print the statements that register a table.",
     "compact": "Merge small neighbouring generations.",
     "rotate": "Archive, read back, expire old generations, truncate.",
     "follow": "Archive a stream as it grows.",
     "hold": "Keep a generation and those after it from expiring.",
-    "release": "Release a hold, so that what it kept may expire.",
+    "release": "Release a hold, so that the generations it kept may expire.",
     "request-restore": "Queue a restore for a worker.",
     "work": "Process the requests of a queue until interrupted.",
     "queue": "Show a queue of requests; retry or drop failed ones.",
-    "warm": "Bring an archive back from an archive class of S3.",
-    "demo": "Show it all on a generated stream, without a server.",
+    "warm": "Restore an archive's objects from an archive class of S3.",
+    "demo": "Demonstrate the commands on a generated stream, without a server.",
 }
 """Each command with the first sentence of its help text. Its module is named after it."""
 

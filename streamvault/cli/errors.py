@@ -16,7 +16,7 @@ INTERRUPTED = 130
 EXIT_CODES = {
     0: "done",
     Failed.exit_code: "failed",
-    Usage.exit_code: "invalid request",
+    Usage.exit_code: "usage error",
     Damaged.exit_code: "damaged archive",
     Conflict.exit_code: "conflict",
     INTERRUPTED: "interrupted",
@@ -61,7 +61,7 @@ def ending(error: BaseException, *, resumable: bool) -> CommandError:
     if isinstance(error, Problem):
         return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
     if isinstance(error, KeyboardInterrupt):
-        what = "interrupted; the same command goes on where it stopped" if resumable else "interrupted"
+        what = "interrupted; run the same command again to resume" if resumable else "interrupted"
         return CommandError(what, "", "", INTERRUPTED, retriable=True)
     message = without_logins(" ".join(str(error).split()))
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")

@@ -13,7 +13,7 @@ from streamvault.cli.running import Running, run
 
 __all__ = ["show"]
 
-_SCALING_UNITS = {"events": " events/s a segment", "kbytes": " KB/s a segment"}
+_SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
 _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}
 
@@ -52,7 +52,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "stream": f"{document['scope']}/{document['stream']}",
             "generation": str(document["generation"]),
             "merged": _merged(document.get("replaces", ())),
-            "head": f"generation {dropped + 1}; those before have expired" if dropped else "",
+            "head": f"generation {dropped + 1}; earlier ones have expired" if dropped else "",
             "created": str(document["created"]),
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, ask_back, needed_ranges, next_cold
+from streamvault.airflow.warmth import Position, request_cold, needed_ranges, next_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -83,12 +83,12 @@ def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None
     further = next_cold(client, frozen.uri, needed, Position(found.before.number, found.key))
     assert further is not None
     assert (further.key, further.before.key) == (below + there[3], below + there[2])
-    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 2
+    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 2
     assert next_cold(client, frozen.uri, needed) is None
-    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 0
+    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 0
 
 
-def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
+def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
     """Neither later generations nor tables nor what lies beside the archive's ranges."""
     frozen.freeze([*frozen.first, *frozen.second])
     others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
@@ -97,10 +97,10 @@ def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
     )["created"]
     for upto in ({"generation": 1}, {"at": created}):
         client = s3_client("aws_default")
-        ask_back(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
+        request_cold(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
         assert [frozen.asked(key) for key in frozen.first] == [True] * len(frozen.first)
         assert [frozen.asked(key) for key in frozen.second] == [False] * len(frozen.second)
-    assert ask_back(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
+    assert request_cold(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
     assert [frozen.asked(key) for key in others] == [False] * 2
 
 
@@ -132,7 +132,7 @@ def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
 def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     real = s3_client("aws_default")
     frozen.freeze(frozen.first[1:2])
-    ask_back(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
+    request_cold(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
     slow = Slow(real, looks=3)
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
