@@ -29,7 +29,9 @@ PARAMS = {
     "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
     "clean_up": Param(True, type="boolean", title="Clean up", description="Delete the intermediate archive."),
     "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the stream"),
-    "target_pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the new stream"),
+    "target_pravega_conn_id": Param(
+        "pravega_default", type="string", minLength=1, title="Connection of the new stream"
+    ),
     "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
 }
 

@@ -41,7 +41,7 @@ PARAMS = {
         type="string",
         enum=["keep", "shift"],
         title="Offsets",
-        description="For segments whose beginning is not in the archive: keep the offsets (with filler), or shift them down to 0.",
+        description="For segments whose beginning is not in the archive: keep the offsets, with filler, or start at 0.",
     ),
     "retention": Param(
         "keep",

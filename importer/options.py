@@ -30,7 +30,7 @@ class RestoreOptions(Options):
     at: Annotated[
         datetime | None,
         moment("--at"),
-        Field(description="Restore up to the last generation whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
+        Field(description="Restore up to the last generation whose tail was taken by this time: 2026-01-31T18:00:00Z."),
         TIME,
     ] = None
     offsets: Annotated[
@@ -49,9 +49,9 @@ class RestoreOptions(Options):
         ),
     ] = "keep"
     window: Window = WINDOW
-    read_back: Annotated[bool, Field(description="Also read back and compare the data that this run itself appended.")] = (
-        False
-    )
+    read_back: Annotated[
+        bool, Field(description="Also read back and compare the data that this run itself appended.")
+    ] = False
 
     @model_validator(mode="after")
     def _check_end(self) -> Self:

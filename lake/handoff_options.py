@@ -18,7 +18,7 @@ TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]
 
-LEAST_TARGET = 1024
+MIN_TARGET = 1024
 
 
 class DdlOptions(Options):
@@ -64,7 +64,7 @@ class HandoffOptions(DdlOptions):
     ] = False
     target_size: Annotated[
         int | None,
-        Field(ge=LEAST_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
+        Field(ge=MIN_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
         SIZE,
     ] = None
     window: Window = WINDOW

@@ -208,7 +208,10 @@ class Archive:
             if listing.decision == wanted:
                 self._remove_older(listing)
                 return listing, taken
-        raise Overtaken("no decision about the archive could be written, because other runs kept writing theirs first", where=self.uri)
+        raise Overtaken(
+            "no decision about the archive could be written, because other runs kept writing theirs first",
+            where=self.uri,
+        )
 
     def _remove_older(self, listing: Listing) -> None:
         with suppress(AccessDenied):  # they are harmless

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and those of *check*, *warm*, *hold* and *release*."""
+"""Options that several verbs share, and those of *show*, *check*, *warm*, *hold* and *release*."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ __all__ = [
     "HoldOptions",
     "LargestEvent",
     "ReleaseOptions",
+    "ShowOptions",
     "StorageClass",
     "TargetBytes",
     "WarmOptions",
@@ -99,12 +100,16 @@ class ArchivingOptions(Options):
         "events"
     )
     compress: CompressOption = ""
-    range_size: Annotated[
-        int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE
-    ] = RANGE_SIZE
+    range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
+
+
+class ShowOptions(Options):
+    """Options of *show*."""
+
+    generation: Generation = None
 
 
 class CheckOptions(Options):
@@ -127,7 +132,9 @@ class WarmOptions(Options):
 
     generation: Generation = None
     days: Annotated[int, Field(ge=1, description="How many days the objects stay readable.")] = 7
-    tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = "Standard"
+    tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = (
+        "Standard"
+    )
     wait: Annotated[
         bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
     ] = False

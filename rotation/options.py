@@ -37,7 +37,9 @@ KeepFor = Annotated[
     ),
     DURATION,
 ]
-TruncateSource = Annotated[bool, Field(description="Truncate the stream up to the end of the archived and verified data.")]
+TruncateSource = Annotated[
+    bool, Field(description="Truncate the stream up to the end of the archived and verified data.")
+]
 
 
 class RotateOptions(ArchivingOptions):

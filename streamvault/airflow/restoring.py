@@ -29,7 +29,9 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
         AirflowFailException: a parameter is not valid; the message says which and why.
     """
     if params["at"] and params["generation"]:
-        raise AirflowFailException("at and generation are mutually exclusive: give one of them, or neither for the newest")
+        raise AirflowFailException(
+            "at and generation are mutually exclusive: give one of them, or neither for the newest"
+        )
     try:
         if params["at"]:
             parse_moment(params["at"], "at")

@@ -18,7 +18,7 @@ from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 
-__all__ = ["START", "NeededRange", "NextCold", "Position", "request_cold", "needed_ranges", "next_cold"]
+__all__ = ["START", "NeededRange", "NextCold", "Position", "needed_ranges", "next_cold", "request_cold"]
 
 _LAST = "\x7f"
 """Sorts after every key: keys are printable ASCII."""

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, misuse
-from streamvault.cli.output import Results, open_standard_streams, tell
+from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
+from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
 
 __all__ = ["COMMANDS", "app", "load_command", "run_app"]
@@ -105,8 +105,8 @@ class Commands(TyperGroup):
 app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from common.version import VERSION
 
         typer.echo(f"{PROGRAM} {VERSION}")
@@ -115,7 +115,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def program(
-    _version_wanted: Annotated[
+    _version_requested: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -135,18 +135,18 @@ def run_app(arguments: list[str] | None = None) -> int:
         try:
             code = typer.main.get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         except TyperException as error:
-            return _misused(error, arguments)
+            return _usage_error(error, arguments)
         except (Abort, KeyboardInterrupt):  # before the command itself has started
-            tell(f"{PROGRAM}: interrupted")
+            print_stderr(f"{PROGRAM}: interrupted")
             return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
-def _misused(error: TyperException, arguments: list[str]) -> int:
+def _usage_error(error: TyperException, arguments: list[str]) -> int:
     context = getattr(error, "ctx", None)
     if context is not None and (not arguments or type(error).__name__ == "NoArgsIsHelpError"):
         sys.stderr.write(context.get_help() + "\n")
         return error.exit_code or 2
-    end = misuse(error.format_message(), context.command_path if context is not None else PROGRAM)
+    end = usage_error(error.format_message(), context.command_path if context is not None else PROGRAM)
     with Results() as results:
         return finish(results, end, as_json="--json" in arguments)

@@ -46,7 +46,9 @@ def _show(results: Results, report: CompactReport) -> None:
         )
     results.fields(
         {
-            "would join" if would else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
+            "would join"
+            if would
+            else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
             if report.joined
             else "",
             "resumed": "an unfinished merge of an earlier run" if report.resumed else "",

@@ -17,7 +17,9 @@ __all__ = ["ddl"]
 
 def ddl(
     source: TableSource,
-    engine: Annotated[Engine, typer.Argument(metavar="ENGINE", help="athena, trino (also for Presto) or hive (also for Spark).")],
+    engine: Annotated[
+        Engine, typer.Argument(metavar="ENGINE", help="athena, trino (also for Presto) or hive (also for Spark).")
+    ],
     options: DdlOptions,
     *,
     running: Running,

@@ -22,7 +22,11 @@ def demo(
     keep: Annotated[
         Path | None,
         option(
-            "--keep", "Keep the streams and a copy of the archive in this folder.", environment=False, metavar="FOLDER", show_default=False
+            "--keep",
+            "Keep the streams and a copy of the archive in this folder.",
+            environment=False,
+            metavar="FOLDER",
+            show_default=False,
         ),
     ] = None,
     events: Annotated[int, option("--events", "Number of events to generate.", min=10, max=1_000_000)] = 2_000,

@@ -8,7 +8,7 @@ from typing import Any
 from common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
-__all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "ending", "misuse"]
+__all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "command_error", "usage_error"]
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""
@@ -51,7 +51,7 @@ class CommandError:
         return {"error": asdict(self)}
 
 
-def ending(error: BaseException, *, resumable: bool) -> CommandError:
+def command_error(error: BaseException, *, resumable: bool) -> CommandError:
     """Convert an exception to the error shown to the user.
 
     Args:
@@ -69,7 +69,7 @@ def ending(error: BaseException, *, resumable: bool) -> CommandError:
     return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
 
 
-def misuse(message: str, command: str) -> CommandError:
+def usage_error(message: str, command: str) -> CommandError:
     """Return the error for an invalid command line."""
     message = without_logins(" ".join(message.replace("Value error, ", "").split()).rstrip("."))
     return CommandError(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
+from common.sizes import bytes_text, seconds_text
 from exporter.options import ExportOptions
 from exporter.reports import ExportReport
 from streamvault.cli.costs import cost_fields

@@ -65,9 +65,7 @@ def _show(results: Results, report: RotateReport) -> None:
             else "",
             "resumed": "an unfinished deletion of an earlier run" if report.resumed else "",
             "archive has": generations_text(range(report.first_generation, report.generation + 1)),
-            "would truncate"
-            if would
-            else "truncated": "the stream, up to the end of the archived and verified data"
+            "would truncate" if would else "truncated": "the stream, up to the end of the archived and verified data"
             if report.truncated or (report.dry_run and report.cut is not None)
             else "",
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",

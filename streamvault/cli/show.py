@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from common.progress import Progress
 from common.sizes import bytes_text
-from streamvault.cli.options import ArchiveArgument, option
+from manifests.options import ShowOptions
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 
@@ -18,22 +19,15 @@ _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}
 
 
-def show(
-    archive: ArchiveArgument,
-    *,
-    generation: Annotated[
-        int | None,
-        option("--generation", "This generation instead of the newest.", metavar="G", min=1, show_default=False),
-    ] = None,
-    running: Running,
-) -> int:
+def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
     """Print the manifest of an archive's newest generation."""
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
         from manifests.archive import Archive
 
         found = Archive.open(archive)
-        document = {**found.manifest(generation).document(), "fingerprint": found.fingerprint(generation)}
+        fingerprint = found.fingerprint(options.generation)
+        document = {**found.manifest(options.generation).document(), "fingerprint": fingerprint}
         return document, found.listing().dropped
 
     return run(

@@ -29,8 +29,8 @@ def work(
 ) -> int:
     """Process the requests of a queue until interrupted.
 
-    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be processed
-    is moved to the failed ones, and the exit code is not 0.
+    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be
+    processed is moved to the failed ones, and the exit code reports the failure.
     """
     if dry_run:
         return show_queue(queue, running=running)

@@ -132,7 +132,9 @@ class _Tour:
         with self._step("export it to S3") as show:
             self._s3.create_bucket(Bucket=BUCKET)
             made = export_stream(self.source, self._root, master=self._master, progress=self._progress)
-            _require((made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes")
+            _require(
+                (made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes"
+            )
             show(f"{made.events:,} objects, one for each event; generation {made.generation}")
         with self._step("list it with boto3") as show:
             keys = list(self._listed())
@@ -152,7 +154,9 @@ class _Tour:
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("compare both streams") as show:
             count = self._compare(TARGET)
-            show(f"{count:,} pointers and payloads are equal, and so are epochs, key ranges, offsets, policies and tags")
+            show(
+                f"{count:,} pointers and payloads are equal, and so are epochs, key ranges, offsets, policies and tags"
+            )
 
     def use_chunks(self) -> None:
         """Export, import and compare again, in layout ``chunks``."""
@@ -161,7 +165,9 @@ class _Tour:
             made = export_stream(
                 self.source, root, layout="chunks", compress="zstd", master=self._master, progress=self._progress
             )
-            _require((made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes")
+            _require(
+                (made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes"
+            )
             show(f"{count_text(made.ranges, 'object')}, one for each range, compressed")
         with self._step("import and compare") as show:
             self._restore(f"{root}/{SOURCE}", FROM_CHUNKS)
@@ -200,7 +206,9 @@ class _Tour:
 
     def _restore(self, archive: str, target: StreamName) -> ImportReport:
         made = import_stream(archive, f"{self._streams}/{target}", master=self._master, progress=self._progress)
-        _require((made.events, made.bytes) == (self._events, self._bytes), "the import has the stream's events and bytes")
+        _require(
+            (made.events, made.bytes) == (self._events, self._bytes), "the import has the stream's events and bytes"
+        )
         return made
 
     def _compare(self, target: StreamName) -> int:

@@ -91,7 +91,7 @@ class DurableQueueContract:
 
     @pytest.fixture
     def queue(self, store: StreamStore, name: StreamName) -> QueueSegment:
-        return QueueSegment.make(store, name)
+        return QueueSegment.create(store, name)
 
     def test_entries_are_consumed_in_order_and_removed(self, queue: QueueSegment) -> None:
         producer = Producer(queue)
@@ -158,7 +158,7 @@ class DurableQueueContract:
         self, store: StreamStore, queue: QueueSegment, stores: Open
     ) -> None:
         put_all(queue, [b"kept"])
-        again = QueueSegment.make(stores(), queue.name)
+        again = QueueSegment.create(stores(), queue.name)
         assert again.segment == queue.segment
         assert QueueSegment.open(stores(), queue.name).outstanding() == queue.outstanding()
         with pytest.raises(NoSuchStream):
@@ -166,7 +166,7 @@ class DurableQueueContract:
         other = StreamName(queue.name.scope, "data")
         store.create_stream(other, StreamConfiguration(scaling=Scaling(min_segments=2)))
         with pytest.raises(NotAQueue, match="is not a queue"):
-            QueueSegment.make(store, other)
+            QueueSegment.create(store, other)
 
     def test_concurrent_producers_lose_no_entry(self, queue: QueueSegment, stores: Open) -> None:
         """Each one's entries are there once and in its order, whoever was faster."""

@@ -187,7 +187,7 @@ def shake(uri: str, folder: Path, kills: int, entries: int, seed: int) -> None:
     rng, began = random.Random(seed), time.monotonic()
     address, name = parse_stream(uri)
     with address.open() as store:
-        queue = QueueSegment.make(store, name)
+        queue = QueueSegment.create(store, name)
         with started(uri, folder, entries) as ground:
             for number in range(kills):
                 moment = entries * (number + rng.random()) / (kills + 1)

@@ -87,7 +87,7 @@ class WarmArchiveOperator(BaseOperator):
 
     def _request_cold(self, client: Any, ranges: list[NeededRange] | None) -> None:
         """Return if all objects can be read; otherwise request them and defer the task."""
-        from streamvault.airflow.warmth import request_cold, next_cold  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.warmth import next_cold, request_cold  # noqa: PLC0415  (not where DAGs are parsed)
 
         tier = _tier(self.tier)
         cold = next_cold(client, self.archive, ranges)

@@ -12,7 +12,7 @@ import pytest
 from common.errors import Problem, Usage
 from sparkrun import spark
 from sparkrun.errors import NoJava, SparkFailed
-from sparkrun.head_start import MOST_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
+from sparkrun.head_start import MAX_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
 from sparkrun.inline import InlineRunner
 from sparkrun.masters import Master
 from sparkrun.opening import open_runner
@@ -228,4 +228,4 @@ def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -
 
 def test_threads_are_limited() -> None:
     assert Master.parse("local[64]").threads == 64
-    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MOST_THREADS
+    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MAX_THREADS

@@ -173,5 +173,5 @@ def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
             take_lease(store, NAME, "work")
         assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
         with pytest.raises(NotAQueue):
-            QueueSegment.make(store, ledger.stream)
+            QueueSegment.create(store, ledger.stream)
     assert export_stream(vault.uri(ledger.stream), vault.root, master="inline").events == 1

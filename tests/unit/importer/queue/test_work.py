@@ -59,7 +59,7 @@ def ask(queue: str, count: int) -> list[str]:
 def open_segment(uri: str) -> Iterator[QueueSegment]:
     address, name = parse_stream(uri)
     with address.open() as store:
-        yield QueueSegment.make(store, name)
+        yield QueueSegment.create(store, name)
 
 
 def put(uri: str, content: bytes) -> str:

@@ -49,7 +49,7 @@ class Store:
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[QueueSegment]:
     with LocalStore(tmp_path / "store") as store:
-        yield QueueSegment.make(store, StreamName("scope", "queue"))
+        yield QueueSegment.create(store, StreamName("scope", "queue"))
 
 
 def contents(queue: QueueSegment) -> list[bytes]:

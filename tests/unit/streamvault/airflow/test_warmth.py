@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, request_cold, needed_ranges, next_cold
+from streamvault.airflow.warmth import Position, needed_ranges, next_cold, request_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -136,7 +136,7 @@ def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: 
     slow = Slow(real, looks=3)
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
-        archive=frozen.uri, stretches=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
+        archive=frozen.uri, ranges=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
     )
     assert events_of(trigger) == [{"error": ""}]
     assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
@@ -144,7 +144,7 @@ def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: 
 
 def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
     trigger = ArchiveReadableTrigger(
-        archive="s3://nowhere-at-all/a/b", stretches=None, aws_conn_id="aws_default", poll_seconds=1
+        archive="s3://nowhere-at-all/a/b", ranges=None, aws_conn_id="aws_default", poll_seconds=1
     )
     assert "no such bucket" in events_of(trigger)[0]["error"]
 
@@ -156,7 +156,7 @@ def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
     kind, arguments = deferred.value.trigger.serialize()
     assert kind == "streamvault.airflow.triggers.ArchiveReadableTrigger"
     assert "secret" not in json.dumps(arguments)
-    assert deferred.value.method_name == "go_on"
+    assert deferred.value.method_name == "execute_complete"
     return json.loads(json.dumps(arguments))  # type: ignore[no-any-return]
 
 
@@ -165,14 +165,14 @@ def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
     manifests = deferred_by(lambda: operator.execute({}))
-    assert manifests["stretches"] is None
+    assert manifests["ranges"] is None
     assert not frozen.asked(frozen.first[0])
     event = events_of(ArchiveReadableTrigger(**manifests))[0]
-    data = deferred_by(lambda: operator.go_on({}, event))
-    operator.go_on({}, events_of(ArchiveReadableTrigger(**data))[0])
+    data = deferred_by(lambda: operator.execute_complete({}, event))
+    operator.execute_complete({}, events_of(ArchiveReadableTrigger(**data))[0])
     operator.execute({})  # a retry finds it readable
     with pytest.raises(AirflowException, match="gone"):
-        operator.go_on({}, {"error": "gone"})
+        operator.execute_complete({}, {"error": "gone"})
 
 
 @pytest.mark.parametrize("wait", [False, "False"])

@@ -108,7 +108,7 @@ def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
 def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("guesses")
     with LocalStore(folder / "streams") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.spark.reading._LEAST_RANGE_SIZE", 1)
+        patch.setattr("streamvault.spark.reading._MIN_RANGE_SIZE", 1)
         single(store, list(payloads(60, seed, largest=3000)))
         wanted = list(events_of(store, NAME))
         try:

@@ -31,8 +31,8 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.outcome import raising_for_airflow, report_of
-from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
-from streamvault.cli.errors import ending
+from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.cli.errors import command_error
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 
@@ -109,8 +109,8 @@ def test_every_option_of_a_verb_is_a_template_field(operator: type[CommandOperat
     assert expected <= set(operator.template_fields)
 
 
-def ended(code: int, **document: Any) -> Ended:
-    return Ended(code, document or None, "the last lines")
+def ended(code: int, **document: Any) -> Outcome:
+    return Outcome(code, document or None, "the last lines")
 
 
 ERROR = {"what": "it is not there", "where": "s3://v", "todo": "Look.", "exit_code": 0}
@@ -151,9 +151,9 @@ def test_exit_codes_not_worth_a_retry_fail_the_task(code: int) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
 )
 def test_kind_of_problem_decides_whether_airflow_retries(problem: Problem, again: bool) -> None:
-    document = ending(problem, resumable=True).to_json()
+    document = command_error(problem, resumable=True).to_json()
     with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
-        report_of(Ended(problem.exit_code, document))
+        report_of(Outcome(problem.exit_code, document))
     with pytest.raises(AirflowException, match=problem.what) as said_in_a_task, raising_for_airflow():
         raise problem
     for raised in (said_by_a_command, said_in_a_task):
@@ -243,7 +243,7 @@ def test_new_generation_is_announced_as_an_asset_event(
 ) -> None:
     """Also if an attempt before wrote it, and was killed before it could say so."""
     report = {"archive": ARCHIVE, "generation": 2, "events": 7, "bytes": 70, "unchanged": unchanged}
-    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(0, report))
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
     alias, outlets = AssetAlias("archives"), Outlets()
     operator = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT, outlets=[alias])
     assert operator.execute({"ti": Attempt(attempt), "outlet_events": outlets}) == report
@@ -253,7 +253,7 @@ def test_new_generation_is_announced_as_an_asset_event(
 
 def test_findings_of_a_failed_check_are_pushed_as_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"archive": ARCHIVE, "ok": False, "findings": ["gone"]}
-    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(3, report))
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(3, report))
     attempt = Attempt(1)
     with pytest.raises(AirflowFailException, match="gone"):
         CheckArchiveOperator(task_id="t", archive=ARCHIVE).execute({"ti": attempt})
