@@ -1,6 +1,6 @@
 """Checks that a stream is the one that a plan or a generation was made from.
 
-The name is not enough: a stream may have been deleted and created again, and other clusters may have a stream of the
+The name is not enough: a stream may have been deleted and recreated, and other clusters may have a stream of the
 same name. A stream is identified by its history (its epochs, and that it only grows) and by a *witness*: a digest of
 the last bytes before each segment's cut, which is compared as far as the source still has them.
 """

@@ -39,7 +39,7 @@ COMMANDS = {
     "work": "Process the requests of a queue until interrupted.",
     "queue": "Show a queue of requests; retry or drop failed ones.",
     "warm": "Restore an archive's objects from an archive class of S3.",
-    "demo": "Demonstrate the commands on a generated stream, without a server.",
+    "demo": "Demonstrate the commands on a generated stream.",
 }
 """Each command with the first sentence of its help text. Its module is named after it."""
 

@@ -33,9 +33,9 @@ def demo(
     master: Master = "local[*]",
     running: Running,
 ) -> int:
-    """Demonstrate the commands on a generated stream, without a server.
+    """Demonstrate the commands on a generated stream.
 
-    The streams are in a folder; the S3 server is moto, on this machine.
+    No server is needed: the streams are in a folder, and moto serves S3 on this machine.
     """
 
     def work(progress: Progress) -> DemoReport:

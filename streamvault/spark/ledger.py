@@ -5,7 +5,7 @@ the next run finds one of: no record, so nothing was committed; a prepared trans
 already, or still open and then committed now; or a committed one.
 
 A record is valid only for the same query and the same target. A query whose checkpoint was lost numbers its batches
-from 0 again, and a target that was deleted and created again lacks the committed events. To treat new events as written
+from 0 again, and a target that was deleted and recreated lacks the committed events. To treat new events as written
 would lose them silently, so both cases are rejected.
 """
 

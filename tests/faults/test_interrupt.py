@@ -19,7 +19,7 @@ from tests.streams import digest_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 
-LINE = "streamvault: interrupted; the same command goes on where it stopped"
+LINE = "streamvault: interrupted; run the same command again to resume"
 ENDS_WITHIN = 30.0
 
 

@@ -78,7 +78,7 @@ def test_misspelt_parameter_is_refused(
     assert state == "failed"
     assert [(task["state"], task["try_number"]) for task in tasks.pop(first)] == [("failed", 1)], "it is not retried"
     assert {task["state"] for found in tasks.values() for task in found} <= {"upstream_failed", "skipped", None}
-    assert any(f"there is no parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
+    assert any(f"unknown parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
 
 
 def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_task_waits_in_the_triggerer(
     (task,) = airflow.tasks("warm_once", run)
     assert (task["state"], task["try_number"]) == ("success", 1)
     logs = "".join(airflow.logs("warm_once"))
-    assert f"asked S3 to bring back {objects} objects of {vault.archive}" in logs
+    assert f"requested {objects} objects of {vault.archive} from S3" in logs
     assert "cannot be read yet; looking again in 8" in logs
     assert f"everything needed of {vault.archive} can be read" in logs
     assert moto_s3.secret_key not in "".join(airflow.logs())

@@ -467,7 +467,7 @@ def test_stray_object_is_harmless(world: World, add: Callable[[World], str], cap
     assert (report["ok"], report["strays"], report["findings"]) == (True, 1, [])
     assert report["stray_keys"][0].endswith(named)
     assert main(["check", world.archive, *INLINE]) == 0
-    assert "1 object belongs to no event; it harms nobody" in capfd.readouterr().out
+    assert "1 stray object, harmless" in capfd.readouterr().out
     assert main([*importing()(world)]) == 0
     # only what a published index proves to be useless goes
     assert main(["check", world.archive, "--repair", *INLINE, "--json"]) == 0

@@ -41,7 +41,7 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
     report = json.loads(shown.stdout)
     assert (report["events"], report["segments"], report["epochs"]) == (EVENTS, 5, 2)
     assert [proof["step"] for proof in report["proofs"]] == [
-        "fill a stream",
+        "create a stream",
         "export it to S3",
         "list it with boto3",
         "export again",

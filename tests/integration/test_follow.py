@@ -159,7 +159,7 @@ def test_interrupted_follow_is_resumed(source: tuple[StreamStore, StreamName, st
         ended = running.ended(60)
     assert ended.code == 130
     assert [line.partition(":")[0] for line in ended.lines[:-1]] == ["generation 1", "generation 2"]
-    assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert ended.lines[-1] == "streamvault: interrupted; run the same command again to resume"
     assert ended.error["exit_code"] == 130
     report = run(*command, "--idle", "1s", environment=environment).report
     assert (report["ended"], report["made"], report["generation"]) == ("idle", 0, 2)
@@ -212,7 +212,7 @@ def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
             ended = running.ended(60)
         assert ended.code == 130
         assert time.monotonic() - began < 10
-        assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+        assert ended.lines[-1] == "streamvault: interrupted; run the same command again to resume"
         stopping.restart()
         report = run(*command, "--idle", "1s", environment=server.environment()).report
         assert (report["ended"], report["made"]) == ("idle", 0)

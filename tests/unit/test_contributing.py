@@ -77,7 +77,7 @@ def test_added_layout_holds_an_archive(copy: Path) -> None:
 
 def test_added_command_prints_and_refuses(copy: Path) -> None:
     add_example(copy, "streamvault/cli/size.py")
-    line = '"demo": "Show it all on a generated stream, without a server.",'
+    line = '"demo": "Demonstrate the commands on a generated stream.",'
     change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/root", "events")
     archive = f"file://{copy}/root/demo/orders"

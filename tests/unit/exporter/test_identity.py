@@ -113,7 +113,7 @@ def test_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
     with vault.store as store:
         with pytest.raises(NoSuchSegment):
             identity.check_gone(store, NAME, FIRST)
-        with pytest.raises(Conflict, match="deleted and created again"):
+        with pytest.raises(Conflict, match="deleted and recreated"):
             identity.check_gone(store, NAME, SegmentId(7, 9))
         store.scale(NAME, [FIRST], [KeyRange(0.0, 0.5)])
         described = store.describe(NAME)

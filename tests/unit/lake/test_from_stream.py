@@ -261,7 +261,7 @@ def test_recreated_stream_is_refused(vault: Vault) -> None:
         store.create_stream(NAME, StreamConfiguration())
     vault.add(b"another stream")
     before = contents(vault.root)
-    with pytest.raises(Conflict, match="deleted and created again"):
+    with pytest.raises(Conflict, match="deleted and recreated"):
         hand_off(vault)
     assert contents(vault.root) == before
 

@@ -183,7 +183,7 @@ def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.Cap
     assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
     assert "generation 1: " in told.err
     assert main(["follow", *where, "--rotate", "--for", "1s", "--every", "1s"]) == 0
-    assert "the time was over" in capfd.readouterr().out
+    assert "the time limit was reached" in capfd.readouterr().out
 
 
 class Away:
@@ -345,7 +345,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     assert time.monotonic() - began < 20
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith("retrying in 1 min 40 s, for ")
-    assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert told[-1] == "streamvault: interrupted; run the same command again to resume"
 
 
 def test_endurance_counts_anew_after_progress() -> None:

@@ -175,7 +175,7 @@ def test_filler_fills_exactly_with_whole_events(length: int) -> None:
 
 @pytest.mark.parametrize("length", [-1, 1, 7])
 def test_filler_shorter_than_a_header_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match="no events fill"):
+    with pytest.raises(ValueError, match="cannot be filled with events"):
         list(filler(length))
 
 

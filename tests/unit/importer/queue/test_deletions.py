@@ -143,7 +143,7 @@ def test_commands_print_what_they_did(vault: Vault, queue: str, capfd: pytest.Ca
     assert main([*rotated, "--dry-run"]) == 0
     assert "would expire" in capfd.readouterr().out
     assert main(list(rotated)) == 0
-    assert "generation 2 and what is before, by who works the queue off" in capfd.readouterr().out
+    assert "generation 2 and earlier ones, by a worker of the queue" in capfd.readouterr().out
     assert main(["work", queue, "--once", "--master", "inline", "--json"]) == 0
     record = json.loads(capfd.readouterr().out.splitlines()[0])
     assert (record["kind"], record["ok"]) == ("delete", True)

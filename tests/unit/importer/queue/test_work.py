@@ -317,7 +317,7 @@ def test_interrupted_request_is_named_and_kept(
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
     assert name in told[0]
-    assert told[1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert told[1] == "streamvault: interrupted; run the same command again to resume"
     restoring(fine)
     assert work(queue)[0].done == 1
 
@@ -440,7 +440,7 @@ def test_commands_print_what_they_did(
     code, out, _ = command("queue", "show", queue, "--json")
     assert json.loads(out)["failed"] == 1
     code, out, _ = command("queue", "retry", queue)
-    assert "put back: 1 failed request" in out
+    assert "requeued: 1 failed request" in out
     assert command("queue", queue)[0] == 2
     assert command("work", queue, "--once", "--idle", "1s")[0] == 2
     assert command("work", queue, "--for", "soon")[0] == 2

@@ -139,7 +139,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
     place.store.delete(TARGET)
     place.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
     for version in (1, 2):
-        with pytest.raises(Conflict, match=r"deleted and created again .*Delete the stream (scope/spark-writes-\w+)"):
+        with pytest.raises(Conflict, match=r"deleted and recreated .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
     ledger = Ledger(place.store, TARGET, "nightly").stream  # the way out

@@ -32,7 +32,7 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"path": "local:///a/s/t", "startOffset": "0"}, "unknown option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
-        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "the option is the same as from"),
+        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "the option is another name of from"),
         ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' is not valid"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
         ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
