@@ -1,4 +1,4 @@
-"""What a restore is asked for, and what is said of it."""
+"""The parameters of a restore are checked, and its result is described."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_restore_is_described_in_one_line() -> None:
         "S: 1,000 events (7 bytes) in 2 segments from A, up to generation 3; "
         "all restored data was read back from the stream and matches the archive's digests"
     )
-    assert "as it was appended" in describe_restore(report, read_back=False)
+    assert "appended by an earlier attempt" in describe_restore(report, read_back=False)
 
 
 def test_description_says_that_the_beginning_has_expired(tmp_path: Path) -> None:

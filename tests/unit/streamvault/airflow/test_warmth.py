@@ -196,7 +196,7 @@ def test_operator_fails_if_the_archive_does_not_exist(
 
 
 def test_operator_refuses_an_unknown_tier(frozen: Frozen) -> None:
-    with pytest.raises(AirflowFailException, match="There are Bulk"):
+    with pytest.raises(AirflowFailException, match="Use one of Bulk"):
         WarmArchiveOperator(task_id="t", archive=frozen.uri, tier="Slow").execute({})
 
 

@@ -166,10 +166,10 @@ def test_overtaken_run_is_told_to_run_the_command_again() -> None:
 
 
 def test_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would do so once for each past slot, and expire what is to be kept."""
+    """It would run one rotation for each past interval, and could expire generations to be kept."""
     monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has rotated"))
     operator = RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=2)
-    with pytest.raises(AirflowFailException, match="a backfill would rotate once for each past slot"):
+    with pytest.raises(AirflowFailException, match="a backfill would run one rotation now for each past interval"):
         operator.execute({"dag_run": SimpleNamespace(run_type="backfill")})
 
 
