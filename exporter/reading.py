@@ -93,7 +93,7 @@ class SegmentReader:
     def _large(self, length: int) -> LargeEventReader:
         if self.end + length > self._segment_end:
             raise NotAnEvent(
-                f"an event at offset {self.end} is truncated after {self._segment_end - self.end} bytes",
+                f"an event at offset {self.end} is cut off after {self._segment_end - self.end} bytes",
                 where=self._segment.in_stream(self._stream),
                 offset=self.end,
             )

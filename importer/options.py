@@ -30,22 +30,21 @@ class RestoreOptions(Options):
     at: Annotated[
         datetime | None,
         moment("--at"),
-        Field(description="Restore up to the last generation whose tail was taken by this time: 2026-01-31T18:00:00Z."),
+        Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
         TIME,
     ] = None
     offsets: Annotated[
         Offsets,
         Field(
-            description="Segments whose beginning was truncated: keep their offsets, filling up to them, or shift them "
-            "down to 0."
+            description="Segments whose beginning was truncated: keep their offsets (with filler), or start them at 0."
         ),
     ] = "keep"
     filler_limit: Annotated[int, Field(ge=0, description="Maximum filler per segment."), SIZE] = FILLER_LIMIT
     retention: Annotated[
         KeptRetention,
         Field(
-            description="Give the stream the archived retention policy, by which the store may soon delete from it; or "
-            "none."
+            description="Retention policy of the new stream: the archived one, by which the store may soon delete "
+            "events, or none."
         ),
     ] = "keep"
     window: Window = WINDOW

@@ -62,7 +62,7 @@ LargestEvent = Annotated[
 ]
 CompressOption = Annotated[
     Compression,
-    Field(description="Compress chunks; digests stay those of the segment's bytes."),
+    Field(description="Compression of chunks. Digests are of the uncompressed bytes."),
     CommandLine(choices={"none": "", "zstd": "zstd"}),
 ]
 StorageClass = Annotated[

@@ -138,7 +138,7 @@ class SparkJob:
         if isinstance(error, Py4JJavaError):
             return task_failed(str(error.java_exception.toString()))
         if isinstance(error, (Py4JError, OSError, EOFError)):
-            _log.debug("Spark went away", exc_info=error)
+            _log.debug("lost the connection to Spark", exc_info=error)
             return SparkFailed("Spark's process ended during the run", where=self._session.last_words)
         return task_failed(error)
 

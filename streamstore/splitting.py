@@ -135,7 +135,7 @@ class EventSplitter:
         """
         if self._tail:
             raise NotAnEvent(
-                f"the event at offset {self._offset} is truncated after {len(self._tail)} bytes",
+                f"the event at offset {self._offset} is cut off after {len(self._tail)} bytes",
                 where=self._where,
                 offset=self._offset,
             )

@@ -1,4 +1,4 @@
-"""The worked examples of docs/contributing.md, executed as they stand there in a copy of the packages."""
+"""The worked examples of docs/contributing.md, executed in a copy of the packages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_example(copy: Path, module: str) -> None:
 
 
 def change_line(copy: Path, module: str, old: str, new: str) -> None:
-    """Replace a line by one that the page names."""
+    """Replace a line by one that the page shows."""
     assert f"`{new}`" in PAGE.replace("\n", " ")
     text = (copy / module).read_text()
     assert text.count(old) == 1

@@ -1,4 +1,4 @@
-"""The package's face: its functions, its version, and whose packages it imports."""
+"""The package's public interface: its functions, its version, and the origin of the packages it imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rotation that leaves deleting to a queue, and the work that does it."""
+"""A rotation that queues its deletions, and the worker that processes them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_repeated_deletion_deletes_nothing_more(vault: Vault, queue: str) -> Non
     rotate(vault, keep=1, queue=queue)
     work(queue)
     left = contents(vault.root)
-    # the older mark is gone by now, the newer one stays
+    # the older mark is deleted by now, the newer one stays
     for number in (1, 3):
         assert request_deletions(queue, vault.root, NAME, [number]) == (number,)
     done, finished = work(queue)

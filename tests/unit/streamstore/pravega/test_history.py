@@ -1,4 +1,4 @@
-"""A description put together from answers that were taken at different moments."""
+"""A description composed of answers from different moments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream_state(*, head: int, current: int | None, epochs: int) -> StreamState:
 
 
 class Answers:
-    """A controller that answers from a list of states, the last one for ever; and the segments' offsets."""
+    """A controller that returns the states of a list, the last one repeatedly; and the segments' offsets."""
 
     def __init__(self, *states: StreamState, epochs: int) -> None:
         self.states = list(states)

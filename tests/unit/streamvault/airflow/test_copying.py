@@ -1,4 +1,4 @@
-"""Where a copy lies between its two streams."""
+"""The intermediate archive of a copy."""
 
 from __future__ import annotations
 

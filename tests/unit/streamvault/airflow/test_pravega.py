@@ -1,4 +1,4 @@
-"""What connections become: URIs, and the environment of the command line."""
+"""Pravega connections: URIs, and the environment of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declared list of what is rotated."""
+"""The declared list of rotations."""
 
 from __future__ import annotations
 
@@ -84,5 +84,7 @@ def test_streams_are_shared_out_over_batches(count: int, monkeypatch: pytest.Mon
 
 def test_more_streams_than_fit_all_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
-    with pytest.raises(AirflowFailException, match=r"9 streams .* at most 8: .* Increase AIRFLOW__CORE__MAX_MAP_LENGTH"):
+    with pytest.raises(
+        AirflowFailException, match=r"9 streams .* at most 8: .* Increase AIRFLOW__CORE__MAX_MAP_LENGTH"
+    ):
         in_batches([{}] * 9, 4)

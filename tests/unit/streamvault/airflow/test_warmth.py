@@ -1,4 +1,4 @@
-"""Cold storage, on moto: what a restore needs and cannot read, asking for it, and waiting until it can."""
+"""Cold storage, on moto: the objects that a restore needs and cannot read, requesting them, and waiting for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIX = "vault/scope/stream"
 
 
 class Frozen:
-    """An archive of two generations on moto, of layout ``events``; what is to be cold is frozen by its key."""
+    """An archive of two generations on moto, in layout ``events``; objects are moved to cold storage by key."""
 
     def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
         self.client = server.client()
@@ -89,7 +89,7 @@ def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None
 
 
 def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
-    """Neither later generations nor tables nor what lies beside the archive's ranges."""
+    """Neither later generations nor tables nor objects beside the archive's ranges."""
     frozen.freeze([*frozen.first, *frozen.second])
     others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
     created = json.loads(
@@ -105,7 +105,7 @@ def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> No
 
 
 class Slow:
-    """A client of a server that takes its time: what was asked for is on its way for some looks."""
+    """A client of a slow server: requested objects are being restored for some checks."""
 
     def __init__(self, client: Any, looks: int) -> None:
         self._client = client
@@ -150,7 +150,7 @@ def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
 
 
 def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
-    """What the trigger is given by an operator that leaves its task to the triggerer."""
+    """The trigger's arguments, from an operator that defers its task to the triggerer."""
     with pytest.raises(TaskDeferred) as deferred:
         work()
     kind, arguments = deferred.value.trigger.serialize()
@@ -161,7 +161,7 @@ def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
 
 
 def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
-    """First until the manifests can be read, which say what else is needed, then until that can."""
+    """First until the manifests can be read, which list the other objects, then until those can be read."""
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
     manifests = deferred_by(lambda: operator.execute({}))

@@ -178,7 +178,7 @@ def test_cut_is_read_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_offers_commands_and_choices(shell: str) -> None:
-    # these variables are how a shell asks
+    # a shell requests completions by these variables
     words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
     ask = {"_STREAMVAULT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     shown = streamvault(**ask, **{words: "streamvault ", "COMP_CWORD": "1"})
@@ -264,7 +264,7 @@ def _at_a_terminal(script: str) -> str:
         while chunk := os.read(terminal, 65536):
             seen += chunk
     except OSError:
-        pass  # how Linux says that the other side is closed
+        pass  # how Linux reports that the other side is closed
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())

@@ -1,4 +1,4 @@
-"""What the commands print for a person, from reports as the verbs return them."""
+"""The commands' text output, from reports as the verbs return them."""
 
 from __future__ import annotations
 

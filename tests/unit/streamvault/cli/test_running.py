@@ -1,4 +1,4 @@
-"""Every way a command can end: its line, its JSON, its code."""
+"""Every way in which a command can end: its line, its JSON, its exit code."""
 
 from __future__ import annotations
 

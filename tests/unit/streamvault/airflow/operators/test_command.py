@@ -1,4 +1,4 @@
-"""The operators: command lines, what exit codes mean, and that no secret is in what can be seen."""
+"""The operators: command lines, the meaning of exit codes, and that no secret is visible."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
 
 
 class Outlets(dict[Any, Any]):
-    """Stands for what Airflow collects events of assets in."""
+    """Replaces the object in which Airflow collects asset events."""
 
     def __missing__(self, key: Any) -> Outlets:
         self[key] = Outlets()
@@ -241,7 +241,7 @@ class Attempt:
 def test_new_generation_is_announced_as_an_asset_event(
     monkeypatch: pytest.MonkeyPatch, unchanged: bool, attempt: int, told: bool
 ) -> None:
-    """Also if an attempt before wrote it, and was killed before it could say so."""
+    """Also if an earlier attempt wrote it and was killed before it could emit the event."""
     report = {"archive": ARCHIVE, "generation": 2, "events": 7, "bytes": 70, "unchanged": unchanged}
     monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
     alias, outlets = AssetAlias("archives"), Outlets()
