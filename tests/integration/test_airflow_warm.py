@@ -1,4 +1,4 @@
-"""An archive in an archive class of S3: a task waits for it in the triggerer of a real Airflow. The S3 is moto's."""
+"""An archive in an archive class of S3 (moto): a task waits for it in the triggerer of a real Airflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def two_looks() -> Iterator[None]:
-    """What was asked for is on its way when it is looked at first, and there at the next look."""
+    """Requested objects are being restored at the first check, and readable at the next."""
     state_manager.set_transition("s3::keyrestore", {"progression": "time", "seconds": 0})
     yield
     state_manager.unset_transition("s3::keyrestore")
