@@ -65,7 +65,7 @@ def test_task_waits_in_the_triggerer(
     assert (task["state"], task["try_number"]) == ("success", 1)
     logs = "".join(airflow.logs("warm_once"))
     assert f"requested {objects} objects of {vault.archive} from S3" in logs
-    assert "cannot be read yet; looking again in 8" in logs
-    assert f"everything needed of {vault.archive} can be read" in logs
+    assert "is not readable yet; checking again in 8" in logs
+    assert f"all required objects of {vault.archive} are readable" in logs
     assert moto_s3.secret_key not in "".join(airflow.logs())
     assert import_stream(vault.archive, back, master="inline").events == len(vault.events())

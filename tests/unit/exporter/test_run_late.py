@@ -110,7 +110,7 @@ def test_ended_plan_does_not_block_another_compression(place: Place, first: Comp
         export_stream(place.uri(), place.root, to_cut=cut, compress=first, **options)
     report = export_stream(place.uri(), place.root, compress=second, **options)
     assert report.events == 20
-    assert "with the options it was begun with" in report.warnings[0]
+    assert "with its original options" in report.warnings[0]
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 

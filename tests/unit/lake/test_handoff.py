@@ -146,7 +146,7 @@ def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
     with pytest.raises(Conflict, match="with other ranges"):
         hand_off(vault)
     replace_object(vault.root, first, b"no Parquet")
-    with pytest.raises(Conflict, match="of no table"):
+    with pytest.raises(Conflict, match="an unrelated file already exists"):
         hand_off(vault)
 
 

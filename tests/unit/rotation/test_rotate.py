@@ -387,7 +387,7 @@ def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: py
 
 def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
-    with pytest.raises(Conflict, match="expired meanwhile"):
+    with pytest.raises(Conflict, match="expired in the meantime"):
         hold_archive(vault.archive, "late", generation=1)
     assert archive_of(vault.root).listing().decision.holds == ()
 
@@ -727,7 +727,7 @@ def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatc
     monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
-    assert any("were not deleted" in warning and key in warning for warning in report.warnings)
+    assert any("was not deleted" in warning and key in warning for warning in report.warnings)
     assert key in contents(vault.root)
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
