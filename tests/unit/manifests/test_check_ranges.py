@@ -1,4 +1,4 @@
-"""The check: what is missing, changed or extra is found and named, and nothing else is."""
+"""The check: everything missing, changed or extra is found and named, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def archive(root: RootAddress) -> Archive:
 
 
 def sent(task: T) -> T:
-    """As Spark would send it."""
+    """Serialized, as Spark would send it."""
     return pickle.loads(pickle.dumps(task))
 
 
 def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int = 1) -> CheckResult:
-    """All of a check's tasks, added up."""
+    """The sums over all of a check's tasks."""
     history = archive.history()
     unfinished = find_plan(archive.store, archive.prefix, GenerationSpan.of(history.generation + 1))
     ranges, strays = plan_check(history, root, archive.prefix, share=share, seed=seed, unfinished=unfinished)
@@ -132,7 +132,7 @@ def test_changed_content_is_found_by_reading_alone(archive: Archive, root: RootA
     assert check(archive, root).found == 0
     result = check(archive, root, share=1.0)
     assert result.found == 1
-    assert "scope/stream/0.#epoch.0 bytes 0 to 19: the content differs from what was archived" in result.findings[0]
+    assert "scope/stream/0.#epoch.0 bytes 0 to 19: the archive's bytes do not match the manifest" in result.findings[0]
 
 
 def test_range_with_missing_objects_is_not_read(archive: Archive, root: RootAddress) -> None:
