@@ -154,7 +154,14 @@ def import_stream(
             cost = cost_of_import(
                 [(part.layout, part.row, part.end - part.start) for _, part in plan.parts], len(history.generations)
             )
-            return replace(report, seconds=seconds, total_seconds=seconds, dry_run=True, cost=cost)
+            return replace(
+                report,
+                seconds=seconds,
+                total_seconds=seconds,
+                dry_run=True,
+                cost=cost,
+                unchanged=restored_before,
+            )
         if source.root.scheme.has_storage_classes and not (restored_before or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:

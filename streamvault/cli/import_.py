@@ -38,7 +38,9 @@ def import_(
 
 
 def _show(results: Results, report: ImportReport) -> None:
-    if report.dry_run:
+    if report.dry_run and report.unchanged:
+        results.line(f"would read back and verify {report.stream}, restored before from {report.archive}")
+    elif report.dry_run:
         results.line(f"would restore {report.archive} into {report.stream}")
     elif report.unchanged:
         results.line(f"{report.stream} equals {report.archive}: read back and verified")

@@ -32,7 +32,10 @@ def test_import_again_verifies_what_is_there(
     first = json.loads(capfd.readouterr().out)
     assert not first["unchanged"]
     assert restore(vault) == 4
-    capfd.readouterr()
+    assert restore(vault, "--again", "--dry-run") == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["unchanged"]
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again", "--dry-run"]) == 0
+    assert "would read back and verify" in capfd.readouterr().out
     assert restore(vault, "--again") == 0
     second = json.loads(capfd.readouterr().out)
     assert (second["unchanged"], second["events"], second["moved_bytes"]) == (True, first["events"], 0)
