@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.avro_payloads import AvroPayloads
+from lake.avro import AvroPayloads
 from lake.column_types import arrow_type
 from lake.csv_payloads import CsvPayloads
 from lake.json_payloads import JsonPayloads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from common.errors import Usage
@@ -15,8 +15,9 @@ from lake.catalogs import Catalog, CatalogFailed, open_catalog
 from lake.ddl import raw_ddl, table_ddl
 from lake.from_archive import ArchiveOrigin
 from lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
+from lake.hive import RawTable
 from lake.location import TablePlace, begin_table
-from lake.open_origin import TableOrigin, none_changed, open_origin
+from lake.origin import Origin, none_changed, open_origin
 from lake.reports import HandoffReport
 from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
 from lake.settings import TableSetting, settle_table
@@ -168,7 +169,7 @@ def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
     )
 
 
-def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
     """Return the gaps of a stream; those of an archive were reported by its exports."""
     if origin.kind == "archive":
         return ()
@@ -239,8 +240,7 @@ def print_table_ddl(
         setting = settle_table(origin, target, options)
         place = setting.place
         if raw:
-            found = _raw_table(setting)
-            return raw_ddl(found.database, found.table, found.location, found.segments, engine)
+            return raw_ddl(_raw_table(setting), engine)
         return table_ddl(place, place.archive.generations(), engine)
 
 
@@ -263,23 +263,13 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class _RawEvents:
-    """A table over the objects of an archive: its name, their location, and the folders of their segments."""
+def _register_raw(raw: RawTable) -> int:
+    from lake.catalogs.glue import publish_raw  # noqa: PLC0415  (it imports boto3)
 
-    database: str
-    table: str
-    location: str
-    segments: list[str]
+    return publish_raw(raw)
 
 
-def _register_raw(raw: _RawEvents) -> int:
-    from lake.catalogs.glue import RawTable, publish_raw  # noqa: PLC0415  (it imports boto3)
-
-    return publish_raw(RawTable(raw.database, raw.table, raw.location, raw.segments))
-
-
-def _raw_table(setting: TableSetting) -> _RawEvents:
+def _raw_table(setting: TableSetting) -> RawTable:
     """Return the table over raw events beside a table.
 
     Raises:
@@ -297,4 +287,4 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
         todo = "Export or convert with --layout events."
         raise Usage("--raw requires an archive with layout events", where=str(origin.stream), todo=todo)
     names = [segment_name(segment) for segment in sorted(found)]
-    return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)
+    return RawTable(place.database, f"{place.options.table}_raw", f"{origin.uri}/events/", names)

@@ -57,16 +57,17 @@ class TablePlace:
         Raises:
             Damaged: a file is missing in the table's folder.
         """
-        store, records, manifest = self.archive.store, self.archive.prefix, generation.manifest
-        planned = files_of(plan_of(store, records, manifest).planned(), self.options.target_size)
+        archive, manifest = self.archive, generation.manifest
+        planned = files_of(plan_of(archive, manifest).planned(), self.options.target_size)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
         wanted = [
             file_key(manifest.generation, ranges)
             for ranges in planned
             if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
         ]
-        folder = table_data(records)
-        there = {found.key for found in store.list(folder + table_files(manifest.generation))} if wanted else set()
+        folder = table_data(archive.prefix)
+        files = archive.store.list(folder + table_files(manifest.generation)) if wanted else ()
+        there = {found.key for found in files}
         gone = next((key for key in wanted if folder + key not in there), None)
         if gone is not None:
             raise Damaged(

@@ -14,8 +14,8 @@ from lake.column_types import arrow_type
 from lake.handoff_options import Decode, TableFormat
 from layouts.keys import table_folder, table_options_key
 from manifests.entries import File, Model
-from manifests.jsonfile import decode
-from objectstore.errors import AlreadyExists, NoSuchObject
+from manifests.jsonfile import find
+from objectstore.errors import AlreadyExists
 from objectstore.store import ObjectStore
 from streamstore.model import StreamName
 
@@ -117,11 +117,7 @@ def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | 
     Raises:
         Damaged: the file is not valid.
     """
-    key = prefix + table_folder(table) + table_options_key()
-    try:
-        return decode(TableOptions, store.get(key), f"{store.uri}/{key}")
-    except NoSuchObject:
-        return None
+    return find(TableOptions, store, prefix + table_folder(table) + table_options_key())
 
 
 def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:

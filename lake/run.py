@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from common.errors import Conflict
 from common.progress import Progress
@@ -16,11 +16,11 @@ from lake.plan import (
     TablePlan,
     empty_generation,
     end_plan,
-    find_end,
     find_plan,
     finished,
     fix_plan,
     is_empty,
+    is_given_up,
     plan_of,
 )
 from lake.task import FileTask, WrittenFile, blank_file, write_file
@@ -38,9 +38,9 @@ from streamstore.errors import InvalidCut
 __all__ = ["HandedOff", "Handoff", "hand_off", "plans_of", "tasks_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HandedOff:
-    """Result of a handoff.
+    """Totals of a handoff.
 
     Attributes:
         manifests: manifests of the added generations.
@@ -50,21 +50,18 @@ class HandedOff:
         undecoded: events written by this run whose payload could not be decoded.
     """
 
-    manifests: tuple[Manifest, ...] = ()
+    manifests: list[Manifest] = field(default_factory=list)
     files: int = 0
     file_bytes: int = 0
     moved_bytes: int = 0
     undecoded: int = 0
 
-    def with_file(self, written: WrittenFile) -> HandedOff:
-        """Return a copy that includes one more file."""
-        return replace(
-            self,
-            files=self.files + 1,
-            file_bytes=self.file_bytes + written.size,
-            moved_bytes=self.moved_bytes + written.moved,
-            undecoded=self.undecoded + max(written.undecoded, 0),
-        )
+    def add(self, written: WrittenFile) -> None:
+        """Count a file."""
+        self.files += 1
+        self.file_bytes += written.size
+        self.moved_bytes += written.moved
+        self.undecoded += max(written.undecoded, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
     while True:
         last = table.newest()
         if last is not None and is_empty(last):
-            _blank(handoff, plan_of(table.store, table.prefix, last))  # repeats it if a run was killed in the middle
+            _blank(handoff, plan_of(table, last))  # repeats it if a run was killed in the middle
         following = _following(handoff, last)
         if following is None:
             return done
@@ -140,49 +137,45 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
         if not is_fixed:
             # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
-            plan = fix_plan(table.store, table.prefix, proved)
+            plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
-        done = _finish(handoff, plan, done, runner, progress)
+        _finish(handoff, plan, done, runner, progress)
 
 
-def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> HandedOff:
-    """Carry out a plan and publish its generation, empty if the plan was given up; return the totals."""
+def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+    """Carry out a plan and publish its generation, empty if the plan was given up."""
     table = handoff.table
-    end = find_end(table.store, table.prefix, plan.after)
-    if end is not None and end.given_up:
+    if is_given_up(table, plan.after):
         _give_up(handoff, plan)
-        return done
+        return
     try:
-        done, rows = _write(handoff, plan, done, runner, progress)
+        rows = _write(handoff, plan, done, runner, progress)
     except (NotEvents, InvalidCut):
-        if end_plan(table.store, table.prefix, plan.after, given_up=True):
+        if end_plan(table, plan.after, given_up=True):
             _give_up(handoff, plan)
         raise
     except Conflict:
-        end = find_end(table.store, table.prefix, plan.after)
-        if end is not None and end.given_up:  # the names of its files are taken
+        if is_given_up(table, plan.after):  # the names of its files are taken
             raise _gave_up(table, plan) from None
         raise
     manifest = finished(plan, rows, table.uri)
-    if end_plan(table.store, table.prefix, plan.after, given_up=False):
+    if end_plan(table, plan.after, given_up=False):
         raise _gave_up(table, plan)
     _begin(table, plan)
     table.commit(manifest, rows)
-    return replace(done, manifests=(*done.manifests, manifest))
+    done.manifests.append(manifest)
 
 
-def _write(
-    handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
-) -> tuple[HandedOff, list[RangeRow]]:
-    """Write a generation's files; return the totals, and the files' ranges."""
+def _write(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> list[RangeRow]:
+    """Write a generation's files; return their ranges."""
     tasks = tasks_of(handoff, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
     for index, file in runner.run(write_file, tasks):
         written[index] = file
         progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
-        done = done.with_file(file)
-    return done, [row for index in range(len(tasks)) for row in written[index].ranges]
+        done.add(file)
+    return [row for index in range(len(tasks)) for row in written[index].ranges]
 
 
 def _give_up(handoff: Handoff, plan: TablePlan) -> None:
@@ -215,7 +208,7 @@ def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool
         last: the table's newest generation; None if it has none.
     """
     table, origin = handoff.table, handoff.origin
-    plan = find_plan(table.store, table.prefix, 0 if last is None else last.generation)
+    plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, handoff.options, table.uri)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import get_args
 
 from common.errors import Conflict, Usage
-from lake.avro_types import avro_columns
+from lake.avro import avro_columns
 from lake.column_types import arrow_type
 from lake.decoding import parser_of, time_field
 from lake.handoff_options import DdlOptions, Decode, HandoffOptions
 from lake.inference import infer_columns
 from lake.location import TablePlace
-from lake.open_origin import TableOrigin, none_changed
 from lake.options import (
     TableColumn,
     TableOptions,
@@ -24,6 +23,7 @@ from lake.options import (
     fresh_names,
     plain_name,
 )
+from lake.origin import Origin, none_changed
 from layouts.keys import archive_prefix, table_folder
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
@@ -45,13 +45,13 @@ class TableSetting:
         warnings: warnings for the user.
     """
 
-    origin: TableOrigin
+    origin: Origin
     target: RootAddress
     place: TablePlace
     warnings: tuple[str, ...]
 
 
-def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
+def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
     """Determine and validate the table. Writes nothing.
 
     Args:
@@ -93,7 +93,7 @@ def _looks_at_events(wanted: DdlOptions) -> bool:
 
 
 def _options(
-    origin: TableOrigin, found: TableOptions | None, table: str, wanted: DdlOptions
+    origin: Origin, found: TableOptions | None, table: str, wanted: DdlOptions
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = wanted.format or (found.kind if found else "iceberg")
@@ -129,7 +129,7 @@ def _options(
 
 
 def _columns(
-    origin: TableOrigin, decode: Decode, schema: str | None, warnings: list[str]
+    origin: Origin, decode: Decode, schema: str | None, warnings: list[str]
 ) -> tuple[tuple[TableColumn, ...], str]:
     if decode == "none":
         return (), ""

@@ -1,4 +1,4 @@
-"""Decoding of an archive's small JSON files into models; any error is one line."""
+"""Reads an archive's small JSON files as models; any error is one line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from pydantic import BaseModel, ValidationError
 
 from common.errors import Damaged
 from manifests.entries import File, is_sealed, one_line
+from objectstore.errors import NoSuchObject
+from objectstore.store import ObjectStore
 
-__all__ = ["decode"]
+__all__ = ["decode", "find"]
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def find(model: type[M], store: ObjectStore, key: str) -> M | None:
+    """Read a file; return None if it does not exist.
+
+    Raises:
+        Damaged: as for `decode`.
+    """
+    try:
+        data = store.get(key)
+    except NoSuchObject:
+        return None
+    return decode(model, data, f"{store.uri}/{key}")
 
 
 def decode(model: type[M], data: bytes, where: str) -> M:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Usage
-from lake.avro_types import avro_columns
+from lake.avro import avro_columns
 from lake.column_types import arrow_type, hive_type, trino_type
 from lake.decoding import decoded_columns
 from lake.inference import infer_columns
