@@ -41,15 +41,13 @@ __all__ = [
     "Cut",
     "Digest",
     "EpochEntry",
-    "EpochSegment",
     "File",
     "GapEntry",
     "Layout",
     "Model",
     "Moment",
     "Offset",
-    "RetentionEntry",
-    "ScalingEntry",
+    "PlannedSegment",
     "SegmentEntry",
     "SegmentName",
     "Witness",
@@ -178,26 +176,12 @@ class Configuration(Model):
     @classmethod
     def of(cls, value: StreamConfiguration) -> Self:
         """Create it from the stream store's value."""
-        scaling, retention = value.scaling, value.retention
-        return cls(
-            scaling=ScalingEntry(
-                kind=scaling.kind, target=scaling.target, factor=scaling.factor, min_segments=scaling.min_segments
-            ),
-            retention=RetentionEntry(kind=retention.kind, minimum=retention.minimum, maximum=retention.maximum),
-            tags=value.tags,
-            rollover_bytes=value.rollover_bytes,
-            timestamp_aggregation_timeout=value.timestamp_aggregation_timeout,
-        )
+        return cls.model_validate(value, from_attributes=True)
 
     def value(self) -> StreamConfiguration:
         """Return the stream store's value."""
-        return StreamConfiguration(
-            scaling=self.scaling.value(),
-            retention=self.retention.value(),
-            tags=self.tags,
-            rollover_bytes=self.rollover_bytes,
-            timestamp_aggregation_timeout=self.timestamp_aggregation_timeout,
-        )
+        fields = {**dict(self), "scaling": self.scaling.value(), "retention": self.retention.value()}
+        return StreamConfiguration(**fields)
 
 
 def _segment_id(value: int) -> int:
@@ -252,16 +236,21 @@ class EpochEntry(Model):
         return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
 
 
-class SegmentEntry(Model):
-    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
-
-    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
-    """
+class PlannedSegment(Model):
+    """A segment between the plan's cuts: its bytes from `start` to `end` are archived, except for gaps."""
 
     name: SegmentName
     start: Offset
     end: Offset
     sealed: bool
+
+
+class SegmentEntry(PlannedSegment):
+    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
+
+    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
+    """
+
     events: Count
     bytes: Count
     digest: Digest

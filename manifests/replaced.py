@@ -56,7 +56,7 @@ class Replacement:
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     """Return the replaced generations that still exist, oldest first."""
     found: dict[GenerationSpan, set[GenerationSpan]] = {}
-    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.is_over(span))]
+    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.decision.is_over(span))]
     decided = {one.span: one for one in listing.decision.merged}
     for old in over:
         # a partly expired one overlaps none, or a later one; it is deleted with the expired
