@@ -16,11 +16,11 @@ from common.errors import Damaged
 from exporter.reading import TRUNCATED
 from lake.sources import TableRange
 from layouts.keys import table_end_key, table_plan_key
-from manifests.agreement import by_segment
+from manifests.agreement import by_segment, with_rows
 from manifests.archive import Archive
 from manifests.entries import Count, File, Offset, SegmentName
 from manifests.jsonfile import decode, find
-from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
+from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from manifests.remainder import UNKNOWN
 from objectstore.deciding import decide
@@ -186,26 +186,11 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
     """
     held = by_segment(rows)
     gaps = [gap for name in plan.ranges for gap in _holes(name, plan.ranges[name], held.get(segment_key(name), ()))]
-    entries: list[SegmentEntry] = []
-    for entry in plan.manifest.segments:
-        own = held.get(segment_key(entry.name), [])
-        found = {
-            "events": sum(row.events for row in own),
-            "bytes": sum(row.end - row.start for row in own),
-            "digest": segment_digest(row.digest for row in own),
-        }
-        entries.append(entry.model_copy(update=found))
-    events = sum(entry.events for entry in entries)
-    if plan.events not in {None, events}:
-        what = f"generation {plan.generation} has {events} events, but its manifest says {plan.events}"
+    manifest = with_rows(plan.manifest, rows)
+    if plan.events not in {None, manifest.events}:
+        what = f"generation {plan.generation} has {manifest.events} events, but its manifest says {plan.events}"
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
-    found = {
-        "segments": tuple(entries),
-        "gaps": (*plan.manifest.gaps, *gaps),
-        "events": events,
-        "bytes": sum(entry.bytes for entry in entries),
-    }
-    manifest = plan.manifest.model_copy(update=found)
+    manifest = manifest.model_copy(update={"gaps": (*manifest.gaps, *gaps)})
     return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
 
 

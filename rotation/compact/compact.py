@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
 from common.errors import Conflict, Problem
 from common.progress import Progress
 from common.times import moment_text
-from common.version import TOOL
 from exporter.finish import tidy_up
 from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
-from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
@@ -34,9 +32,10 @@ from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.tasks import Tasks
 
-__all__ = ["Compaction", "compact_archive"]
+__all__ = ["Choose", "Compaction", "compact_archive"]
 
-Choose = Callable[[Sequence[Manifest], Listing], list[tuple[Manifest, ...]]]
+Choose = Callable[[Sequence[Manifest], set[int]], list[tuple[Manifest, ...]]]
+"""Chooses runs of generations to merge, given the manifests in force and the numbers of those to leave alone."""
 
 
 def compact_archive(
@@ -83,7 +82,7 @@ def compact_archive(
     source = Archive.open(archive)
     check_storage_class(storage_class, source.root)
     source.manifest()  # raises if there is no archive
-    choose = partial(_choose, target=target, at_least=at_least)
+    choose = partial(choose_runs, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         work = Compaction(
@@ -97,12 +96,6 @@ def compact_archive(
         if work.problems:
             raise work.problems[0]  # all else is done
         return work.done.report(source, began, start_seconds=tasks.start_seconds)
-
-
-def _choose(
-    manifests: Sequence[Manifest], listing: Listing, *, target: int, at_least: int
-) -> list[tuple[Manifest, ...]]:
-    return choose_runs(manifests, listing.holds, target=target, at_least=at_least)
 
 
 @dataclass
@@ -185,11 +178,7 @@ class Compaction:
         self.problems: list[Problem] = []
 
     def run(self, choose: Choose) -> None:
-        """Finish merges in progress, then merge the runs that a policy chooses.
-
-        Args:
-            choose: returns the runs to merge, given the manifests in force.
-        """
+        """Finish merges in progress, then merge the runs that a policy chooses."""
         self.done.resumed += self._finish()
         for run in self._chosen(choose):
             span = GenerationSpan(run[0].first, run[-1].generation)
@@ -227,11 +216,9 @@ class Compaction:
     def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
         archive = self._archive
 
-        def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
-            held = {**now.holds, **dict.fromkeys(self._left_alone, ())}
-            return choose([archive.read_manifest(span) for span in now.spans], replace(now, holds=held))
-
-        return archive.stable(chosen)
+        return archive.stable(
+            lambda now: choose([archive.read_manifest(span) for span in now.spans], {*now.holds, *self._left_alone})
+        )
 
     @contextmanager
     def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
@@ -274,7 +261,6 @@ class Compaction:
                 window=self._window,
                 storage_class=self._storage_class,
                 grace=self._grace,
-                tool=TOOL,
             )
         except Conflict as conflict:
             if archive.listing().within(span):

@@ -126,8 +126,9 @@ def test_late_manifests_never_count() -> None:
     assert listing.spans == ((3, 3), (4, 4), (5, 6), (7, 7))
     assert listing.replaced == ((4, 5), (5, 5), (6, 6), (6, 7))
     assert set(listing.remains) == {*published(1, 2), manifest_key(GenerationSpan(2, 4))}
-    assert [listing.decision.is_over(GenerationSpan(*one)) for one in ((1, 2), (2, 3), (4, 5), (6, 6), (6, 7))] == [True] * 5
-    assert [listing.decision.is_over(GenerationSpan(*one)) for one in ((3, 4), (5, 6), (4, 6), (5, 7), (8, 8))] == [False] * 5
+    decision = listing.decision
+    assert [decision.is_over(GenerationSpan(*one)) for one in ((1, 2), (2, 3), (4, 5), (6, 6), (6, 7))] == [True] * 5
+    assert [decision.is_over(GenerationSpan(*one)) for one in ((3, 4), (5, 6), (4, 6), (5, 7), (8, 8))] == [False] * 5
 
 
 def test_expiry_takes_a_merged_generation_whole() -> None:

@@ -477,7 +477,6 @@ def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
         window=1 << 26,
         storage_class="",
         grace=0.0,
-        tool="test",
     )
 
 
