@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from common.errors import Usage
 from lake.column_types import arrow_type, hive_type
-from lake.options import TableColumn, fresh_names
+from lake.options import TableColumn, columns_for
 from lake.payloads import NotDecoded
 
 __all__ = ["AvroPayloads", "avro_columns"]
@@ -50,12 +50,7 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     if not isinstance(found, dict) or found.get("type") != "record":
         raise Usage("the Avro schema is not of a record", where=str(found)[:80])
     types = _Types()
-    fields = [(str(field["name"]), types.arrow(field["type"])) for field in found["fields"]]
-    names = fresh_names([name for name, _ in fields])
-    return tuple(
-        TableColumn(field=name, column=column, type=hive_type(kind))
-        for (name, kind), column in zip(fields, names, strict=True)
-    )
+    return columns_for({str(field["name"]): hive_type(types.arrow(field["type"])) for field in found["fields"]})
 
 
 class _Types:

@@ -19,7 +19,7 @@ from lake.hive import RawTable
 from lake.location import TablePlace, begin_table
 from lake.origin import Origin, none_changed, open_origin
 from lake.reports import HandoffReport
-from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
+from lake.run import HandedOff, hand_off, plans_of, tasks_of
 from lake.settings import TableSetting, settle_table
 from layouts.keys import segment_name
 from layouts.layout import open_layout
@@ -109,28 +109,27 @@ def handoff_archive(
     Master.parse(master)
     with open_origin(source, root, window, largest_event) as (origin, target):
         setting = settle_table(origin, target, options)
-        place, table_options = setting.place, setting.place.options
+        place = setting.place
         if raw and catalog != "glue":
             raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
         raw_table = _raw_table(setting) if raw else None
-        opened = None if catalog is None else open_catalog(catalog, table_options.kind, projection=projection)
+        opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
         for warning in setting.warnings:
             progress.warn(warning)
-        handoff = Handoff(origin, target, place.archive, table_options)
         if opened is not None:
             _compare(opened, place)
         if dry_run:
-            return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
+            return _rehearsed(setting).timed(time.monotonic() - began, 0.0)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
-        todo = next(plans_of(handoff), None)
+        todo = next(plans_of(setting), None)
         if todo is not None:
             begin_table(place)
             # an archive's own root was probed when the archive was created
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
             with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
-                done = hand_off(handoff, runner, progress)
+                done = hand_off(setting, runner, progress)
                 start_seconds = runner.start_seconds
         registered = [] if opened is None else _register(opened, place, progress)
         segments = 0 if raw_table is None else _register_raw(raw_table)
@@ -154,10 +153,10 @@ def handoff_archive(
     ).timed(time.monotonic() - began, start_seconds)
 
 
-def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
-    plans = list(plans_of(handoff))
+def _rehearsed(setting: TableSetting) -> HandoffReport:
+    plans = list(plans_of(setting))
     with none_changed(setting.origin, plans[0].first if plans else None):
-        tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
+        tasks = [task for plan in plans for task in tasks_of(setting, plan)]
     read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
     return replace(
         _report(setting, tuple(plan.generation for plan in plans), len(tasks)),

@@ -14,7 +14,7 @@ import pyarrow.csv
 from common.errors import Usage
 from lake.column_types import hive_type
 from lake.handoff_options import Decode
-from lake.options import TableColumn, fresh_names
+from lake.options import TableColumn, columns_for
 from streamstore.framing import NotAnEvent
 from streamstore.splitting import EventSplitter
 
@@ -86,11 +86,7 @@ def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
     plain = {name: kind for name, kind in fields.items() if kind is not None}
     left_out = [name for name in fields if name not in plain]
     kept, beyond = list(plain)[:MOST_COLUMNS], list(plain)[MOST_COLUMNS:]
-    columns = tuple(
-        TableColumn(field=field, column=column, type=hive_type(plain[field]))
-        for field, column in zip(kept, fresh_names(kept), strict=True)
-    )
-    return Inferred(columns, (*left_out, *beyond))
+    return Inferred(columns_for({field: hive_type(plain[field]) for field in kept}), (*left_out, *beyond))
 
 
 def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:

@@ -10,8 +10,6 @@ from common.errors import Conflict
 from common.progress import Progress
 from exporter.ranges import NotEvents
 from lake.files import files_of
-from lake.options import TableOptions
-from lake.origin import Origin
 from lake.plan import (
     TablePlan,
     empty_generation,
@@ -23,6 +21,7 @@ from lake.plan import (
     is_given_up,
     plan_of,
 )
+from lake.settings import TableSetting
 from lake.task import FileTask, WrittenFile, blank_file, write_file
 from layouts.keys import table_data
 from manifests.archive import Archive
@@ -31,11 +30,10 @@ from manifests.marks import Decision
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from objectstore.errors import AccessDenied
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut
 
-__all__ = ["HandedOff", "Handoff", "hand_off", "plans_of", "tasks_of"]
+__all__ = ["HandedOff", "hand_off", "plans_of", "tasks_of"]
 
 
 @dataclass(slots=True)
@@ -64,37 +62,20 @@ class HandedOff:
         self.undecoded += max(written.undecoded, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Handoff:
-    """Source and destination of a handoff.
-
-    Attributes:
-        origin: the table's origin.
-        target: the table's root.
-        table: the copy of an archive that the table is.
-        options: the table's options.
-    """
-
-    origin: Origin
-    target: RootAddress
-    table: Archive
-    options: TableOptions
-
-
-def plans_of(handoff: Handoff) -> Iterator[TablePlan]:
+def plans_of(setting: TableSetting) -> Iterator[TablePlan]:
     """Yield the plans of all missing generations; nothing is written, and ranges are not proved.
 
     Raises:
         Conflict: as `hand_off`.
     """
-    last = handoff.table.newest()
-    while (following := _following(handoff, last)) is not None:
+    last = setting.place.archive.newest()
+    while (following := _following(setting, last)) is not None:
         plan, _ = following
         yield plan
         last = plan.manifest
 
 
-def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
+def tasks_of(setting: TableSetting, plan: TablePlan) -> list[FileTask]:
     """Return a task for each file of a generation.
 
     Raises:
@@ -102,18 +83,18 @@ def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
     """
     return [
         FileTask(
-            source=handoff.origin.source,
-            target=handoff.target,
-            folder=table_data(handoff.table.prefix),
+            source=setting.origin.source,
+            target=setting.target,
+            folder=table_data(setting.place.archive.prefix),
             generation=plan.generation,
             ranges=ranges,
-            options=handoff.options,
+            options=setting.place.options,
         )
-        for ranges in files_of(handoff.origin.ranges(plan), handoff.options.target_size)
+        for ranges in files_of(setting.origin.ranges(plan), setting.place.options.target_size)
     ]
 
 
-def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
+def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> HandedOff:
     """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
 
     A generation becomes part of the table with its manifest, which is written last.
@@ -125,12 +106,12 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
             be finished and is given up: its generation stays empty.
     """
     done = HandedOff()
-    table, origin = handoff.table, handoff.origin
+    table, origin = setting.place.archive, setting.origin
     while True:
         last = table.newest()
         if last is not None and is_empty(last):
-            _blank(handoff, plan_of(table, last))  # repeats it if a run was killed in the middle
-        following = _following(handoff, last)
+            _blank(setting, plan_of(table, last))  # repeats it if a run was killed in the middle
+        following = _following(setting, last)
         if following is None:
             return done
         plan, is_fixed = following
@@ -139,20 +120,20 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
             plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
-        _finish(handoff, plan, done, runner, progress)
+        _finish(setting, plan, done, runner, progress)
 
 
-def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
     """Carry out a plan and publish its generation, empty if the plan was given up."""
-    table = handoff.table
+    table = setting.place.archive
     if is_given_up(table, plan.after):
-        _give_up(handoff, plan)
+        _give_up(setting, plan)
         return
     try:
-        rows = _write(handoff, plan, done, runner, progress)
+        rows = _write(setting, plan, done, runner, progress)
     except (NotEvents, InvalidCut):
         if end_plan(table, plan.after, given_up=True):
-            _give_up(handoff, plan)
+            _give_up(setting, plan)
         raise
     except Conflict:
         if is_given_up(table, plan.after):  # the names of its files are taken
@@ -166,9 +147,11 @@ def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, 
     done.manifests.append(manifest)
 
 
-def _write(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> list[RangeRow]:
+def _write(
+    setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+) -> list[RangeRow]:
     """Write a generation's files; return their ranges."""
-    tasks = tasks_of(handoff, plan)
+    tasks = tasks_of(setting, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
     for index, file in runner.run(write_file, tasks):
@@ -178,14 +161,14 @@ def _write(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, p
     return [row for index in range(len(tasks)) for row in written[index].ranges]
 
 
-def _give_up(handoff: Handoff, plan: TablePlan) -> None:
+def _give_up(setting: TableSetting, plan: TablePlan) -> None:
     """Publish a plan that was given up as an empty generation, so that the next one has another number.
 
     It then has another folder, too: files that a late task of this plan writes are never registered.
     """
-    table = handoff.table
+    table = setting.place.archive
     table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
-    _blank(handoff, plan)
+    _blank(setting, plan)
 
 
 def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
@@ -193,25 +176,25 @@ def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
     return Conflict(what, where=table.uri, todo="Run the same command again.")
 
 
-def _blank(handoff: Handoff, plan: TablePlan) -> None:
+def _blank(setting: TableSetting, plan: TablePlan) -> None:
     """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
     with suppress(AccessDenied):
-        for task in tasks_of(handoff, plan):
+        for task in tasks_of(setting, plan):
             blank_file(task)
 
 
-def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool] | None:
+def _following(setting: TableSetting, last: Manifest | None) -> tuple[TablePlan, bool] | None:
     """Return the next plan, and whether it is recorded already; None if the table is up to date.
 
     Args:
-        handoff: source and destination.
+        setting: the table and its source.
         last: the table's newest generation; None if it has none.
     """
-    table, origin = handoff.table, handoff.origin
+    table, origin = setting.place.archive, setting.origin
     plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
-        plan = origin.draft(last, handoff.options, table.uri)
+        plan = origin.draft(last, setting.place.options, table.uri)
     if plan is None:
         return None
     origin.check(plan, table.uri)

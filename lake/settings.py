@@ -14,21 +14,13 @@ from lake.decoding import parser_of, time_field
 from lake.handoff_options import DdlOptions, Decode, HandoffOptions
 from lake.inference import infer_columns
 from lake.location import TablePlace
-from lake.options import (
-    TableColumn,
-    TableOptions,
-    TimeUnit,
-    check_same,
-    find_options,
-    fresh_names,
-    plain_name,
-)
+from lake.options import TableColumn, TableOptions, TimeUnit, check_same, columns_for, find_options, plain_name
 from lake.origin import Origin, none_changed
 from layouts.keys import archive_prefix, table_folder
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 
-__all__ = ["TARGET_SIZE", "TableSetting", "settle_table"]
+__all__ = ["TableSetting", "settle_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
@@ -77,7 +69,8 @@ def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> Tab
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
         todo = "Use the same source, or give the new table another name (--table)."
         raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
-    if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
+    infers = wanted.columns_schema is None and wanted.decode in {"json", "csv"}
+    if found is None and origin.has_nothing_yet and infers:
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
         wanted = wanted.model_copy(update={"decode": None, "event_time": None})
     with none_changed(origin):
@@ -86,10 +79,6 @@ def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> Tab
     if found is not None:
         check_same(found, options, place.location)
     return TableSetting(origin, target, place, warnings)
-
-
-def _looks_at_events(wanted: DdlOptions) -> bool:
-    return wanted.columns_schema is None and wanted.decode in {"json", "csv"}
 
 
 def _options(
@@ -152,11 +141,7 @@ def _declared(schema: str) -> tuple[TableColumn, ...]:
         raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
     for kind in found.values():
         arrow_type(kind)
-    names = fresh_names(list(found))
-    return tuple(
-        TableColumn(field=field, column=column, type="".join(kind.split()))
-        for (field, kind), column in zip(found.items(), names, strict=True)
-    )
+    return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
 
 
 def _json(text: str) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from common.progress import Progress
-from manifests.archive import Archive, History
+from manifests.archive import Archive
 from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
 from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
@@ -15,7 +15,7 @@ from objectstore.errors import InArchiveClass
 from objectstore.s3.cold import ColdStorage, StoredObject
 from objectstore.s3.tiers import Tier
 
-__all__ = ["POLL_SECONDS", "await_warm", "name_cold", "warm_archive"]
+__all__ = ["await_warm", "name_cold", "warm_archive"]
 
 AT_ONCE = 1000
 
@@ -51,8 +51,8 @@ def warm_archive(
     began = time.monotonic()
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
-    source, history = _open(archive, generation)
-    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
+    source = Archive.open(archive)
+    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
@@ -138,8 +138,3 @@ def _named(found: StoredObject, where: str) -> InArchiveClass:
             f"an object is in the archive class {found.storage_class}", where=f"{where}/{found.key}", todo=todo
         )
     return InArchiveClass.of(found.storage_class, f"{where}/{found.key}")
-
-
-def _open(archive: str, generation: int | None) -> tuple[Archive, History]:
-    source = Archive.open(archive)
-    return source, source.history(generation)
