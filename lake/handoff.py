@@ -180,13 +180,7 @@ def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...
 
 
 def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
-    """Return the part of the report that is known before the handoff.
-
-    Args:
-        setting: the handoff's table and source.
-        added: the generations that it adds.
-        files: number of their files.
-    """
+    """Return the part of the report that is known before the handoff, given the generations to add and their files."""
     place, origin = setting.place, setting.origin
     return HandoffReport(
         archive=origin.uri if origin.kind == "archive" else "",

@@ -73,14 +73,12 @@ class WrittenFile:
         undecoded: events whose payload could not be decoded; -1 if unknown.
         moved: segment bytes that this task wrote.
         size: size of the file (bytes).
-        found: whether another run had written it.
     """
 
     ranges: tuple[RangeRow, ...]
     undecoded: int
     moved: int
     size: int
-    found: bool = False
 
 
 def write_file(task: FileTask) -> WrittenFile:
@@ -213,7 +211,7 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
     if ranges is None or sum(row.events for row in ranges) != found.num_rows:
         raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")
-    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END), found=True)
+    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END))
 
 
 def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:

@@ -63,7 +63,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"requested {asked:,} of {cold:,} objects from S3")
     if wait and cold and not dry_run:
-        _await_readable(storage, source.prefix, ranges, poll_seconds=poll_seconds, progress=progress)
+        await_warm(source, ranges, progress, poll_seconds)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -88,33 +88,25 @@ def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveC
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress) -> None:
-    """Wait until ranges are readable.
+def await_warm(
+    archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float = POLL_SECONDS
+) -> None:
+    """Wait until every object of the ranges is readable.
 
     Args:
         archive: the archive.
         ranges: the ranges to read.
         progress: receives the progress.
-
-    Raises:
-        InArchiveClass: the restore of an object was never requested.
-    """
-    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
-    _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
-
-
-def _await_readable(
-    storage: ColdStorage, prefix: str, ranges: Sequence[StoredRange], *, poll_seconds: float, progress: Progress
-) -> None:
-    """Wait until every object of the ranges is readable.
+        poll_seconds: interval of polling.
 
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
+    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
     least: int | None = None
     while True:
         waiting = left = 0
-        for found in cold_objects(storage, prefix, ranges):
+        for found in cold_objects(storage, archive.prefix, ranges):
             if found.warmth == "cold":
                 raise _named(found, storage.uri)
             waiting += 1

@@ -34,12 +34,10 @@ class Compacted:
     """Result of a merge.
 
     Attributes:
-        published: False if another run was first.
         moved_bytes: segment bytes that this run rewrote.
         joined: number of chunks that this run wrote.
     """
 
-    published: bool
     moved_bytes: int = 0
     joined: int = 0
 
@@ -98,8 +96,8 @@ def compact_generations(
         if published or span in archive.listing().spans:
             tidy_up(archive, span, progress)
         # else it is part of a larger merge by now, and the plan lists the unused chunks
-        return Compacted(published, moved, len(todo))
-    return Compacted(published=False)
+        return Compacted(moved, len(todo))
+    return Compacted()
 
 
 @contextmanager
