@@ -41,7 +41,7 @@ class Replacement:
     Attributes:
         span: the span of the merged generation.
         old: the spans of the others: published ones, and those whose late plans were abandoned.
-        due: when the replaced generations may be deleted, as far as known; S3 may lock them until then.
+        due: when the replaced generations may be deleted, after their grace and the S3 lock that was found.
         is_checked: whether the merged generation's data were read back; before that nothing is deleted.
     """
 
