@@ -14,8 +14,7 @@ from lake.batches import EVENT_SCHEMA
 from lake.column_types import arrow_type
 from lake.handoff_options import Decode, TableFormat
 from layouts.keys import table_folder, table_options_key
-from manifests.entries import File, Model
-from manifests.jsonfile import find
+from manifests.entries import File, Model, find_file
 from objectstore.errors import AlreadyExists
 from objectstore.store import ObjectStore
 from streamstore.model import StreamName
@@ -118,7 +117,7 @@ def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | 
     Raises:
         Damaged: the file is not valid.
     """
-    return find(TableOptions, store, prefix + table_folder(table) + table_options_key())
+    return find_file(TableOptions, store, prefix + table_folder(table) + table_options_key())
 
 
 def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:

@@ -7,7 +7,7 @@ Then all runs write the same files, whatever they find at the origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,8 +18,7 @@ from lake.sources import TableRange
 from layouts.keys import table_end_key, table_plan_key
 from manifests.agreement import by_segment, with_rows
 from manifests.archive import Archive
-from manifests.entries import Count, File, Offset, SegmentName
-from manifests.jsonfile import decode, find
+from manifests.entries import Count, File, Offset, SegmentName, decode, find_file
 from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from manifests.remainder import UNKNOWN
@@ -30,6 +29,7 @@ __all__ = [
     "TablePlan",
     "empty_generation",
     "end_plan",
+    "files_of",
     "find_plan",
     "finished",
     "fix_plan",
@@ -93,7 +93,7 @@ def find_plan(table: Archive, after: int) -> TablePlan | None:
         Damaged: the file is not a plan of this table.
     """
     key = table.prefix + table_plan_key(after)
-    plan = find(TablePlan, table.store, key)
+    plan = find_file(TablePlan, table.store, key)
     return None if plan is None else _checked(plan, table, after, f"{table.store.uri}/{key}")
 
 
@@ -135,7 +135,7 @@ def is_given_up(table: Archive, after: int) -> bool:
     Raises:
         Damaged: the file that says so is not valid.
     """
-    end = find(PlanEnd, table.store, table.prefix + table_end_key(after))
+    end = find_file(PlanEnd, table.store, table.prefix + table_end_key(after))
     return end is not None and end.given_up
 
 
@@ -148,6 +148,23 @@ def end_plan(table: Archive, after: int, *, given_up: bool) -> bool:
     key = table.prefix + table_end_key(after)
     data, _ = decide(table.store, key, PlanEnd(after=after, given_up=given_up).encode())
     return decode(PlanEnd, data, f"{table.store.uri}/{key}").given_up
+
+
+def files_of(ranges: Iterable[TableRange], target_size: int) -> Iterator[tuple[TableRange, ...]]:
+    """Group ranges into files: whole ranges, in order, at least one and at most ``target_size`` segment bytes.
+
+    So files depend only on the plan and the target size, and each holds consecutive ranges.
+    """
+    held: list[TableRange] = []
+    size = 0
+    for one in ranges:
+        if held and size + one.end - one.start > target_size:
+            yield tuple(held)
+            held, size = [], 0
+        held.append(one)
+        size += one.end - one.start
+    if held:
+        yield tuple(held)
 
 
 def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from common.errors import Conflict
 from common.progress import Progress
 from exporter.ranges import NotEvents
-from lake.files import files_of
 from lake.plan import (
     TablePlan,
     empty_generation,
     end_plan,
+    files_of,
     find_plan,
     finished,
     fix_plan,

@@ -19,9 +19,9 @@ from common.errors import Conflict, Failed
 from exporter.ranges import not_events
 from lake.batches import batch_of
 from lake.decoding import decoded_columns
-from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
 from lake.sources import RangeSource, TableRange
+from layouts.keys import table_file_key
 from layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -59,8 +59,8 @@ class FileTask:
 
     @property
     def key(self) -> str:
-        """The file's key below the target."""
-        return self.folder + file_key(self.generation, self.ranges)
+        """The file's key below the target; it depends only on the generation and the first range."""
+        return self.folder + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from layouts.keys import TABLES, GenerationSpan, archive_prefix, decision_key, m
 from layouts.layout import table_layout
 from layouts.place import Place
 from manifests.agreement import by_segment, check_follows, cross_check
+from manifests.entries import decode
 from manifests.history import Generation, History
-from manifests.jsonfile import decode
 from manifests.listing import Listing, read_listing
 from manifests.marks import Decision
 from manifests.model import GenerationModel, IndexEntry, Manifest
@@ -444,7 +444,7 @@ class TableArchive(Archive):
         root: as for `Archive`.
     """
 
-    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None) -> None:
+    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
         super().__init__(store, stream, root)
         self.table = name
 

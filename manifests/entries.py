@@ -12,14 +12,24 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
-from common.errors import Failed
+from common.errors import Damaged, Failed
 from layouts.layout import Compression
 from layouts.layout import LayoutName as Layout
-from objectstore.store import SMALL
+from objectstore.errors import NoSuchObject
+from objectstore.store import SMALL, ObjectStore
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
     Epoch,
@@ -51,6 +61,8 @@ __all__ = [
     "SegmentEntry",
     "SegmentName",
     "Witness",
+    "decode",
+    "find_file",
     "is_sealed",
     "now_utc",
     "one_line",
@@ -137,6 +149,44 @@ def is_sealed(data: builtins.bytes) -> bool:
     before, found, rest = data.rpartition(_SEAL)
     digits, rest = rest[:64], rest[64:]
     return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
+
+
+F = TypeVar("F", bound=File)
+
+
+def find_file(model: type[F], store: ObjectStore, key: str) -> F | None:
+    """Read a file; return None if it does not exist.
+
+    Raises:
+        Damaged: as for `decode`.
+    """
+    try:
+        data = store.get(key)
+    except NoSuchObject:
+        return None
+    return decode(model, data, f"{store.uri}/{key}")
+
+
+def decode(model: type[F], data: bytes, where: str) -> F:
+    """Decode and validate a file's content.
+
+    Raises:
+        Damaged: it is not complete JSON, or does not fit the model; names the file and the first error.
+    """
+    try:
+        made = model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "json_invalid":
+            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
+        if place == "format" and first["type"] == "literal_error":
+            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
+        said = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+        raise Damaged("not a valid file", where=f"{where}: {said}") from None
+    if not is_sealed(data):
+        raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
+    return made
 
 
 class ScalingEntry(Model):

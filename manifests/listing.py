@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from common.errors import Damaged
 from layouts.keys import MANIFESTS, GenerationSpan, decision_key, parse_decision, parse_record
-from manifests.jsonfile import find
+from manifests.entries import find_file
 from manifests.marks import Decision
 from objectstore.store import ObjectStore
 
@@ -137,7 +137,7 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     if not number:
         return Decision(scope=scope, stream=stream, number=0)
     key = prefix + decision_key(number)
-    decision = find(Decision, store, key)
+    decision = find_file(Decision, store, key)
     if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):
         what = f"the decision belongs to another archive ({decision.scope}/{decision.stream}, {decision.number})"
         raise Damaged(what, where=f"{store.uri}/{key}")

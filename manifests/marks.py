@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from common.errors import Damaged
 from layouts.keys import GenerationSpan, checked_key
-from manifests.entries import Count, Digest, File, Model, Moment, now_utc
-from manifests.jsonfile import find
+from manifests.entries import Count, Digest, File, Model, Moment, find_file, now_utc
 from objectstore.store import ObjectStore
 from streamstore.model import StreamName
 
@@ -153,7 +152,7 @@ def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -
         Damaged: the mark is not valid.
     """
     key = f"{stream}/{checked_key(span)}"
-    mark = find(Checked, store, key)
+    mark = find_file(Checked, store, key)
     if mark and (mark.scope, mark.stream, mark.generation) != (stream.scope, stream.stream, span.last):
         raise Damaged(f"the mark belongs to another archive ({mark.scope}/{mark.stream})", where=f"{store.uri}/{key}")
     return mark

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from common.errors import Damaged
 from layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
-from manifests.entries import File, GapEntry, Moment, PlannedSegment, SegmentEntry, now_utc, one_line
-from manifests.jsonfile import decode, find
+from manifests.entries import File, GapEntry, Moment, PlannedSegment, SegmentEntry, decode, find_file, now_utc, one_line
 from manifests.model import GenerationModel, Manifest
 from objectstore.deciding import decide
 from objectstore.store import ObjectStore
@@ -134,7 +133,7 @@ def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, rea
 
 
 def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
-    ended = find(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt))
+    ended = find_file(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt))
     return ended is not None and bool(ended.reason)
 
 
@@ -157,7 +156,7 @@ def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt:
         Damaged: the file is not a plan of this archive and generation.
     """
     key = prefix + plan_key(span, attempt)
-    plan = find(Plan, store, key)
+    plan = find_file(Plan, store, key)
     return None if plan is None else _checked(plan, prefix, span, f"{store.uri}/{key}")
 
 

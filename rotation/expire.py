@@ -36,11 +36,6 @@ class Policy:
     keep_for: float | None = None
     until: datetime | None = None
 
-    @property
-    def is_none(self) -> bool:
-        """True if no generation expires."""
-        return self.keep is None and self.keep_for is None and self.until is None
-
     def expires(self, created: datetime, now: datetime) -> bool:
         """Return whether a generation expires.
 
@@ -91,7 +86,7 @@ def plan_expiry(
         coming: number of generations with events that will be published before (dry run).
     """
     spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
-    if policy.is_none or not spans:
+    if policy == Policy() or not spans:
         return Expiry()
     now = now_utc()
     newest = archive.read_manifest(listing.spans[-2 if listing.newest == made else -1]).created
