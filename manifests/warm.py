@@ -8,7 +8,7 @@ from itertools import islice
 
 from common.progress import Progress
 from manifests.archive import Archive
-from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
+from manifests.cold import StoredRange, cold_objects, joined_ranges, sample, stored_ranges
 from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
@@ -52,7 +52,7 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source = Archive.open(archive)
-    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(source.history(generation))))
+    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
@@ -102,7 +102,7 @@ def await_warm(
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
-    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
+    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
     least: int | None = None
     while True:
         waiting = left = 0

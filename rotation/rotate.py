@@ -33,7 +33,7 @@ from sparkrun.masters import Master
 from sparkrun.tasks import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
+from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.own import describe_source
 
 if TYPE_CHECKING:
