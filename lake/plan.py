@@ -203,10 +203,7 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
     """
     held = by_segment(rows)
     gaps = [gap for name in plan.ranges for gap in _holes(name, plan.ranges[name], held.get(segment_key(name), ()))]
-    manifest = with_rows(plan.manifest, rows)
-    if plan.events not in {None, manifest.events}:
-        what = f"generation {plan.generation} has {manifest.events} events, but its manifest says {plan.events}"
-        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
+    manifest = with_rows(plan.manifest, rows, plan.events, where)
     manifest = manifest.model_copy(update={"gaps": (*manifest.gaps, *gaps)})
     return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
 

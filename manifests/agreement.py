@@ -57,11 +57,18 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]]
             raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
 
 
-def with_rows(manifest: Manifest, rows: Iterable[RangeRow]) -> Manifest:
-    """Return the manifest with the counts and digests of these ranges, which are in order."""
+def with_rows(manifest: Manifest, rows: Iterable[RangeRow], events: int | None, where: str) -> Manifest:
+    """Return the manifest with the counts and digests of these ranges, which are in order.
+
+    Raises:
+        Damaged: they do not have this number of events, if it is given.
+    """
     held = by_segment(rows)
     entries = tuple(_counted(entry, held.get(segment_key(entry.name), ())) for entry in manifest.segments)
     totals = {"events": sum(entry.events for entry in entries), "bytes": sum(entry.bytes for entry in entries)}
+    if events not in {None, totals["events"]}:
+        what = f"generation {manifest.generation} has {totals['events']} events, but its manifest says {events}"
+        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     return manifest.model_copy(update={"segments": entries, **totals})
 
 

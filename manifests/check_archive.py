@@ -157,7 +157,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if generation is not None:
         history = History([source.load(generation)])
         ranges, _ = plan(history, joins=_joins(source, under_way))
-        notes = [f"only generation {history.generation} was checked, without looking for strays"]
+        notes = [f"only generation {history.generation} was checked; strays were not searched for"]
         return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
     history = source.history()
     unfinished, _ = current_plan(source.store, source.prefix, history.generation + 1)
@@ -168,7 +168,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if joins:
-        notes.append("generations are being merged; chunks that are replaced, or not in use yet, were not checked")
+        notes.append("generations are being merged; replaced chunks and chunks not in use yet were not checked")
     if listing.unfinished:
         notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
     return _Scope(
@@ -196,7 +196,7 @@ def _compare(
     extra += [foreign_keys(source.place, layout, scope.strays) for layout in scope.layouts]
     notes = scope.notes
     if scope.newest and _went_on(source, scope.newest):
-        notes += ("an export ran during the check, so strays were not looked for; check again",)
+        notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     total = CheckResult(
         findings=tuple(line for result in results for line in result.findings)[:MAX_FINDINGS],

@@ -79,6 +79,8 @@ def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manife
     """
     manifest = with_rows(remainder.manifest, rows)
     if manifest.events != remainder.events:
-        what = f"generation {manifest.generation} has {manifest.events} events, but {remainder.events} by its manifest"
+        what = (
+            f"generation {manifest.generation} has {manifest.events} events, but its manifest says {remainder.events}"
+        )
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     return manifest

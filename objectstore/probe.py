@@ -38,11 +38,11 @@ class ServerCheck:
     def warnings(self) -> tuple[str, ...]:
         """One line per missing feature; empty if there are none."""
         alone = "do not run two exports of a stream at once, or two handoffs"
-        said = {
+        problems = {
             f"the server ignores If-None-Match and overwrites objects: {alone}": self.create_only,
             "the server does not list keys in byte order: it cannot hold an archive": self.ordered,
         }
-        return tuple(text for text, fine in said.items() if not fine)
+        return tuple(text for text, fine in problems.items() if not fine)
 
 
 def check_server(store: ObjectStore, prefix: str = "") -> ServerCheck:

@@ -33,7 +33,7 @@ from sparkrun.masters import Master
 from sparkrun.tasks import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import LARGEST_EVENT_BYTES
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
 from streamstore.own import describe_source
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def rotate_stream(
         check_name(hold)
     check_readable(storage_class)
     if queue:
-        check_queue(queue, make=not dry_run)
+        check_queue(queue, create=not dry_run)
     order = ResolvedExport.of(stream, root, options)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
@@ -125,7 +125,7 @@ def rotate_stream(
         )
         if dry_run:
             return rotation.rehearse()
-        report = rotation.go_on(rotation.export())
+        report = rotation.complete(rotation.export())
     progress.end()
     return report
 
@@ -167,7 +167,7 @@ class Rotation:
             self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=self.began, dry_run=dry_run
         )
 
-    def go_on(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
+    def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.
 
         Args:
@@ -200,7 +200,7 @@ class Rotation:
         )
 
     def rehearse(self) -> RotateReport:
-        """Report what `export` and `go_on` would do."""
+        """Report what `export` and `complete` would do."""
         exported = self.export(dry_run=True)
         listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
@@ -219,7 +219,6 @@ class Rotation:
         listing = self.archive.listing()
         expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
         first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
-
         total = time.monotonic() - self.began
         return RotateReport(
             archive=self.archive.uri,
@@ -244,8 +243,8 @@ class Rotation:
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
-                f"some expired data were not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
-                " deletes them"
+                f"some expired data was not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " deletes it"
             )
         return done
 

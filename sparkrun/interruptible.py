@@ -11,29 +11,29 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["aside"]
+__all__ = ["call_in_thread"]
 
 T = TypeVar("T")
 
 
-def aside(call: Callable[[], T], seconds: float) -> T:
+def call_in_thread(call: Callable[[], T], seconds: float) -> T:
     """Make a call in another thread and wait for it.
 
     Raises:
         TimeoutError: no result within ``seconds``; the call continues and its result is discarded.
         BaseException: any exception raised by the call.
     """
-    said: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            said.put(([call()], None))
+            results.put(([call()], None))
         except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
-            said.put(([], error))
+            results.put(([], error))
 
     threading.Thread(target=work, name="spark call", daemon=True).start()
     try:
-        value, error = said.get(timeout=seconds)
+        value, error = results.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError(f"no answer within {seconds:.0f} s") from None
     if error is not None:

@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 
 from sparkrun.class_archive import ClassArchive
 from sparkrun.errors import SparkFailed
-from sparkrun.interruptible import aside
+from sparkrun.interruptible import call_in_thread
 
 __all__ = ["Jvm"]
 
@@ -55,7 +55,7 @@ class Jvm:
 
     def __init__(self, classes: ClassArchive) -> None:
         self._classes = classes
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         self.gateway: Any = None
@@ -87,7 +87,7 @@ class Jvm:
         with tempfile.TemporaryDirectory(prefix="streamvault-java-") as folder:
             address = Path(folder, "address")
             options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-            output = 2 if _log.isEnabledFor(logging.DEBUG) else self._said
+            output = 2 if _log.isEnabledFor(logging.DEBUG) else self._output
             self._process = subprocess.Popen(
                 [
                     str(Path(_find_spark_home(), "bin", "spark-submit")),
@@ -113,9 +113,9 @@ class Jvm:
                 if self._process.poll() is not None:
                     raise OSError(f"it ended with {self._process.returncode}")
                 time.sleep(POLL_SECONDS)
-            told = address.read_bytes()
-        port, size = _ADDRESS.unpack_from(told)
-        secret = told[_ADDRESS.size : _ADDRESS.size + size].decode()
+            data = address.read_bytes()
+        port, size = _ADDRESS.unpack_from(data)
+        secret = data[_ADDRESS.size : _ADDRESS.size + size].decode()
         return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
     @property
@@ -126,10 +126,10 @@ class Jvm:
     @property
     def last_words(self) -> str:
         """The last line it wrote that is no stack frame."""
-        if self._said.closed:
+        if self._output.closed:
             return ""
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said.read().decode(errors="replace").splitlines()]
+        self._output.seek(0)
+        lines = [line.strip() for line in self._output.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
     def end(self, *, in_order: bool = False) -> None:
@@ -146,7 +146,7 @@ class Jvm:
             # one that is still starting does not listen yet
             if self.gateway is not None:
                 with suppress(Exception):
-                    aside(self.gateway.shutdown, EXIT_SECONDS)
+                    call_in_thread(self.gateway.shutdown, EXIT_SECONDS)
                 if process.stdin is not None:
                     with suppress(OSError):
                         process.stdin.close()
@@ -158,7 +158,7 @@ class Jvm:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            self._said.close()
+            self._output.close()
             self._classes.take(whole=whole)
 
 

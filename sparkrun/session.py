@@ -26,7 +26,7 @@ from sparkrun.class_archive import ClassArchive
 from sparkrun.code import ship_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
-from sparkrun.interruptible import aside
+from sparkrun.interruptible import call_in_thread
 from sparkrun.java import java_home
 from sparkrun.jvm import Jvm
 from sparkrun.masters import Master
@@ -81,13 +81,13 @@ class Session:
                 _silence_py4j()
             self.call(self._start, START_SECONDS)
         except BaseException as error:
-            said = self._reason(error)
+            reason = self._reason(error)
             self.stop()
             if isinstance(error, TimeoutError):
                 raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=self.master.url) from None
             if isinstance(error, (Py4JError, OSError, EOFError)):
                 _log.debug("Spark did not start", exc_info=error)
-                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {said}") from None
+                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {reason}") from None
             raise
         if not self._is_guest:
             self.start_seconds = time.monotonic() - began
@@ -99,7 +99,7 @@ class Session:
             TimeoutError: it takes longer than ``seconds``.
             Py4JError: the call failed, or Spark is gone.
         """
-        return aside(call, seconds)
+        return call_in_thread(call, seconds)
 
     @property
     def last_words(self) -> str:

@@ -17,11 +17,11 @@ __all__ = ["free_bytes", "free_segments", "info_of", "settled", "tail_of"]
 _Seen = TypeVar("_Seen")
 
 
-def settled(folder: StreamFolder, look: Callable[[StreamRecord], _Seen]) -> _Seen:
+def settled(folder: StreamFolder, read: Callable[[StreamRecord], _Seen]) -> _Seen:
     """Read a stream's files without its lock; retry if the stream was changed or deleted in the meantime."""
     while True:
         record = folder.record()
-        seen = look(record)
+        seen = read(record)
         if folder.revision() == record.revision:
             return seen
 

@@ -173,7 +173,7 @@ def _wait(controller: Controller, stream: StreamName, epoch: int) -> None:
     while not controller.is_scaled(stream, epoch):
         if time.monotonic() > until:
             raise RequestFailed(
-                f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Look later."
+                f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
             )
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_LOOK)

@@ -84,10 +84,10 @@ class PravegaTransactions(Transactions):
         """See `Transactions.state`."""
         return self._controller.transaction_state(transaction)
 
-    def _settled(self, transaction: Transaction, passing: TransactionState) -> TransactionState:
-        """The state once it is another than a passing one."""
+    def _settled(self, transaction: Transaction, transient: TransactionState) -> TransactionState:
+        """Wait until the state is no longer the transient one, and return it."""
         pause, until = FIRST_LOOK, time.monotonic() + COMMIT_SECONDS
-        while (state := self.state(transaction)) is passing:
+        while (state := self.state(transaction)) is transient:
             if time.monotonic() > until:
                 raise RequestFailed(
                     f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
