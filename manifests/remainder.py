@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.errors import Damaged
 from manifests.agreement import with_rows
 from manifests.history import Generation, History
 from manifests.model import GapEntry, Manifest, segment_key
@@ -77,10 +76,4 @@ def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manife
     Raises:
         Damaged: the ranges do not have as many events as the original generations.
     """
-    manifest = with_rows(remainder.manifest, rows)
-    if manifest.events != remainder.events:
-        what = (
-            f"generation {manifest.generation} has {manifest.events} events, but its manifest says {remainder.events}"
-        )
-        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
-    return manifest
+    return with_rows(remainder.manifest, rows, remainder.events, where)
