@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from common.errors import Problem
 from streamstore.boundary import guess_boundary
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
@@ -45,13 +44,6 @@ class NotAnEvent(StreamStoreError):
         super().__init__(what, where=where, todo=todo)
         self.offset = offset
         self.length = length
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _not_an_event, (self.what, self.where, self.todo, self.offset, self.length)
-
-
-def _not_an_event(what: str, where: str, todo: str, offset: int, length: int) -> Problem:
-    return NotAnEvent(what, where=where, todo=todo, offset=offset, length=length)
 
 
 def frame(payload: Buffer) -> bytes:

@@ -20,6 +20,7 @@ import struct
 import threading
 import time
 import uuid
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -210,13 +211,13 @@ class Lease:
                 appender = store.appender(name, segment, in_flight=1)
                 if appender.offset != offset:
                     appender.close()
-                    raise _anew(held)
+                    raise copy(held)  # the traceback of one error would grow with every attempt
                 appender.append(mine.encode())
                 appender.flush()
             except (NoSuchStream, NoSuchSegment, SegmentSealed):
                 continue  # released in the meantime
             except (OffsetConflict, StoreBusy):
-                raise _anew(held) from None
+                raise copy(held) from None
             return cls(store, described, appender, mine=mine, former=former, held=held)
 
     def check(self) -> None:
@@ -295,11 +296,6 @@ class Lease:
                     self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
 
 
-def _anew(held: LeaseHeld) -> LeaseHeld:
-    """Copy the error, so that its traceback does not grow with every attempt."""
-    return type(held).rebuild(held.what, held.where, held.todo)
-
-
 def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
     """Wait until the holder is known to be dead; return its last record and the offset for the takeover."""
     offset = store.segment_info(name, [segment])[0].write_offset
@@ -309,7 +305,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
     try:
         record = _record_before(store, name, segment, offset)
     except SegmentTruncated:
-        raise _anew(held) from None
+        raise copy(held) from None
     deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
@@ -317,7 +313,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
         if info.sealed:
             raise SegmentSealed("the lease was released", where=str(name))
         if info.write_offset != offset:
-            raise _anew(held)
+            raise copy(held)
     return record, offset
 
 

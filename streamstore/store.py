@@ -123,6 +123,7 @@ class StreamStore(ABC):
 
         Raises:
             ScaleRefused: a segment of ``seal`` is not open, or the ranges do not cover those of the sealed segments.
+            StreamSealed: the stream is sealed.
         """
 
     @abstractmethod
@@ -140,6 +141,9 @@ class StreamStore(ABC):
         """Drop a segment's bytes below an offset at once, without moving the stream's head.
 
         Used while filling up to a start offset, so that filler does not accumulate; `truncate` must follow.
+
+        Raises:
+            InvalidCut: the offset lies beyond the write offset.
         """
 
     @abstractmethod
@@ -148,6 +152,7 @@ class StreamStore(ABC):
 
         Raises:
             InvalidCut: the cut does not cover the key space, or lies beyond the tail.
+            StreamSealed: the stream is sealed.
         """
 
     @abstractmethod
