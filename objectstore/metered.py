@@ -37,6 +37,7 @@ class MeteredStore(ObjectStore):
     """Counts the requests to the wrapped store, including failed ones. Thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
+        self.uri = store.uri
         self._store = store
         self._meter = Meter()
         self._lock = Lock()
@@ -46,11 +47,6 @@ class MeteredStore(ObjectStore):
         """A copy of the current counts."""
         with self._lock:
             return replace(self._meter)
-
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return self._store.uri
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""

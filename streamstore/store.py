@@ -33,12 +33,12 @@ class StreamStore(ABC):
     Every method raises `StreamStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if
     access is denied, `NoSuchStream` or `NoSuchScope` if the stream or scope does not exist, and the errors its
     docstring lists. Methods are thread-safe. Offsets and lengths are bytes.
+
+    Attributes:
+        uri: the store's URI without a stream, e.g. ``pravega://127.0.0.1:9090`` or ``local:///data``.
     """
 
-    @property
-    @abstractmethod
-    def uri(self) -> str:
-        """The store's URI without a stream, e.g. ``pravega://127.0.0.1:9090`` or ``local:///data``."""
+    uri: str
 
     @abstractmethod
     def list_scopes(self) -> Iterator[str]:

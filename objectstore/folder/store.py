@@ -70,14 +70,10 @@ class FolderStore(ObjectStore):
     """
 
     def __init__(self, root: Path, *, unnamed_files: bool = True) -> None:
+        self.uri = root.as_uri()
         self._root = str(root)
         self._flushed: dict[str, _Flush] = {}
         self._unnamed = unnamed_files and hasattr(os, "O_TMPFILE")
-
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return Path(self._root).as_uri()
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""

@@ -62,14 +62,10 @@ class LocalStore(StreamStore):
         self._root = Path(folder)
         if not self._root.is_absolute():
             raise InvalidName("the folder of a local store must be absolute", where=repr(os.fspath(folder)))
+        self.uri = f"local://{self._root}"
         self._folders: dict[StreamName, StreamFolder] = {}
         self._appenders: WeakSet[LocalAppender] = WeakSet()
         self._mutex = threading.Lock()
-
-    @property
-    def uri(self) -> str:
-        """``local:///FOLDER``."""
-        return f"local://{self._root}"
 
     def list_scopes(self) -> Iterator[str]:
         """Every scope, sorted."""

@@ -40,18 +40,10 @@ class _Block:
 
 
 class PravegaAppender(SegmentSession, SegmentAppender):
-    """See `SegmentAppender`. Used by one thread at a time.
-
-    Args:
-        stores: the cluster's segment stores.
-        stream: the stream.
-        segment: the segment, open.
-        in_flight: unacknowledged blocks at most.
-        part: as for `SegmentSession`.
+    """See `SegmentAppender`. Used by one thread at a time. ``part`` is as for `SegmentSession`.
 
     Raises:
-        NoSuchSegment: the segment does not exist.
-        SegmentSealed: the segment is sealed.
+        NoSuchSegment, SegmentSealed: as `StreamStore.appender`.
     """
 
     def __init__(

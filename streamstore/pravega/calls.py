@@ -39,11 +39,7 @@ class NotFound(Exception):
 
 
 class ControllerCalls:
-    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe.
-
-    Args:
-        settings: its address and login.
-    """
+    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe."""
 
     def __init__(self, settings: PravegaSettings) -> None:
         self._settings = settings

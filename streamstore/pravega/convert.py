@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from streamstore.model import (
-    Epoch,
     KeyRange,
     Retention,
     RetentionKind,
@@ -26,11 +25,9 @@ __all__ = [
     "configuration_message",
     "cut_from",
     "cut_message",
-    "epoch_from",
     "ranges_from",
     "scale_message",
     "stream_message",
-    "token_message",
     "transaction_from",
     "transaction_id_message",
 ]
@@ -49,14 +46,8 @@ _SCALINGS_BACK = {number: kind for kind, number in _SCALINGS.items()}
 _RETENTIONS_BACK = {number: kind for kind, number in _RETENTIONS.items()}
 
 
-def stream_message(stream: StreamName) -> Any:
-    """``StreamInfo``, for calls that give no token: they need the right to read only if they say so."""
-    return pb.StreamInfo(scope=stream.scope, stream=stream.stream, accessOperation=pb.StreamInfo.NONE)
-
-
-def token_message(stream: StreamName, *, write: bool) -> Any:
-    """``StreamInfo``, to ask for a token."""
-    access = pb.StreamInfo.READ_WRITE if write else pb.StreamInfo.READ
+def stream_message(stream: StreamName, access: Any = pb.StreamInfo.NONE) -> Any:
+    """``StreamInfo``; calls that give no token need the right to read only if it says so."""
     return pb.StreamInfo(scope=stream.scope, stream=stream.stream, accessOperation=access)
 
 
@@ -106,11 +97,6 @@ def configuration_from(message: Any) -> StreamConfiguration:
 def ranges_from(message: Any) -> dict[SegmentId, KeyRange]:
     """A ``SegmentRanges``."""
     return {SegmentId.of(one.segmentId.segmentId): KeyRange(one.minKey, one.maxKey) for one in message.segmentRanges}
-
-
-def epoch_from(number: int, message: Any) -> Epoch:
-    """An epoch of a ``SegmentRanges``."""
-    return Epoch(number, ranges_from(message))
 
 
 def cut_message(cut: StreamCut) -> Any:
