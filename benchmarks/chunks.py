@@ -8,11 +8,10 @@ from dataclasses import asdict
 
 from benchmarks.chunk_limits import ChunksJob, get_and_append, read_and_put
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.peers import drop, naive_arms
+from benchmarks.naive import drop, naive_arms
 from benchmarks.product import run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 
 __all__ = ["HELP", "add_arguments", "run"]

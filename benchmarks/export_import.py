@@ -9,11 +9,10 @@ from typing import Any
 
 from benchmarks.limits import ObjectsJob, get_alone, put_alone
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.peers import drop, naive_arms
+from benchmarks.naive import drop, naive_arms
 from benchmarks.product import run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 from streamstore.model import StreamName
 

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, spread
-from benchmarks.peers import drop
+from benchmarks.naive import drop
 from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -8,9 +8,8 @@ from itertools import product
 
 from benchmarks.measuring import say
 from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
 
 __all__ = ["HELP", "add_arguments", "run"]

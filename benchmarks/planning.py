@@ -15,8 +15,7 @@ from typing import cast
 from obstore.store import MemoryStore
 
 from benchmarks.measuring import say
-from benchmarks.results import Results
-from benchmarks.tables import table
+from benchmarks.results import Results, table
 from exporter.plan import PlanOptions, make_plan
 from exporter.proof import SegmentChain
 from importer.plan import plan_restore

@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 
 from benchmarks.measuring import say, spread
 from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import spread_text, table
 from benchmarks.workload import Workload
 from exporter.manifest_plan import plan_of
 from layouts.keys import GenerationSpan, manifest_key, ranges_key

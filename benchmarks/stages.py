@@ -22,9 +22,8 @@ import psutil
 from benchmarks.chunk_limits import RANGE_BYTES
 from benchmarks.limits import ObjectsJob, prepare_get, prepare_put
 from benchmarks.measuring import say, spread
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
 from exporter.reading import SegmentReader
 from exporter.spans import Span, spans_of

@@ -13,11 +13,11 @@ from objectstore.errors import InvalidRoot
 from objectstore.scheme import Scheme
 from objectstore.store import ObjectStore
 
-__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress", "close_all"]
+__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress"]
 
 SCHEMES = {
     "s3": "objectstore.s3.scheme",
-    "file": "objectstore.folder.scheme",
+    "file": "objectstore.folder.store",
     "memory": "objectstore.memory",
 }
 """URI scheme → the module whose ``SCHEME`` implements it."""
@@ -114,11 +114,6 @@ class RootAddress:
             AccessDenied: there are no credentials.
         """
         return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
-
-
-def close_all() -> None:
-    """Drop the stores of this process that `RootAddress.open` has kept."""
-    _open.cache_clear()
 
 
 def _scheme(name: str) -> Scheme:

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sparkrun.cache import cache_folder
+from sparkrun.java import cache_folder
 
 __all__ = ["ClassArchive"]
 

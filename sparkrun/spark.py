@@ -19,6 +19,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegi
 from common.errors import Problem
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import task_failed
+from sparkrun.jvm import aside
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.session import Session, acquire, release
@@ -184,7 +185,7 @@ class SparkJob:
         with suppress(TimeoutError, Py4JError, OSError):
             # More than once: the thread may be just about to submit.
             while self._thread.is_alive() and time.monotonic() < deadline:
-                self._session.call(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
+                aside(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
                 self._thread.join(0.1)
 
 

@@ -7,32 +7,6 @@ from __future__ import annotations
 
 from common.errors import Conflict, Failed, Usage
 
-__all__ = [
-    "AccessDenied",
-    "InvalidCut",
-    "InvalidName",
-    "NoSuchScope",
-    "NoSuchSegment",
-    "NoSuchStream",
-    "OffsetConflict",
-    "RequestFailed",
-    "ScaleRefused",
-    "ScopeNotEmpty",
-    "SegmentSealed",
-    "SegmentTruncated",
-    "StoreBusy",
-    "StoreFull",
-    "StreamChanged",
-    "StreamExists",
-    "StreamNotSealed",
-    "StreamSealed",
-    "StreamStoreError",
-    "StreamStoreUnavailable",
-    "TransactionEnded",
-    "TransactionsNotOffered",
-    "WireError",
-]
-
 
 class StreamStoreError(Failed):
     """Base class of stream store errors."""

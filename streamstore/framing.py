@@ -2,7 +2,7 @@
 
 An event is an 8-byte header (int32 type = 0, int32 payload length, big-endian) and its payload. Read as one big-endian
 int64, a header is valid if it is between 0 and `MAX_EVENT_BYTES`: one comparison per event. A segment consists only of
-events and has no markers for their starts: an event's offset must be known, or guessed (`guess_boundary`).
+events and has no markers for their starts: an event's offset must be known, or guessed (`streamstore.boundary`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from streamstore.boundary import guess_boundary
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
@@ -21,7 +20,6 @@ __all__ = [
     "frame",
     "frame_into",
     "frame_many",
-    "guess_boundary",
 ]
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024

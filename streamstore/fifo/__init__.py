@@ -9,9 +9,8 @@ visible to producers in other processes; write offset minus start offset is outs
 `StreamStore` interface.
 """
 
-from streamstore.fifo.consumer import Consumer, ConsumerBusy, Handler
+from streamstore.fifo.consumer import Consumer, ConsumerBusy, Handler, QueueMetrics
 from streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry, EntryTooLarge
-from streamstore.fifo.metrics import QueueMetrics
 from streamstore.fifo.place import NotAQueue, QueueSegment
 from streamstore.fifo.producer import Producer, QueueFull
 
