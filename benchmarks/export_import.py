@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from benchmarks.limits import ObjectsJob, get_alone, put_alone
+from benchmarks.limits import LimitJob, get_alone, put_alone
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.naive import drop, naive_arms
-from benchmarks.product import run_command
+from benchmarks.naive import naive_arms
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
@@ -67,14 +67,15 @@ class _Comparison:
         put, get = f"the limit: put by {self._limit}", f"the limit: list and get by {self._limit}"
         arms = [
             Arm(put, self._put_alone),
-            Arm(export, self._export),
+            Arm(export, partial(self._export, self._source, self._workload)),
             *naive["export"],
             Arm(get, self._get_alone),
-            Arm(restore, self._import),
+            Arm(restore, partial(self._import, self._source, self._workload)),
             *naive["import"],
         ]
         if not self._quick:
-            arms += [Arm(_few("export"), self._export_few), Arm(_few("import"), self._import_few)]
+            few = (self._source_of_few, self._few)
+            arms += [Arm(_few("export"), partial(self._export, *few)), Arm(_few("import"), partial(self._import, *few))]
         found = interleave(arms, repeats, self._setting.settle)
         size = size_text(self._workload.size)
         for verb, ours, limit in (("export", export, put), ("import", restore, get)):
@@ -95,9 +96,9 @@ class _Comparison:
                 text += f"\n\nWhat every {verb} costs beside its events (one of {self._few.events} events): {fixed} s."
             results.add(f"{verb}, {size} events", text, figures)
 
-    def _objects(self, root: str) -> ObjectsJob:
+    def _objects(self, root: str) -> LimitJob:
         setting = self._setting
-        return ObjectsJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
+        return LimitJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
 
     def _put_alone(self, repeat: int) -> Measured:
         return self._moved(*put_alone(self._objects(f"{repeat}/limit")))
@@ -105,29 +106,12 @@ class _Comparison:
     def _get_alone(self, repeat: int) -> Measured:
         return self._moved(*get_alone(self._objects(f"{repeat}/vault")))
 
-    def _export(self, repeat: int) -> Measured:
-        return self._run_export(self._source, self._workload, repeat)
+    def _export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+        return _reported(self._setting.export(source, f"{repeat}/vault").report, workload)
 
-    def _export_few(self, repeat: int) -> Measured:
-        return self._run_export(self._source_of_few, self._few, repeat)
-
-    def _import(self, repeat: int) -> Measured:
-        return self._run_import(self._source, self._workload, repeat)
-
-    def _import_few(self, repeat: int) -> Measured:
-        return self._run_import(self._source_of_few, self._few, repeat)
-
-    def _run_export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
-        uri, root = self._setting.stream_uri(source), self._setting.root_uri(f"{repeat}/vault")
-        return _reported(run_command("export", uri, root, environment=self._setting.s3.environment()).report, workload)
-
-    def _run_import(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+    def _import(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
         target = self._setting.stream(f"{source.stream}-restored-{repeat}")
-        archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{source}"
-        uri = self._setting.stream_uri(target)
-        outcome = run_command("import", archive, uri, environment=self._setting.s3.environment())
-        drop(self._setting, target, workload.bytes)
-        return _reported(outcome.report, workload)
+        return _reported(self._setting.restore(source, f"{repeat}/vault", target, workload.bytes).report, workload)
 
     def _moved(self, events: int, seconds: float) -> Measured:
         return self._workload.measured(events, events * self._workload.length, seconds)

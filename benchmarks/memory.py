@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import product
 
 from benchmarks.measuring import say
-from benchmarks.product import Outcome, run_command
+from benchmarks.product import Outcome
 from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
@@ -71,15 +71,10 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, ...]) -> list[tuple[str, Outcome]]:
     source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
-    environment = setting.s3.environment()
     workload.fill(setting.store, source)
-    root = setting.root_uri(name)
-    exported = run_command("export", setting.stream_uri(source), root, *options, environment=environment, watch=True)
+    exported = setting.export(source, name, *options, watch=True)
     setting.store.delete(source)
-    imported = run_command(
-        "import", f"{root}/{source}", setting.stream_uri(target), environment=environment, watch=True
-    )
-    setting.store.delete(target)
+    imported = setting.restore(source, name, target, workload.bytes, watch=True)
     for outcome in (exported, imported):
         if outcome.report["events"] != workload.events:
             raise RuntimeError(f"the command moved something else: {outcome.report}")

@@ -27,7 +27,7 @@ from tests.servers.s3 import S3Server
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["drop", "naive_arms"]
+__all__ = ["naive_arms"]
 
 NAIVE = {1: "one by one", 32: "32 threads"}
 WRITES_IN_FLIGHT = 1000
@@ -56,14 +56,6 @@ def naive_arms(setting: Setting, workload: Workload, source: StreamName, events:
     return found
 
 
-def drop(setting: Setting, stream: StreamName, expected: int) -> None:
-    """Check a restored stream's size (bytes), and delete the stream."""
-    held = sum(setting.store.describe(stream).tail.offsets.values())
-    if held != expected:
-        raise RuntimeError(f"{stream} holds {held} bytes instead of {expected}")
-    setting.store.delete(stream)
-
-
 @dataclass(frozen=True, slots=True)
 class _Peer:
     """Naive export and import with a number of threads."""
@@ -80,7 +72,7 @@ class _Peer:
     def restore(self, repeat: int) -> Measured:
         target = self.setting.stream(f"naive-{self.threads}-{repeat}")
         measured = self._measured(*_restore(self._job(target, repeat)))
-        drop(self.setting, target, measured.bytes)
+        self.setting.drop(target, measured.bytes)
         return measured
 
     def _job(self, stream: StreamName, repeat: int) -> _Job:
