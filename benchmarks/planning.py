@@ -177,12 +177,15 @@ class _Simulated:
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """Store with the only method that planning calls: the lengths of segments."""
+    """Store with what planning calls: the lengths of segments, and bytes for the stream's witness."""
 
     length: int
 
     def segment_info(self, _: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
         return [SegmentInfo(segment, 0, self.length, sealed=True) for segment in segments]
+
+    def read(self, _stream: StreamName, _segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
+        yield memoryview(bytes(end - start))
 
 
 def _manifest(plan: Plan, rows: Sequence[RangeRow]) -> Manifest:
