@@ -74,13 +74,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 
 class _Readings:
-    """A stream of JSON events.
-
-    Args:
-        events: number of events.
-        size: approximate payload size (bytes).
-        segments: number of segments.
-    """
+    """A stream of JSON events whose payloads have about ``size`` bytes."""
 
     def __init__(self, events: int, size: int, segments: int) -> None:
         self.events = events

@@ -42,18 +42,7 @@ LISTED_AHEAD = 4000
 
 @dataclass(frozen=True, slots=True)
 class LimitJob:
-    """The objects of one archive, or the part of them that one process moves.
-
-    Attributes:
-        server: the S3 server.
-        bucket: the bucket.
-        root: the archive's root in the bucket.
-        stream: the archived stream.
-        workload: contents of the stream.
-        processes: number of processes that share the work.
-        uri: URI of the stream to read or append to; only for chunks.
-        index: number of this process.
-    """
+    """The objects of one archive, of which process ``index`` moves its share; ``uri`` is the stream of chunks."""
 
     server: S3Server
     bucket: str

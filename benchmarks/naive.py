@@ -38,14 +38,7 @@ R = TypeVar("R")
 
 
 def naive_arms(setting: Setting, workload: Workload, source: StreamName, events: int) -> dict[str, list[Arm]]:
-    """Return the naive pipelines for ``export`` and ``import``: first one by one, then with 32 threads.
-
-    Args:
-        setting: the servers.
-        workload: contents of the source.
-        source: the stream.
-        events: number of events to move; the client's reader does not report the end of a stream.
-    """
+    """Return the naive pipelines that export and import some events: first one by one, then with 32 threads."""
     found: dict[str, list[Arm]] = {}
     for verb in ("export", "import"):
         for threads, how in NAIVE.items():
@@ -95,18 +88,7 @@ class _Peer:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One run of the naive pipeline.
-
-    Attributes:
-        controller: ``HOST:PORT`` of Pravega's controller.
-        stream: the stream to read or write.
-        server: the S3 server.
-        bucket: the bucket.
-        prefix: prefix of the objects' keys.
-        events: number of events to move; the client's reader does not report the end of a stream.
-        segments: number of segments of a stream to write.
-        threads: number of threads; 1 for one by one.
-    """
+    """One run of the naive pipeline. It counts events, as the client's reader does not report the end of a stream."""
 
     controller: str
     stream: StreamName

@@ -13,11 +13,7 @@ __all__ = ["Results", "size_text", "spread_text", "table"]
 
 
 class Results:
-    """Tables and the figures behind them.
-
-    Args:
-        command: the benchmark's command line.
-    """
+    """Tables and the figures behind them, of one command line."""
 
     def __init__(self, command: str) -> None:
         self._command = command

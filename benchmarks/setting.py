@@ -46,16 +46,7 @@ def parallelism() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Running servers, new and empty.
-
-    Attributes:
-        pravega: the Pravega server.
-        s3: the S3 server.
-        s3_pid: process id of the S3 server.
-        bucket: an existing bucket.
-        store: our client of the Pravega server.
-        quick: whether only to check that a benchmark works, without waiting for idle servers.
-    """
+    """Running servers, new and empty; a ``quick`` setting does not wait until they are idle."""
 
     pravega: PravegaServer
     s3: S3Server

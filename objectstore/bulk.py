@@ -135,11 +135,7 @@ def put_all(
 
 
 def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
-    """Delete keys in bulk requests while they are being listed; return their number.
-
-    Args:
-        store: the store.
-        keys: full keys, consumed lazily, so memory use is constant.
+    """Delete full keys in bulk requests, consuming them lazily; return their number.
 
     Raises:
         Problem: the first one raised, once the requests in flight have ended; no further key is taken.

@@ -26,10 +26,6 @@ def fit_server(store: ObjectStore, prefix: str = "") -> tuple[str, ...]:
     Writes, lists and deletes a few empty objects below ``prefix`` + ``_work/``. Where objects cannot be deleted, these
     remain, as unfinished work does.
 
-    Args:
-        store: the root's store.
-        prefix: the archive's folder, or empty.
-
     Raises:
         UnorderedListing: the server cannot hold an archive.
         ObjectStoreError: the store cannot be reached, written or read.

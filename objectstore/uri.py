@@ -106,10 +106,6 @@ class RootAddress:
     def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
         """Open the store without contacting the server. A process gets the same store for the same address.
 
-        Args:
-            retry_seconds: how long to retry a request while the server is busy or unreachable.
-            timeout_seconds: how long a server may be silent during a request.
-
         Raises:
             AccessDenied: there are no credentials.
         """

@@ -49,9 +49,6 @@ class Jvm:
     It exits with this process, as it waits for the end of its standard input. Output of Java and the Python workers
     goes to an unnamed file instead of the terminal, unless the log level is debug.
 
-    Args:
-        classes: the class archive to start it with.
-
     Attributes:
         gateway: py4j's gateway, once started.
     """

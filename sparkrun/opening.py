@@ -82,12 +82,7 @@ def _is_spark_here() -> bool:
 
 @dataclass
 class Tasks:
-    """A verb's runner, opened when first needed and shared by all its steps.
-
-    Attributes:
-        master: a Spark master, or ``"inline"``.
-        stack: closes the runner.
-    """
+    """A verb's runner, opened when first needed, shared by all its steps, and closed by ``stack``."""
 
     master: str
     stack: ExitStack

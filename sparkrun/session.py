@@ -45,10 +45,6 @@ _log = logging.getLogger(__name__)
 class Session:
     """A Spark context, to be started.
 
-    Args:
-        master: where tasks run.
-        preload: modules that tasks import; tasks on this machine find them loaded.
-
     Attributes:
         context: Spark's.
         start_seconds: how long it took to start; 0 if the program had started it before.
@@ -180,8 +176,7 @@ class Session:
     def stop(self, *, in_order: bool = False) -> None:
         """Stop Spark in any state, unless the program started it, and remove its files.
 
-        Args:
-            in_order: whether the run succeeded; then the stop may take longer, to write the class archive.
+        After a run ``in_order`` this may take longer, to write the class archive.
         """
         self._stopped.set()
         try:
@@ -235,10 +230,7 @@ _users = 0
 def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
     """Return the process's session, started if necessary, and whether this call started it.
 
-    Args:
-        master: as `Session`.
-        preload: as `Session`.
-        starting: called with a session before it is started.
+    ``starting`` is called with a new session before it is started.
 
     Raises:
         SparkFailed: Spark runs with another master, or did not start.

@@ -43,12 +43,7 @@ _numbers = itertools.count(1)
 
 
 class SparkRunner(Runner):
-    """Runs tasks on Spark; a context manager that shares the process's session.
-
-    Args:
-        master: where.
-        preload: modules that tasks import.
-    """
+    """Runs tasks on Spark; a context manager that shares the process's session."""
 
     def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
         self._master = master
@@ -96,15 +91,10 @@ class SparkRunner(Runner):
 
 
 class SparkJob:
-    """A Spark job, submitted by its own thread, which waits for the end.
+    """A Spark job of at least one specification, submitted by its own thread, which waits for the end.
 
     Results arrive through an accumulator: Spark passes a task's part to the driver when the task finishes, and only for
     its first successful attempt.
-
-    Args:
-        session: the session.
-        function: as `Runner.run`.
-        specs: as `Runner.run`; at least one.
     """
 
     def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:

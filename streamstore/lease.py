@@ -105,12 +105,7 @@ def stream_beside(target: StreamName, prefix: str) -> StreamName:
 
 
 def last_record(store: StreamStore, name: StreamName) -> Record | None:
-    """Return the last record of a lease's holder, alive or dead; None if the lease is not held.
-
-    Args:
-        store: the store of the lease's stream.
-        name: the lease's stream.
-    """
+    """Return the last record of the holder of a lease, alive or dead; None if the lease is not held."""
     while True:
         try:
             described = store.describe(name)

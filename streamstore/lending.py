@@ -35,12 +35,7 @@ _kept: dict[Hashable, _Kept] = {}
 
 @contextmanager
 def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamStore]:
-    """Lend a store that stays open for the next user of the same key in this process; do not close it.
-
-    Args:
-        key: identifies the store and how it is opened.
-        open_it: opens the store if it is not open.
-    """
+    """Lend a store that stays open for the next user of the same key in this process; do not close it."""
     # keyed by process: connections do not survive a fork
     place = (os.getpid(), key)
     with _lock:

@@ -157,11 +157,7 @@ class StreamStore(ABC):
 
     @abstractmethod
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream permanently. Sealing it again changes nothing.
-
-        Args:
-            stream: the stream.
-            first: its first epoch as seen by the caller, as for `delete`.
+        """Seal the stream permanently. Sealing it again changes nothing. ``first`` is as for `delete`.
 
         Raises:
             StreamChanged: as `delete`.

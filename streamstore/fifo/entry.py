@@ -91,13 +91,7 @@ def encode_entry(
 
 
 def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) -> Entry | None:
-    """The entry that begins at a position of a buffer; None if the buffer ends before it does.
-
-    Args:
-        buffer: bytes of the segment.
-        at: where the entry begins in it.
-        offset: where it begins in the segment, for messages and for the entry.
-        where: the segment's name, for messages.
+    """The entry at a position of a buffer, and at ``offset`` of its segment; None if the buffer ends before it does.
 
     Raises:
         BadEntry: the bytes are not an entry; names segment and offset.

@@ -58,11 +58,7 @@ class Producer:
         )
 
     def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:
-        """Add one entry durably. Waits while too much is outstanding.
-
-        Args:
-            content: of the entry.
-            name: of the entry; a new one if not given.
+        """Add one entry durably, under a new name if none is given. Waits while too much is outstanding.
 
         Returns:
             The entry's name.

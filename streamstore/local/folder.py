@@ -29,12 +29,7 @@ def scope_errors(root: Path, scope: str) -> Iterator[None]:
 
 
 class StreamFolder:
-    """A stream's folder. Caches the record, and rereads it when it has changed.
-
-    Args:
-        root: the store's folder.
-        stream: the stream; it need not exist.
-    """
+    """The folder of a stream, which need not exist. Caches the record, and rereads it when it has changed."""
 
     def __init__(self, root: Path, stream: StreamName) -> None:
         self.root = root

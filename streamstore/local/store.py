@@ -47,12 +47,9 @@ _KEPT_RECORDS = 64
 
 
 class LocalStore(StreamStore):
-    """Streams in a folder of this machine; several processes may use it at once.
+    """Streams in a folder of this machine, named by its absolute path; several processes may use it at once.
 
     Reading creates nothing: the folder is created with its first scope.
-
-    Args:
-        folder: its absolute path.
 
     Raises:
         InvalidName: the path is not absolute.

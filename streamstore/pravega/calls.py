@@ -101,10 +101,7 @@ class ControllerCalls:
                     return None
 
     def call_all(self, questions: Sequence[tuple[str, Any]]) -> list[Any]:
-        """Make several calls concurrently.
-
-        Args:
-            questions: method and message of each.
+        """Make several calls, each a method and its message, concurrently.
 
         Returns:
             The responses in order; None where it is NOT_FOUND.

@@ -187,12 +187,7 @@ class Connection:
 
 
 class ConnectionPool:
-    """Hands out connections, each to one user at a time. May be used from several threads.
-
-    Args:
-        tls: what secures the connections; None for plain TCP.
-        timeout: seconds of silence after which a server counts as lost.
-    """
+    """Hands out connections (`Connection`), each to one user at a time. May be used from several threads."""
 
     def __init__(self, *, tls: ssl.SSLContext | None, timeout: float) -> None:
         self._tls = tls
@@ -202,11 +197,7 @@ class ConnectionPool:
         self._closed = False
 
     def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
-        """A connection for the caller alone, to be given back or closed.
-
-        Args:
-            endpoint: the segment store.
-            fresh: a new one, for a use that changes the connection's state.
+        """A connection for the caller alone, to be given back or closed; a ``fresh`` one if its state will be changed.
 
         Raises:
             ConnectionLost: the segment store can't be reached now.

@@ -68,14 +68,7 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A stream's state as reported by the controller.
-
-    Attributes:
-        configuration: policies and tags.
-        head: the first readable cut.
-        current: the open segments; none if the stream is sealed.
-        epochs: the first epochs.
-    """
+    """A stream's state as reported by the controller. A sealed stream has no ``current`` segments."""
 
     configuration: StreamConfiguration
     head: StreamCut
@@ -185,12 +178,7 @@ class Controller:
         return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
 
     def look(self, stream: StreamName, epochs: int) -> Look:
-        """Query a stream's state with concurrent calls, whose answers may be from different moments.
-
-        Args:
-            stream: the stream.
-            epochs: how many of the first to ask for.
-        """
+        """Query a stream's state and first epochs concurrently; the answers may be from different moments."""
         named = stream_message(stream)
         questions = [
             ("getStreamConfiguration", named),

@@ -43,11 +43,7 @@ class _Token:
 
 
 class DelegationTokens:
-    """Tokens from the controller, cached until they must be renewed. Thread-safe.
-
-    Args:
-        ask: gets a new token for a stream, for writing or for reading.
-    """
+    """Tokens from the controller, cached until they must be renewed; ``ask`` gets a new one. Thread-safe."""
 
     def __init__(self, ask: Callable[[StreamName, bool], str]) -> None:
         self._ask = ask

@@ -129,9 +129,7 @@ def _open_epoch(epochs: list[Epoch], current: Mapping[SegmentId, KeyRange]) -> i
 def insist(change: Callable[[], None], *again: type[Exception]) -> None:
     """Make a change, and retry while the controller answers FAILURE: usually another change is in progress.
 
-    Args:
-        change: one attempt.
-        again: further errors to retry.
+    Errors of the kinds ``again`` are retried, too.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((RequestFailed, *again)),
