@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from benchmarks.limits import LimitJob, get_and_append, read_and_put
-from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.measuring import Arm, Measured, interleave, spread
 from benchmarks.naive import naive_arms
 from benchmarks.product import Outcome
-from benchmarks.results import Results, size_text, spread_text, table
+from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamstore.model import StreamName
@@ -80,23 +80,17 @@ class _Comparison:
             self._setting.settle,
         )
         title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
-        rows = []
-        for limit, ours, whole, verb in (
-            (out, export, command_out, "export"),
-            (back, restore, command_back, "import"),
-        ):
+        rows: list[tuple[str, ...]] = []
+        for limit, ours, whole, verb in ((out, export, command_out, "export"), (back, restore, command_back, "import")):
             peers = [arm.name for arm in reversed(naive[verb])]
-            for name in (limit, ours, whole, *peers):
-                against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
-                rows.append(
-                    (
-                        name,
-                        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
-                        *against,
-                        spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
-                        spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
-                    )
+            rows += [
+                (
+                    *beside(found, name, limit, peers),
+                    spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
+                    spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
                 )
+                for name in (limit, ours, whole, *peers)
+            ]
         figures = {name: [asdict(measured) for measured in found[name]] for name in found}
         against_peers = ("times naive, 32 threads", "times naive, one by one")
         heads = (title, "of the loop", *against_peers, "MB/s", "Spark's start and the rest (s)")

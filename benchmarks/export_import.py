@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from benchmarks.limits import LimitJob, get_alone, put_alone
-from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
+from benchmarks.measuring import Arm, Measured, interleave, spread
 from benchmarks.naive import naive_arms
-from benchmarks.results import Results, size_text, spread_text, table
+from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamstore.model import StreamName
@@ -81,20 +81,15 @@ class _Comparison:
         for verb, ours, limit in (("export", export, put), ("import", restore, get)):
             peers = [arm.name for arm in reversed(naive[verb])]
             rows = [_row(found, name, limit=limit, peers=peers) for name in (limit, ours, *peers)]
-            heads = (
-                f"{verb}, {size} events",
-                "of the limit",
-                *(f"times {name.removeprefix(f'{verb} ')}" for name in peers),
-                "events/s",
-                "MB/s",
-            )
+            title, times = f"{verb}, {size} events", [f"times {name.removeprefix(f'{verb} ')}" for name in peers]
+            heads = (title, "of the limit", *times, "events/s", "MB/s")
             names = [name for name in (limit, ours, *peers, _few(verb)) if name in found]
             figures = {name: [asdict(measured) for measured in found[name]] for name in names}
             text = table(heads, rows)
             if not self._quick:
                 fixed = spread_text(spread([one.seconds for one in found[_few(verb)]]), 1)
                 text += f"\n\nWhat every {verb} costs beside its events (one of {self._few.events} events): {fixed} s."
-            results.add(f"{verb}, {size} events", text, figures)
+            results.add(title, text, figures)
 
     def _objects(self, root: str) -> LimitJob:
         setting = self._setting
@@ -126,12 +121,8 @@ def _reported(report: dict[str, Any], workload: Workload) -> Measured:
 
 
 def _row(found: dict[str, list[Measured]], name: str, *, limit: str, peers: Sequence[str]) -> list[str]:
-    measured = found[name]
-    against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
     return [
-        name,
-        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
-        *against,
-        spread_text(spread([one.events_per_second for one in measured]), 0),
-        spread_text(spread([one.megabytes_per_second for one in measured]), 2),
+        *beside(found, name, limit, peers),
+        spread_text(spread([one.events_per_second for one in found[name]]), 0),
+        spread_text(spread([one.megabytes_per_second for one in found[name]]), 2),
     ]

@@ -82,14 +82,8 @@ class _Beside:
                     *(spread_text(spread(processor[name]), 1) for name in (this, former)),
                 )
             )
-        heads = (
-            f"{title}: beside the former",
-            "speed, whole command",
-            "speed, without the start",
-            "processor seconds",
-            "now (s)",
-            "before (s)",
-        )
+        speeds = ("speed, whole command", "speed, without the start")
+        heads = (f"{title}: beside the former", *speeds, "processor seconds", "now (s)", "before (s)")
         figures = {
             name: [
                 {**asdict(one), "moving": seconds, "processor": used}

@@ -69,10 +69,8 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
                 (
                     f"{segments:,} segments in {epochs} epochs, {events:,} events",
                     f"{ranges:,}",
-                    f"{simulated.seconds['plan']:.1f}",
-                    f"{simulated.seconds['proof']:.1f}",
-                    f"{simulated.seconds['commit']:.1f}",
-                    f"{simulated.seconds['restore']:.1f}" if "restore" in simulated.seconds else "",
+                    *(f"{seconds:.1f}" for seconds in simulated.seconds.values()),
+                    *([] if "restore" in simulated.seconds else [""]),
                     f"{manifest / MIB:.1f} MiB",
                     f"{index / MIB:.1f} MiB",
                     f"{peak:,.0f} MiB",
@@ -80,17 +78,8 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
             )
             say(f"  {rows[-1]}")
             figures.append({"epochs": epochs, "events": events, "ranges": ranges, **simulated.seconds, "peak": peak})
-    heads = (
-        "",
-        "ranges",
-        "plan (s)",
-        "proof (s)",
-        "commit (s)",
-        "restore plan (s)",
-        "manifest",
-        "index",
-        "peak memory",
-    )
+    times = ("plan (s)", "proof (s)", "commit (s)", "restore plan (s)")
+    heads = ("", "ranges", *times, "manifest", "index", "peak memory")
     results.add("planning", table(heads, rows), figures)
 
 
@@ -143,10 +132,7 @@ class _Simulated:
         width = self.segments // self.epochs
         numbers = count()
         epochs = [
-            Epoch(
-                epoch,
-                {SegmentId(epoch, next(numbers)): KeyRange(i / width, (i + 1) / width) for i in range(width)},
-            )
+            Epoch(epoch, {SegmentId(epoch, next(numbers)): KeyRange(i / width, (i + 1) / width) for i in range(width)})
             for epoch in range(self.epochs)
         ]
         head = StreamCut(NAME, dict.fromkeys(epochs[0].segments, 0))

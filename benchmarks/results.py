@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Spread
+from benchmarks.measuring import Measured, Spread, ratio
 
-__all__ = ["Results", "size_text", "spread_text", "table"]
+__all__ = ["Results", "beside", "size_text", "spread_text", "table"]
 
 
 class Results:
@@ -53,6 +53,12 @@ def spread_text(figures: Spread, digits: int) -> str:
     if figures.low == figures.high:
         return f"{figures.median:,.{digits}f}"
     return f"{figures.median:,.{digits}f} ({figures.low:,.{digits}f} to {figures.high:,.{digits}f})"
+
+
+def beside(found: Mapping[str, Sequence[Measured]], name: str, limit: str, peers: Sequence[str]) -> list[str]:
+    """Return the first cells of an arm's row: its name, its speed as a multiple of the limit's and of each peer's."""
+    against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
+    return [name, "1" if name == limit else spread_text(ratio(found, name, limit), 2), *against]
 
 
 def size_text(size: int) -> str:

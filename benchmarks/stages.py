@@ -69,16 +69,11 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
             results.describe(setting.describe())
             workload = Workload(arguments.events, size, 1)
             found = task(setting, workload).measure(arguments.repeats)
-            heads = (
-                f"{arguments.layout}, {size_text(size)} events, {unit}",
-                "wall",
-                "task",
-                setting.s3.name,
-                "Pravega",
-            )
+            title = f"{arguments.layout}, {size_text(size)} events"
+            heads = (f"{title}, {unit}", "wall", "task", setting.s3.name, "Pravega")
             rows = [(stage, *_medians(costs)) for stage, costs in found.items()]
             figures = {stage: [astuple(cost) for cost in costs] for stage, costs in found.items()}
-            results.add(f"stages, {arguments.layout}, {size_text(size)} events", table(heads, rows), figures)
+            results.add(f"stages, {title}", table(heads, rows), figures)
 
 
 @dataclass(frozen=True, slots=True)

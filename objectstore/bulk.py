@@ -161,11 +161,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def get_all(
-    store: ObjectStore,
-    items: Iterable[tuple[str, int]],
-    *,
-    window: int = WINDOW,
-    window_bytes: int = WINDOW_BYTES,
+    store: ObjectStore, items: Iterable[tuple[str, int]], *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[tuple[str, bytes]]:
     """Get every item, in the given order.
 
@@ -194,11 +190,7 @@ def get_all(
 
 
 def get_parts(
-    store: ObjectStore,
-    key: str,
-    parts: Iterable[tuple[int, int]],
-    *,
-    window_bytes: int,
+    store: ObjectStore, key: str, parts: Iterable[tuple[int, int]], *, window_bytes: int
 ) -> Iterator[memoryview]:
     """Get parts of one object, in the given order, like `get_all`.
 

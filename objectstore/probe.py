@@ -5,13 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 
-from objectstore.errors import (
-    AccessDenied,
-    AlreadyExists,
-    ObjectStoreError,
-    ObjectStoreUnavailable,
-    UnorderedListing,
-)
+from objectstore.errors import AccessDenied, AlreadyExists, ObjectStoreError, ObjectStoreUnavailable, UnorderedListing
 from objectstore.store import ObjectStore
 
 __all__ = ["creates_only_in_parts", "fit_server"]

@@ -13,14 +13,7 @@ from collections.abc import Iterable, Iterator
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = [
-    "MAX_BLOCK_BYTES",
-    "NotAnEvent",
-    "filler",
-    "frame",
-    "frame_into",
-    "frame_many",
-]
+__all__ = ["MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many"]
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
 """The largest block (bytes) of one append."""

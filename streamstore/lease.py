@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import socket
-import struct
 import threading
 import time
 import uuid
@@ -38,7 +37,8 @@ from streamstore.errors import (
     StreamExists,
     StreamStoreError,
 )
-from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
+from streamstore.framing import frame
+from streamstore.model import HEADER_BYTES, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.own import OWN, is_own
 from streamstore.store import StreamStore
 
@@ -51,7 +51,6 @@ PATIENCE_SECONDS = 12.0
 """How long a silent holder is watched before it is considered dead: six heartbeats."""
 
 RECORD_BYTES = 512
-_HEADER = struct.Struct(">ii")
 
 KEPT_BEATS = 256
 """Heartbeats after which a holder truncates all records before its last."""
@@ -87,14 +86,13 @@ class Record:
 
     def encode(self) -> bytes:
         """Encode as one event of `RECORD_BYTES`."""
-        text = json.dumps(asdict(self)).encode()
-        return _HEADER.pack(0, RECORD_BYTES - _HEADER.size) + text.ljust(RECORD_BYTES - _HEADER.size)
+        return frame(json.dumps(asdict(self)).encode().ljust(RECORD_BYTES - HEADER_BYTES))
 
     @classmethod
     def decode(cls, event: bytes) -> Record | None:
         """Decode an event; None if it is not a record."""
         try:
-            return cls(**json.loads(event[_HEADER.size :]))
+            return cls(**json.loads(event[HEADER_BYTES:]))
         except (ValueError, TypeError):
             return None
 

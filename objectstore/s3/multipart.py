@@ -31,12 +31,7 @@ _GONE = {"NoSuchUpload", "404"}
 
 
 def upload(
-    access: S3Access,
-    bucket: str,
-    key: str,
-    blocks: Iterable[bytes | bytearray | memoryview],
-    *,
-    storage_class: str,
+    access: S3Access, bucket: str, key: str, blocks: Iterable[bytes | bytearray | memoryview], *, storage_class: str
 ) -> None:
     """Create an object atomically from blocks.
 

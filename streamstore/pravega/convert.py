@@ -63,9 +63,7 @@ def configuration_message(stream: StreamName, configuration: StreamConfiguration
             minNumSegments=scaling.min_segments,
         ),
         retentionPolicy=pb.RetentionPolicy(
-            retentionType=_RETENTIONS[retention.kind],
-            retentionParam=retention.minimum,
-            retentionMax=retention.maximum,
+            retentionType=_RETENTIONS[retention.kind], retentionParam=retention.minimum, retentionMax=retention.maximum
         ),
         tags=pb.Tags(tag=configuration.tags),
         timestampAggregationTimeout=configuration.timestamp_aggregation_timeout,
@@ -102,8 +100,7 @@ def ranges_from(message: Any) -> dict[SegmentId, KeyRange]:
 def cut_message(cut: StreamCut) -> Any:
     """``StreamCut``."""
     return pb.StreamCut(
-        streamInfo=stream_message(cut.stream),
-        cut={segment.value: offset for segment, offset in cut.offsets.items()},
+        streamInfo=stream_message(cut.stream), cut={segment.value: offset for segment, offset in cut.offsets.items()}
     )
 
 

@@ -165,8 +165,7 @@ class SegmentReader(SegmentSession):
         room = 0 if part is None else part.size - part.filled
         if name != self._name or part is None or not 0 <= count <= max(room, LEAST_ANSWER) or length != whole:
             raise WireError(
-                f"an unexpected reply ({count} bytes at {offset} of {name!r})",
-                where=str(connection.endpoint),
+                f"an unexpected reply ({count} bytes at {offset} of {name!r})", where=str(connection.endpoint)
             )
         taken = min(count, room)
         connection.receive_into(part.buffer[part.filled : part.filled + taken])

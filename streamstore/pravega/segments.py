@@ -248,10 +248,7 @@ class SegmentStores:
 
 
 def _exchange(
-    connection: Connection,
-    segments: Sequence[SegmentId],
-    token: str,
-    request: Callable[[int, SegmentId, str], Command],
+    connection: Connection, segments: Sequence[SegmentId], token: str, request: Callable[[int, SegmentId, str], Command]
 ) -> list[tuple[SegmentId, Command]]:
     asked = {connection.request_id(): segment for segment in segments}
     connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))

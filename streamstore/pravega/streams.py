@@ -21,15 +21,7 @@ from streamstore.errors import (
     StreamNotSealed,
     StreamSealed,
 )
-from streamstore.model import (
-    Epoch,
-    KeyRange,
-    SegmentId,
-    StreamConfiguration,
-    StreamCut,
-    StreamDescription,
-    StreamName,
-)
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.patience import pauses
 from streamstore.pravega.segments import SegmentStores
