@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from common.errors import Failed
+from common.neighbours import joined
 from exporter.spans import Span, span_of, spans_of
 from manifests.rows import FinishedRange, Gap, Piece
 from streamstore.model import SegmentId
@@ -131,21 +132,14 @@ class SegmentChain:
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what was truncated before it could be archived, in order, neighbours joined."""
-        return _joined(self._loose_gaps())
+        return joined(self._loose_gaps(), _join)
 
     def _loose_gaps(self) -> Iterator[Gap]:
         for row in self._links:
             yield from (gap for gap in row.gaps if gap.end != row.start)  # such a gap belongs to the previous link
 
 
-def _joined(gaps: Iterable[Gap]) -> Iterator[Gap]:
-    last: Gap | None = None
-    for gap in gaps:
-        if last is not None and last.end == gap.start and last.reason == gap.reason:
-            last = Gap(start=last.start, end=gap.end, reason=gap.reason)
-        else:
-            if last is not None:
-                yield last
-            last = gap
-    if last is not None:
-        yield last
+def _join(one: Gap, after: Gap) -> Gap | None:
+    if (one.end, one.reason) != (after.start, after.reason):
+        return None
+    return Gap(start=one.start, end=after.end, reason=one.reason)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from common.errors import Conflict, Damaged
+from common.errors import Conflict
 from layouts.layout import open_reader
 from layouts.place import Place
+from manifests.archived_range import DigestMismatch, read_verified
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.appender import SegmentAppender
@@ -18,7 +19,7 @@ from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Section", "damaged_range", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler bytes below a start offset after which they are truncated, so that they never pile up."""
@@ -111,13 +112,23 @@ def fill_segment(task: FillTask) -> Filled:
         Conflict: the segment is longer than in the archive, or another process appends to it.
         Damaged: an object is missing or has the wrong size or digest.
     """
-    with task.target.lend() as store:
+    with advising_new_import(task.stream), task.target.lend() as store:
         for _ in range(FOREIGN_APPENDS):
             try:
                 return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
     raise Conflict("another process is appending to the segment", where=task.segment.in_stream(task.stream))
+
+
+@contextmanager
+def advising_new_import(target: StreamName) -> Iterator[None]:
+    """Let a digest's mismatch say what to do with the target."""
+    try:
+        yield
+    except DigestMismatch as mismatch:
+        todo = f"Restore the archive from a copy, delete {target} and import again."
+        raise DigestMismatch(mismatch.what, where=mismatch.where, todo=todo) from None
 
 
 def _append_rest(store: StreamStore, task: FillTask) -> Filled:
@@ -131,15 +142,10 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         dropped = begun
         for section in task.sections:
             start = max(section.start, appender.offset)
-            digest = hashlib.sha256() if section.is_whole_range and start == section.start else None
             for block in _blocks(task, section, start):
                 appender.append(block)
-                if digest is not None:
-                    digest.update(block)
                 if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
                     dropped = _drop(store, task, appender)
-            if digest is not None and section.origin is not None and digest.hexdigest() != section.origin.digest:
-                raise damaged_range(task.prefix, section.origin, task.stream)
             if section.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
         archived = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
@@ -153,26 +159,19 @@ def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
 
 
 def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | memoryview]:
-    """Yield the section's bytes from ``start`` on, in blocks small enough to append."""
+    """Yield the section's bytes from ``start`` on, in blocks small enough to append; whole ranges are verified."""
     if start >= section.end:
         return
     if section.origin is None:
         yield from filler(section.end - start)
         return
-    shift = section.source - section.start
-    blocks = open_reader(section.layout).read_range(
-        Place(task.root.open(), task.prefix), section.origin.extent, start + shift, section.end + shift, task.window
-    )
+    place, row, shift = Place(task.root.open(), task.prefix), section.origin, section.source - section.start
+    if section.is_whole_range and start == section.start:
+        blocks = read_verified(place, section.layout, row, task.window)
+    else:
+        reader = open_reader(section.layout)
+        blocks = reader.read_range(place, row.extent, start + shift, section.end + shift, task.window)
     for block in blocks:
         view = memoryview(block)
         for piece in range(0, len(view), MAX_BLOCK_BYTES):
             yield view[piece : piece + MAX_BLOCK_BYTES]
-
-
-def damaged_range(prefix: str, row: RangeRow, target: StreamName) -> Damaged:
-    """Return the error for a range whose bytes do not match its manifest."""
-    return Damaged(
-        "the archive's bytes do not match the manifest",
-        where=f"{prefix}{row.segment} bytes {row.start} to {row.end}",
-        todo=f"Restore the archive from a copy, delete {target} and import again.",
-    )

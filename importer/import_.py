@@ -17,7 +17,7 @@ from importer.lease import unfinished_work
 from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Offsets
 from importer.plan import RestorePlan, generation_of, plan_restore
 from importer.reports import ImportReport, MovedBoundary
-from importer.run import ImportRun, Restored
+from importer.run import ImportRun
 from layouts.windows import WINDOW
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import StoredRange, touch
@@ -134,7 +134,7 @@ def import_stream(
             )
         for warning in warnings:
             progress.warn(warning)
-        make_report = partial(_report, source, stream, plan, history=history, gaps=gaps, warnings=warnings, at=moment)
+        report = replace(_report(source, stream, plan, history, moment), gaps=gaps, warnings=tuple(warnings))
         run = ImportRun(
             store,
             target,
@@ -149,8 +149,11 @@ def import_stream(
         if not restored_before:
             run.check_free()
         if dry_run:
-            seconds = time.monotonic() - began
-            return make_report(done=None, seconds=seconds, total_seconds=seconds)
+            seconds = round(time.monotonic() - began, 3)
+            cost = cost_of_import(
+                [(part.layout, part.row, part.end - part.start) for _, part in plan.parts], len(history.generations)
+            )
+            return replace(report, seconds=seconds, total_seconds=seconds, dry_run=True, cost=cost)
         if source.root.scheme.has_storage_classes and not (restored_before or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
         with open_runner(master, TASK_MODULES) as runner:
@@ -161,8 +164,16 @@ def import_stream(
                 check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
                 raise
             seconds = restored.finished - plan_began - runner.start_seconds
-    report = make_report(done=restored, seconds=seconds, total_seconds=time.monotonic() - began)
-    return replace(report, unchanged=restored_before)
+    return replace(
+        report,
+        resumed=restored.resumed,
+        events=restored.events,
+        bytes=restored.bytes,
+        moved_bytes=restored.moved_bytes,
+        seconds=round(seconds, 3),
+        total_seconds=round(time.monotonic() - began, 3),
+        unchanged=restored_before,
+    )
 
 
 def generation_at(archive: Archive, moment: datetime) -> int:
@@ -317,25 +328,12 @@ def _retention_warning(plan: RestorePlan) -> list[str]:
     return [f"the archived retention policy {what}; --retention off restores the stream without it"]
 
 
-def _report(
-    source: Archive,
-    stream: str,
-    plan: RestorePlan,
-    *,
-    gaps: tuple[GapReport, ...],
-    warnings: list[str],
-    history: History,
-    at: datetime | None,
-    done: Restored | None,
-    seconds: float,
-    total_seconds: float,
-) -> ImportReport:
-    parts = [part for _, part in plan.parts]
+def _report(source: Archive, stream: str, plan: RestorePlan, history: History, at: datetime | None) -> ImportReport:
+    """Return the report of the plan."""
     created = history.newest.created
     moved = tuple(
         MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
     )
-    shifted = {s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift}
     return ImportReport(
         stream=stream,
         archive=source.uri,
@@ -343,23 +341,11 @@ def _report(
         created=moment_text(created),
         at="" if at is None else moment_text(at),
         seconds_before=None if at is None else round((at - created).total_seconds(), 3),
-        resumed=done.resumed if done else False,
-        events=done.events if done else sum(part.row.events for part in parts),
-        bytes=done.bytes if done else plan.bytes,
-        moved_bytes=done.moved_bytes if done else 0,
+        events=sum(part.row.events for _, part in plan.parts),
+        bytes=plan.bytes,
         segments=len(plan.segments),
         epochs=len(plan.replay.epochs),
         offsets=plan.offsets,
-        shifts=shifted,
+        shifts={s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift},
         moved_boundaries=moved,
-        gaps=gaps,
-        warnings=tuple(warnings),
-        seconds=round(seconds, 3),
-        total_seconds=round(total_seconds, 3),
-        dry_run=done is None,
-        cost=None
-        if done
-        else cost_of_import(
-            [(part.layout, part.row, part.end - part.start) for part in parts], len(history.generations)
-        ),
     )

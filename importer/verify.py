@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 
 from common.errors import Failed
-from importer.fill import damaged_range
-from layouts.layout import open_reader
+from importer.fill import advising_new_import
 from layouts.place import Place
+from manifests.archived_range import read_verified
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
@@ -76,9 +76,8 @@ def verify_range(task: VerifyTask) -> Verified:
     restored = _digest_of_target(task)
     if task.whole and restored == task.row.digest:
         return Verified(task.row.events, task.row.end - task.row.start)
-    whole, part, events = _read_archive(task)
-    if whole != task.row.digest:
-        raise damaged_range(task.prefix, task.row, task.stream)
+    with advising_new_import(task.stream):
+        part, events = _read_archive(task)
     if part != restored:
         raise Failed(
             "the restored bytes differ from the archive's",
@@ -96,20 +95,17 @@ def _digest_of_target(task: VerifyTask) -> str:
     return digest.hexdigest()
 
 
-def _read_archive(task: VerifyTask) -> tuple[str, str, int]:
-    """Return the digest of the whole range, the digest of the restored part, and the part's number of events."""
-    whole, part, events = hashlib.sha256(), hashlib.sha256(), 0
-    row = task.row
+def _read_archive(task: VerifyTask) -> tuple[str, int]:
+    """Verify the archived range; return the digest of the restored part, and the part's number of events."""
+    part, events, row = hashlib.sha256(), 0, task.row
     # A large event is a range by itself and never restored in part.
     splitter = None if task.whole else EventSplitter(row.start, task.segment.in_stream(task.stream))
-    blocks = open_reader(task.layout).read_range(Place(task.root.open(), task.prefix), row.extent, row.start, row.end)
     at = row.start
-    for block in blocks:
-        whole.update(block)
+    for block in read_verified(Place(task.root.open(), task.prefix), task.layout, row):
         low, high = max(task.part_start - at, 0), min(task.part_end - at, len(block))
         if low < high:
             part.update(memoryview(block)[low:high])
         if splitter is not None:
             events += sum(task.part_start <= offset < task.part_end for offset, _ in splitter.events(block))
         at += len(block)
-    return whole.hexdigest(), part.hexdigest(), row.events if splitter is None else events
+    return part.hexdigest(), row.events if splitter is None else events

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from common.errors import Damaged
 from exporter.reading import SegmentReader
 from lake.batches import event_blocks
 from layouts.layout import open_reader
 from layouts.place import Place
+from manifests.archived_range import damaged_range, read_verified
 from manifests.range_row import RangeRow
 from objectstore.uri import RootAddress
 from streamstore.framing import NotAnEvent
@@ -132,6 +132,7 @@ class _ArchivedRun:
     def __init__(self, source: ArchiveSource, wanted: TableRange) -> None:
         self._source = source
         self._wanted = wanted
+        self._place = Place(source.root.open(), source.prefix)
         self._digest = hashlib.sha256()
         self.start = self.end = wanted.start
         self.count = 0
@@ -148,37 +149,27 @@ class _ArchivedRun:
                 self.end = events.end
                 yield events
         except NotAnEvent:
-            raise self._damaged(wanted.parts[0]) from None
+            raise damaged_range(self._place, wanted.parts[0].row) from None
         row = RangeRow(wanted.segment, self.start, self.end, self.count, self.digest)
         if wanted.known not in {None, row}:
-            raise self._damaged(wanted.parts[0])
+            raise damaged_range(self._place, wanted.parts[0].row)
 
     def _bytes(self) -> Iterator[bytes | memoryview]:
         """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
         source, wanted = self._source, self._wanted
-        place = Place(source.root.open(), source.prefix)
         for part in wanted.parts:
             row, at = part.row, part.row.start
-            proof = None if wanted.known else hashlib.sha256()
-            for block in open_reader(part.layout).read_range(place, row.extent, row.start, row.end, source.window):
+            if wanted.known:
+                blocks = open_reader(part.layout).read_range(self._place, row.extent, row.start, row.end, source.window)
+            else:
+                blocks = read_verified(self._place, part.layout, row, source.window)
+            for block in blocks:
                 low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
-                if proof is not None:
-                    proof.update(block)
                 if low < high:
                     taken = memoryview(block)[low:high]
                     self._digest.update(taken)
                     yield taken
                 at += len(block)
-            if proof is not None and proof.hexdigest() != row.digest:
-                raise self._damaged(part)
-
-    def _damaged(self, part: ArchivedRow) -> Damaged:
-        row = part.row
-        return Damaged(
-            "the archive's bytes do not match the manifest",
-            where=f"{self._source.root.uri}/{self._source.prefix}{row.segment} bytes {row.start} to {row.end}",
-            todo="Run 'streamvault check --read-data' on it.",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Self
 
 from common.errors import Damaged
+from common.neighbours import joined
 from layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
 from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
@@ -141,7 +142,7 @@ class EventsLayout(SegmentFolders):
     ) -> Iterator[str]:
         """See `Layout.off_chain`."""
         at = start
-        for low, high in _joined(ranges):
+        for low, high in joined(ranges, _join):  # one listing each
             yield from self._in_gap(place, segment, at, low)
             is_proved = True
             for step in self._walk(place, Extent(segment, low, high)):
@@ -209,15 +210,8 @@ def _skip_bytes(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> 
         skip = max(skip - len(block), 0)
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours joined: one listing each."""
-    stretches: list[tuple[int, int]] = []
-    for start, end in ranges:
-        if stretches and stretches[-1][1] == start:
-            stretches[-1] = (stretches[-1][0], end)
-        else:
-            stretches.append((start, end))
-    return stretches
+def _join(one: tuple[int, int], after: tuple[int, int]) -> tuple[int, int] | None:
+    return (one[0], after[1]) if one[1] == after[0] else None
 
 
 LAYOUT = EventsLayout()

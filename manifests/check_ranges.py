@@ -7,7 +7,6 @@ additional ones are strays, which readers skip.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from layouts.layout import LAYOUTS, RangeCheck, open_layout
 from layouts.place import Place
 from manifests.agreement import by_segment
 from manifests.archive import Generation, History
+from manifests.archived_range import DigestMismatch, read_verified
 from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
@@ -259,14 +259,13 @@ def _damage(listed: RangeCheck, row: RangeRow) -> tuple[list[str], int]:
 
 
 def _compare_digest(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
-    digest = hashlib.sha256()
     try:
-        for block in open_layout(task.layout).read_range(place, row.extent, row.start, row.end):
-            digest.update(block)
+        for _ in read_verified(place, task.layout, row):
+            pass
+    except DigestMismatch as mismatch:
+        return [mismatch.what], 1
     except Damaged as damaged:
         return [str(damaged)], 1
-    if digest.hexdigest() != row.digest:
-        return [f"the content differs from what was archived (digest {digest.hexdigest()} instead of {row.digest})"], 1
     return [], 0
 
 

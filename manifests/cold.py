@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from common.neighbours import joined
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.history import History
@@ -17,7 +18,7 @@ from streamstore.model import SegmentId
 if TYPE_CHECKING:
     from objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
 
-__all__ = ["StoredRange", "cold_objects", "joined", "sample", "stored_ranges", "touch"]
+__all__ = ["StoredRange", "cold_objects", "joined_ranges", "sample", "stored_ranges", "touch"]
 
 SAMPLE_SIZE = 64
 """Maximum ranges in a sample, so that it takes seconds for any archive."""
@@ -43,18 +44,14 @@ def stored_ranges(history: History) -> Iterator[StoredRange]:
             yield from (StoredRange(generation.manifest.layout, segment, row.start, row.end) for row in rows)
 
 
-def joined(ranges: Iterable[StoredRange]) -> Iterator[StoredRange]:
+def joined_ranges(ranges: Iterable[StoredRange]) -> Iterator[StoredRange]:
     """Join neighbouring ranges, which saves listings."""
-    held: StoredRange | None = None
-    for one in ranges:
-        if held is not None and (held.layout, held.segment, held.end) == (one.layout, one.segment, one.start):
-            held = replace(held, end=one.end)
-            continue
-        if held is not None:
-            yield held
-        held = one
-    if held is not None:
-        yield held
+
+    def join(one: StoredRange, after: StoredRange) -> StoredRange | None:
+        neighbours = (one.layout, one.segment, one.end) == (after.layout, after.segment, after.start)
+        return replace(one, end=after.end) if neighbours else None
+
+    return joined(ranges, join)
 
 
 def sample(ranges: Sequence[StoredRange]) -> Sequence[StoredRange]:

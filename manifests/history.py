@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from common.errors import Damaged, Usage
+from common.neighbours import joined
 from manifests.model import Configuration, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
 from streamstore.cuts import segments_between
@@ -144,18 +145,19 @@ class History:
 
     def _gaps_within(self, held: Mapping[SegmentId, tuple[int, int | None]]) -> list[tuple[int, int, int]]:
         """Return the gaps before the ends of segments, neighbours joined, as (segment id, start, end)."""
-        found: list[tuple[int, int, int]] = []
-        gaps = [gap for part in self.generations for gap in part.manifest.gaps]
-        for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
-            end = held.get(segment, (0, 0))[1]
-            cut = high if end is None else min(high, end)
-            if low >= cut:
-                continue
-            if found and (found[-1][0], found[-1][2]) == (segment.value, low):
-                found[-1] = (segment.value, found[-1][1], cut)
-            else:
-                found.append((segment.value, low, cut))
-        return found
+
+        def cut() -> Iterator[tuple[int, int, int]]:
+            gaps = [gap for part in self.generations for gap in part.manifest.gaps]
+            for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
+                end = held.get(segment, (0, 0))[1]
+                until = high if end is None else min(high, end)
+                if low < until:
+                    yield segment.value, low, until
+
+        def join(one: tuple[int, int, int], after: tuple[int, int, int]) -> tuple[int, int, int] | None:
+            return (*one[:2], after[2]) if (one[0], one[2]) == after[:2] else None
+
+        return list(joined(cut(), join))
 
     def check_fingerprints(self, wanted: Iterable[str], where: str) -> None:
         """Check the manifests against fingerprints that the user has noted.

@@ -8,7 +8,7 @@ from itertools import islice
 
 from common.progress import Progress
 from manifests.archive import Archive, History
-from manifests.cold import StoredRange, cold_objects, joined, sample, stored_ranges
+from manifests.cold import StoredRange, cold_objects, joined_ranges, sample, stored_ranges
 from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
@@ -52,7 +52,7 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source, history = _open(archive, generation)
-    storage, ranges = ColdStorage(source.root), list(joined(stored_ranges(history)))
+    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(history)))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
@@ -99,7 +99,7 @@ def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progre
     Raises:
         InArchiveClass: the restore of an object was never requested.
     """
-    storage, ranges = ColdStorage(archive.root), list(joined(ranges))
+    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
     _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
+from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.own import describe_source
 
 if TYPE_CHECKING:
@@ -192,17 +192,14 @@ class Rotation:
             deleted += self._delete()
         checked_up_to = last_checked(self.archive) if truncate else None
         truncated = checked_up_to is not None and self._truncate(checked_up_to)
-        return self._report(
-            exported,
-            began,
-            hold=hold,
-            checked=checked,
+        report = self._report(exported, began, hold=hold, checked=checked, expiry=expiry, resumed=resumed)
+        return replace(
+            report,
             ranges_read=ranges,
-            expiry=expiry,
-            deleted=deleted,
-            resumed=resumed,
+            objects_deleted=deleted.objects,
+            requests=deleted.requests,
             queued=queued,
-            cut=None if checked_up_to is None else checked_up_to.to,
+            cut=None if checked_up_to is None else checked_up_to.to.to_json(),
             truncated=truncated,
         )
 
@@ -217,16 +214,9 @@ class Rotation:
             with self.order.source.open() as store:
                 newest = self.archive.newest()
                 cut = newest.to if newest and not coming else store.describe(self.order.name).tail
-        return self._report(
-            exported,
-            began,
-            hold=hold,
-            checked=(*listing.unchecked, *coming),
-            expiry=expiry,
-            resumed=listing.unfinished,
-            cut=cut,
-            dry_run=True,
-        )
+        checked = (*listing.unchecked, *coming)
+        report = self._report(exported, began, hold=hold, checked=checked, expiry=expiry, resumed=listing.unfinished)
+        return replace(report, cut=None if cut is None else cut.to_json(), dry_run=True)
 
     def _report(
         self,
@@ -237,16 +227,9 @@ class Rotation:
         checked: Sequence[int],
         expiry: Expiry,
         resumed: bool,
-        cut: StreamCut | None,
-        queued: tuple[int, ...] = (),
-        truncated: bool = False,
-        ranges_read: int = 0,
-        deleted: DeletedData | None = None,
-        dry_run: bool = False,
     ) -> RotateReport:
         listing = self.archive.listing()
         expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
-        deleted = deleted or DeletedData()
         first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
         stopped = expiry.stopped
         total = time.monotonic() - began
@@ -257,21 +240,14 @@ class Rotation:
             first_generation=first,
             hold=hold,
             checked=tuple(checked),
-            ranges_read=ranges_read,
             expired=expired,
             stopped=None
             if stopped is None
             else StoppedReport(generation=stopped.generation, reason=stopped.reason, until=stopped.until),
-            objects_deleted=deleted.objects,
-            requests=deleted.requests,
             resumed=resumed,
-            queued=queued,
-            truncated=truncated,
-            cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
             seconds=round(total - self.tasks.start_seconds, 3),
             total_seconds=round(total, 3),
-            dry_run=dry_run,
         )
 
     def _export(self, began: float, *, dry_run: bool) -> ExportReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from common.neighbours import joined
 from streamstore.errors import ScaleRefused
 from streamstore.model import KeyRange, SegmentId
 
@@ -23,19 +24,13 @@ def check_replaces(
     for segment in seal:
         if segment not in current:
             raise ScaleRefused("a scale seals a segment that is not open in the current epoch", where=str(segment))
-    if _joined(sorted(ranges)) != _joined(sorted(current[segment] for segment in seal)):
+    replaced = (current[segment] for segment in seal)
+    if list(joined(sorted(ranges), _join)) != list(joined(sorted(replaced), _join)):
         raise ScaleRefused(
             "a scale's new ranges do not cover what its sealed segments cover",
             where=", ".join(f"[{one.low!r}, {one.high!r})" for one in sorted(ranges)),
         )
 
 
-def _joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """Join adjacent ranges of a sorted list; overlapping ranges are not joined."""
-    joined: list[KeyRange] = []
-    for one in ranges:
-        if joined and joined[-1].high == one.low:
-            joined[-1] = KeyRange(joined[-1].low, one.high)
-        else:
-            joined.append(one)
-    return joined
+def _join(one: KeyRange, after: KeyRange) -> KeyRange | None:
+    return KeyRange(one.low, after.high) if one.high == after.low else None  # overlapping ranges are not joined

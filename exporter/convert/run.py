@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from common.errors import Conflict, Damaged
 from common.progress import Progress
-from exporter.archived_range import proved_blocks, proved_data
+from exporter.archived_range import verified_events
 from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
 from layouts.keys import WORK, GenerationSpan, parse_work
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.archive import Archive, Generation
+from manifests.archived_range import read_verified
 from manifests.listing import Listing
 from manifests.model import Compression, Layout, Manifest
 from manifests.plan import create_plan
@@ -186,7 +187,7 @@ def convert_range(task: ConvertTask) -> Piece:
     row, target = task.row, task.target.open()
     layout, place = open_layout(task.layout, task.compression), Place(target, task.prefix)
     if row.is_large:
-        data = proved_data(Place(task.source.open(), task.prefix), task.stored, row, task.window)
+        data = read_verified(Place(task.source.open(), task.prefix), task.stored, row, task.window)
         written = layout.write_large(place, row.extent, data, task.window)
         piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     else:
@@ -210,7 +211,7 @@ def convert_range(task: ConvertTask) -> Piece:
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
     part = (task.start, task.end)
-    return proved_blocks(Place(task.source.open(), task.prefix), task.stored, task.row, task.window, part=part)
+    return verified_events(Place(task.source.open(), task.prefix), task.stored, task.row, task.window, part=part)
 
 
 def _check_same_end(archive: Archive, wanted: Manifest) -> None:

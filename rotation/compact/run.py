@@ -122,8 +122,8 @@ def _compact(
     todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
     sizes = [join.end - join.start for join in todo]
     progress.begin(f"merging {span}", sum(sizes))
-    root, prefix = archive.root, archive.prefix
-    tasks = [JoinTask(root, prefix, storage_class, join, plan.compression, span, window) for join in todo]
+    root, prefix, layout = archive.root, archive.prefix, plan.layout
+    tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
     moved = 0
     for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
         done[todo[index].segment, piece.start] = piece

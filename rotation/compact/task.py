@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from exporter.archived_range import proved_blocks
+from exporter.archived_range import verified_events
 from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.place import Place
 from manifests.merging import Join
-from manifests.model import Compression
+from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.uri import RootAddress
 from streamstore.splitting import EventBlock
@@ -27,6 +27,7 @@ class JoinTask:
         root: root of the archive.
         prefix: prefix of the archive's keys.
         storage_class: S3 storage class of the new object; empty for the bucket's default.
+        layout: their layout.
         join: the ranges.
         compression: compression of old and new chunks.
         span: the merged generations.
@@ -36,6 +37,7 @@ class JoinTask:
     root: RootAddress
     prefix: str
     storage_class: str
+    layout: Layout
     join: Join
     compression: Compression
     span: GenerationSpan
@@ -53,13 +55,13 @@ def join_ranges(task: JoinTask) -> Piece:
 
     def blocks() -> Iterator[EventBlock]:
         for row in join.rows:
-            for block in proved_blocks(Place(store, task.prefix), "chunks", row, task.window):
+            for block in verified_events(Place(store, task.prefix), task.layout, row, task.window):
                 digest.update(block.data)
                 yield block
 
     data = replace(task.root, storage_class=task.storage_class).open()
     place = Place(data, task.prefix)
-    written = open_layout("chunks", task.compression).write_run(place, join.segment, blocks(), task.window)
+    written = open_layout(task.layout, task.compression).write_run(place, join.segment, blocks(), task.window)
     piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
     row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
     left = leave_row(store, task.prefix, task.span, join.segment, row)

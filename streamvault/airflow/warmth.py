@@ -10,7 +10,7 @@ from importer.import_ import generation_at
 from layouts.keys import MANIFESTS
 from layouts.layout import open_layout
 from manifests.archive import Archive
-from manifests.cold import joined, stored_ranges
+from manifests.cold import joined_ranges, stored_ranges
 from objectstore.s3.cold import ColdStorage
 from objectstore.s3.storage_classes import Tier
 from objectstore.uri import RootAddress
@@ -79,7 +79,8 @@ def needed_ranges(archive: str, aws_conn_id: str, *, generation: int | None = No
         # sort a segment's ranges of all generations next to each other, so that they are joined
         ranges = sorted(stored_ranges(history), key=lambda one: (one.layout, one.segment, one.start))
     return [
-        NeededRange(one.layout, one.segment.epoch, one.segment.number, one.start, one.end) for one in joined(ranges)
+        NeededRange(one.layout, one.segment.epoch, one.segment.number, one.start, one.end)
+        for one in joined_ranges(ranges)
     ]
 
 

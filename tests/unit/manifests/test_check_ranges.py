@@ -132,7 +132,7 @@ def test_changed_content_is_found_by_reading_alone(archive: Archive, root: RootA
     assert check(archive, root).found == 0
     result = check(archive, root, share=1.0)
     assert result.found == 1
-    assert "scope/stream/0.#epoch.0 bytes 0 to 19: the content differs from what was archived" in result.findings[0]
+    assert "scope/stream/0.#epoch.0 bytes 0 to 19: the archive's bytes do not match the manifest" in result.findings[0]
 
 
 def test_range_with_missing_objects_is_not_read(archive: Archive, root: RootAddress) -> None:

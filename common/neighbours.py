@@ -1,0 +1,27 @@
+"""Joins neighbouring ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["joined"]
+
+T = TypeVar("T")
+
+
+def joined(ranges: Iterable[T], join: Callable[[T, T], T | None]) -> Iterator[T]:
+    """Join neighbours.
+
+    Args:
+        ranges: the ranges, in order.
+        join: returns a range and the next one as one range, or None if they are not neighbours.
+    """
+    held: T | None = None
+    for one in ranges:
+        both = None if held is None else join(held, one)
+        if both is None and held is not None:
+            yield held
+        held = one if both is None else both
+    if held is not None:
+        yield held

@@ -1,0 +1,48 @@
+"""Reads an archived range and verifies its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from common.errors import Damaged
+from layouts.layout import open_reader
+from layouts.place import Place
+from manifests.range_row import RangeRow
+from objectstore.bulk import WINDOW_BYTES
+
+__all__ = ["DigestMismatch", "damaged_range", "read_verified"]
+
+
+class DigestMismatch(Damaged):
+    """The bytes of a range differ from the manifest, although every object is there with the right size."""
+
+
+def read_verified(place: Place, layout: str, row: RangeRow, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
+    """Yield a range's bytes, as blocks that may split events; the digest is verified after the last block.
+
+    Args:
+        place: the archive.
+        layout: name of the range's layout or table files (see `layouts.layout.open_reader`).
+        row: the range.
+        window: maximum data buffered in memory (bytes).
+
+    Raises:
+        DigestMismatch: the bytes differ from the manifest.
+        Damaged: an object is missing or has the wrong size; names it.
+    """
+    digest = hashlib.sha256()
+    for block in open_reader(layout).read_range(place, row.extent, row.start, row.end, window):
+        digest.update(block)
+        yield block
+    if digest.hexdigest() != row.digest:
+        raise damaged_range(place, row)
+
+
+def damaged_range(place: Place, row: RangeRow) -> DigestMismatch:
+    """Return the error for a range whose bytes do not match its manifest."""
+    return DigestMismatch(
+        "the archive's bytes do not match the manifest",
+        where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
+        todo="Run 'streamvault check --read-data' on the archive.",
+    )
