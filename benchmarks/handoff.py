@@ -177,8 +177,8 @@ class _Comparison:
 
         arms = [
             Arm(BY_HAND, by_hand),
-            Arm(f"{OURS}, payload alone", self._plain),
-            Arm(f"{OURS}, JSON decoded", self._json),
+            Arm(f"{OURS}, payload alone", partial(self._hand_off, "plain", ())),
+            Arm(f"{OURS}, JSON decoded", partial(self._hand_off, "json", ("--decode", "json", "--catalog", "glue"))),
         ]
         found = interleave(arms, repeats, self._setting.settle)
         title = f"writing a table, {self._readings.events:,} events, {self._bytes / 1e6:,.0f} MB"
@@ -199,15 +199,9 @@ class _Comparison:
         printed = run_command("ddl", archive, "trino", "--table", "lake.json_0", environment=self._environment)
         return str(printed.report["ddl"])
 
-    def _plain(self, repeat: int) -> Measured:
-        return self._hand_off(f"plain_{repeat}")
-
-    def _json(self, repeat: int) -> Measured:
-        return self._hand_off(f"json_{repeat}", "--decode", "json", "--catalog", "glue")
-
-    def _hand_off(self, name: str, *options: str) -> Measured:
+    def _hand_off(self, name: str, options: Sequence[str], repeat: int) -> Measured:
         archive = f"{self._setting.root_uri('vault')}/{self._stream}"
-        kind = ("--format", "parquet", "--table", f"lake.{name}")
+        kind = ("--format", "parquet", "--table", f"lake.{name}_{repeat}")
         report = run_command("handoff", archive, *kind, *options, environment=self._environment).report
         if report["events"] != self._readings.events or report["undecoded"]:
             raise RuntimeError(f"{report['events']} events became rows instead of {self._readings.events}")

@@ -24,10 +24,11 @@ import psutil
 
 from sparkrun.head_start import VARIABLE as HEAD_START
 
-__all__ = ["Outcome", "PeakWatch", "Peaks", "run_command"]
+__all__ = ["PEAKS", "Outcome", "PeakWatch", "Peaks", "run_command"]
 
 EVERY_SECONDS = 0.05
 WORKER = "sparkrun.daemon"
+PEAKS = ("a task's process", "the command's process", "Spark's Java")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Peaks:
     task: int
     driver: int
     java: int
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells of a table's row below `PEAKS`."""
+        return [f"{peak / 2**20:,.0f} MiB" for peak in (self.task, self.driver, self.java)]
 
 
 class PeakWatch:

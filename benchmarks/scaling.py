@@ -6,6 +6,8 @@ import argparse
 from dataclasses import asdict, replace
 
 from benchmarks.measuring import say, spread
+from benchmarks.memory import move
+from benchmarks.product import PEAKS
 from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
@@ -67,27 +69,19 @@ def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> No
     rows, figures = [], []
     for length in streams:
         workload = Workload(length // SIZE, SIZE, 4)
-        source, target = setting.stream(f"source-{length}"), setting.stream(f"target-{length}")
-        workload.fill(setting.store, source)
-        root = f"length-{length}"
-        setting.settle()
-        exported = setting.export(source, root, *CHUNKS, watch=True)
-        setting.settle()
-        setting.store.delete(source)
-        imported = setting.restore(source, root, target, workload.bytes, watch=True)
-        for verb, outcome in (("export", exported), ("import", imported)):
+        for verb, outcome in move(setting, workload, f"length-{length}", CHUNKS):
             seconds, peaks = outcome.report["seconds"], outcome.peaks
             rows.append(
                 (
                     f"{verb}, {workload.bytes / MB:,.0f} MB",
                     f"{seconds:.1f}",
                     f"{workload.bytes / seconds / MB:,.0f}",
-                    *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
+                    *peaks.cells,
                 )
             )
             say(f"  {rows[-1]}")
             figures.append({"verb": verb, "bytes": workload.bytes, "seconds": seconds, **asdict(peaks)})
-    heads = ("chunks", "seconds", "MB/s", "a task's process", "the command's process", "Spark's Java")
+    heads = ("chunks", "seconds", "MB/s", *PEAKS)
     results.add("lengths", table(heads, rows), figures)
 
 

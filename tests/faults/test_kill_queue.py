@@ -21,8 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.fifo import MAX_ENTRY_BYTES, Consumer, Entry, Producer, QueueSegment
-from streamstore.fifo.entry import OVERHEAD_BYTES, encode_entry
+from streamstore.fifo.consumer import Consumer
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
+from streamstore.fifo.place import QueueSegment
+from streamstore.fifo.producer import Producer
 from streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
