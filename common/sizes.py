@@ -33,7 +33,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.match(text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise ValueError(f"{text!r} is not a size. Use for example 64MiB, 1GiB, 500MB or a number of bytes.")
+        raise ValueError(f"{text!r} is not a size. Examples: 64MiB, 1GiB, 500MB, or a number of bytes.")
     return math.floor(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
@@ -46,7 +46,7 @@ def parse_percent(text: str) -> float:
     match = _PERCENT.match(text.strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0.0 < share <= 1.0:
-        raise ValueError(f"{text!r} is not a percentage. Use for example 10%, above 0% and at most 100%.")
+        raise ValueError(f"{text!r} is not a percentage above 0% and up to 100%. Example: 10%.")
     return share
 
 

@@ -21,7 +21,7 @@ def parse_duration(text: str) -> float:
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.")
+        raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 15m, 30s.")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
@@ -43,7 +43,7 @@ def parse_moment(value: str | datetime, what: str) -> datetime:
     Raises:
         Usage: the value is neither.
     """
-    todo = "Use for example 2026-01-31T18:00:00Z or 2026-01-31T19:00:00+01:00."
+    todo = "Examples: 2026-01-31T18:00:00Z, 2026-01-31T19:00:00+01:00."
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     except ValueError:

@@ -43,7 +43,7 @@ def schedule() -> str | timedelta:
         "rotation": Param(
             None,
             type=["null", "object", "array"],
-            description="What to rotate in this run, instead of what is declared.",
+            description="List of rotations for this run, instead of the declared one.",
         )
     },
     tags=["streamvault"],

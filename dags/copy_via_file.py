@@ -23,13 +23,15 @@ PARAMS = {
     "via": Param(
         type="string",
         pattern="^(s3|file)://.+$",
-        title="Through",
-        description="s3://BUCKET/PREFIX or file:///FOLDER, for what lies between.",
+        title="Intermediate root",
+        description="s3://BUCKET/PREFIX or file:///FOLDER, for the intermediate archive.",
     ),
     "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
-    "clean_up": Param(True, type="boolean", title="Clean up", description="Remove what lay between."),
+    "clean_up": Param(True, type="boolean", title="Clean up", description="Delete the intermediate archive."),
     "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the stream"),
-    "target_pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the new one"),
+    "target_pravega_conn_id": Param(
+        "pravega_default", type="string", minLength=1, title="Connection of the new stream"
+    ),
     "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
 }
 

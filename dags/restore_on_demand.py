@@ -30,34 +30,34 @@ PARAMS = {
         None,
         type=["null", "string"],
         format="date-time",
-        title="As it was at",
-        description="A time with its zone; nothing for the newest.",
+        title="Point in time",
+        description="A time with its time zone; empty for the newest.",
     ),
     "generation": Param(
-        None, type=["null", "integer"], minimum=1, title="Generation", description="Nothing for the newest."
+        None, type=["null", "integer"], minimum=1, title="Generation", description="Empty for the newest."
     ),
     "offsets": Param(
         "keep",
         type="string",
         enum=["keep", "shift"],
         title="Offsets",
-        description="Of segments whose beginning the archive does not have: fill up to them, or shift them down.",
+        description="For segments whose beginning is not in the archive: keep the offsets, with filler, or start at 0.",
     ),
     "retention": Param(
         "keep",
         type="string",
         enum=["keep", "off"],
         title="Retention policy",
-        description="Keep the archived one, by which the store may soon delete from the new stream, or set none.",
+        description="Keep the archived policy, by which the store may soon delete from the new stream, or set none.",
     ),
     "read_back": Param(
-        True, type="boolean", title="Read back", description="Read all of the new stream again and compare it."
+        True, type="boolean", title="Read back", description="Read back the whole new stream and compare it."
     ),
     "wait_for_warm_up": Param(
         True,
         type="boolean",
         title="Wait for cold storage",
-        description="Bring back what is in cold storage and wait; else fail if anything is.",
+        description="Request objects in cold storage and wait for them; otherwise fail if there are any.",
     ),
     "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection to Pravega"),
     "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
@@ -85,11 +85,11 @@ def restore_on_demand() -> None:
     def report(restored: dict[str, Any]) -> str:
         from streamvault.airflow.restoring import describe_restore  # noqa: PLC0415
 
-        said = describe_restore(restored, read_back=get_current_context()["params"]["read_back"])
-        print(said)
-        return said
+        text = describe_restore(restored, read_back=get_current_context()["params"]["read_back"])
+        print(text)
+        return text
 
-    asked = check_params()
+    checked = check_params()
     warm_up = WarmArchiveOperator(
         task_id="warm_up",
         archive="{{ params.archive }}",
@@ -110,7 +110,7 @@ def restore_on_demand() -> None:
         pravega_conn_id="{{ params.pravega_conn_id }}",
         aws_conn_id="{{ params.aws_conn_id }}",
     )
-    asked >> warm_up >> restore >> report(restore.output)  # type: ignore[arg-type]
+    checked >> warm_up >> restore >> report(restore.output)  # type: ignore[arg-type]
 
 
 restore_on_demand()

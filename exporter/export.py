@@ -229,9 +229,7 @@ def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
         return []
     layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
     begun = f"layout {layout}, range size {plan.range_size}, its own cuts"
-    return [
-        f"resuming generation {plan.generation} with the options it was begun with ({begun}); run again for the rest"
-    ]
+    return [f"resuming generation {plan.generation} with its original options ({begun}); run again to archive the rest"]
 
 
 def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:

@@ -27,7 +27,7 @@ def finish(archive: Archive, generation: int, progress: Progress, *, strays: boo
         try:
             _sweep(archive, generation)
         except (AccessDenied, ObjectStoreUnavailable) as error:
-            progress.warn(f"objects that belong to no event could not be deleted; they are harmless: {error}")
+            progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
     tidy_up(archive, GenerationSpan.of(generation), progress)
 
 

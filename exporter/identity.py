@@ -1,6 +1,6 @@
 """Checks that a stream is the one that a plan or a generation was made from.
 
-The name is not enough: a stream may have been deleted and created again, and other clusters may have a stream of the
+The name is not enough: a stream may have been deleted and recreated, and other clusters may have a stream of the
 same name. A stream is identified by its history (its epochs, and that it only grows) and by a *witness*: a digest of
 the last bytes before each segment's cut, which is compared as far as the source still has them.
 """
@@ -104,7 +104,7 @@ def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> No
     described = store.describe(stream)
     if segment not in described.ranges():
         raise Conflict(
-            "the stream is not the one that is being archived: it was deleted and created again meanwhile",
+            "the stream is not the one that is being archived: it was deleted and recreated in the meantime",
             where=f"{store.uri}/{segment.in_stream(stream)}",
             todo="Archive it below another root.",
         )
@@ -126,7 +126,7 @@ def _digest(store: StreamStore, stream: StreamName, segment: SegmentId, start: i
 def _other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:
     archived = f"{known.source}/{known.name}" if known.source else str(known.name)
     return Conflict(
-        f"the stream is not the one that was archived here from {archived}: {what} (deleted and created again, or a"
+        f"the stream is not the one that was archived here from {archived}: {what} (deleted and recreated, or a"
         " different cluster?)",
         where=f"{store.uri}/{known.name}",
         todo="Archive it below another root.",

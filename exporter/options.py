@@ -25,6 +25,6 @@ class ExportOptions(ArchivingOptions):
 class ConvertOptions(Options):
     """Options of *convert*."""
 
-    layout: Annotated[Layout, Field(description="The new layout."), CommandLine(environment=False)]
+    layout: Annotated[Layout, Field(description="Layout of the copy."), CommandLine(environment=False)]
     compress: CompressOption = ""
     window: Window = WINDOW

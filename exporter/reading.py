@@ -17,7 +17,7 @@ from streamstore.walking import EventWalk
 
 __all__ = ["TRUNCATED", "LargeEventReader", "PieceReader", "SegmentReader"]
 
-TRUNCATED = "truncated at the source while the run went on"
+TRUNCATED = "truncated at the source during the run"
 
 _HEADER = struct.Struct(">q")
 
@@ -93,7 +93,7 @@ class SegmentReader:
     def _large(self, length: int) -> LargeEventReader:
         if self.end + length > self._segment_end:
             raise NotAnEvent(
-                f"an event at offset {self.end} is cut after {self._segment_end - self.end} bytes",
+                f"an event at offset {self.end} is cut off after {self._segment_end - self.end} bytes",
                 where=self._segment.in_stream(self._stream),
                 offset=self.end,
             )

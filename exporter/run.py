@@ -223,7 +223,7 @@ class ExportRun:
             Damaged: an object of this generation has disappeared.
         """
         tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
-        progress.begin("proving", sum(task.end - task.start for task in tasks))
+        progress.begin("verifying", sum(task.end - task.start for task in tasks))
         events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
         objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
         strays = 0

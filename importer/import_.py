@@ -130,7 +130,7 @@ def import_stream(
         if begun and (newest := source.generations()[-1]) > plan.generation:
             warnings.append(
                 f"the archive has generation {newest}, but the unfinished import is resumed up to generation "
-                f"{plan.generation}, with which it was begun"
+                f"{plan.generation}, as it was started"
             )
         for warning in warnings:
             progress.warn(warning)
@@ -319,7 +319,7 @@ def _retention_warning(plan: RestorePlan) -> list[str]:
     """Warn of events that the store may delete under the restored retention policy."""
     policy = plan.configuration.retention
     if policy.kind is RetentionKind.SIZE and plan.bytes > policy.minimum:
-        what = f"keeps {policy.minimum} of {plan.bytes} restored bytes: the store may delete the oldest at once"
+        what = f"keeps {policy.minimum} of {plan.bytes} restored bytes: the store may delete the oldest events at once"
     elif policy.kind is RetentionKind.TIME:
         kept = age_text(policy.minimum / 1000)
         what = f"keeps events for {kept}, counted from the restore: the store deletes them after that"

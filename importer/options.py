@@ -30,33 +30,32 @@ class RestoreOptions(Options):
     at: Annotated[
         datetime | None,
         moment("--at"),
-        Field(description="Restore up to the last generation whose tail was taken by then, e.g. 2026-01-31T18:00:00Z."),
+        Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
         TIME,
     ] = None
     offsets: Annotated[
         Offsets,
         Field(
-            description="Segments whose beginning was truncated: keep their offsets, filling up to them, or shift them "
-            "down to 0."
+            description="Segments whose beginning was truncated: keep their offsets (with filler), or start them at 0."
         ),
     ] = "keep"
-    filler_limit: Annotated[int, Field(ge=0, description="Maximum filler in a segment."), SIZE] = FILLER_LIMIT
+    filler_limit: Annotated[int, Field(ge=0, description="Maximum filler per segment."), SIZE] = FILLER_LIMIT
     retention: Annotated[
         KeptRetention,
         Field(
-            description="Give the stream the archived retention policy, by which the store may soon delete from it; or "
-            "none."
+            description="Retention policy of the new stream: the archived one, by which the store may soon delete "
+            "events, or none."
         ),
     ] = "keep"
     window: Window = WINDOW
-    read_back: Annotated[bool, Field(description="Read back and compare also what this run itself has appended.")] = (
-        False
-    )
+    read_back: Annotated[
+        bool, Field(description="Also read back and compare the data that this run itself appended.")
+    ] = False
 
     @model_validator(mode="after")
     def _check_end(self) -> Self:
         if self.at is not None and self.generation is not None:
-            raise Usage("--at and --generation exclude each other", todo="Give only one of them.")
+            raise Usage("--at and --generation are mutually exclusive", todo="Give only one of them.")
         return self
 
 
@@ -66,14 +65,14 @@ class ImportOptions(RestoreOptions):
     fingerprints: Fingerprints = ()
     layout: Annotated[
         Literal["table"] | None,
-        Field(description="Restore from the files of a table that `handoff` made."),
+        Field(description="Restore from the files of a table that `handoff` wrote."),
         CommandLine(environment=False),
     ] = None
     table: Annotated[
-        str | None, Field(description="Which table, if there are several."), CommandLine(metavar="NAME")
+        str | None, Field(description="Name of the table, if there are several."), CommandLine(metavar="NAME")
     ] = None
     wait_for_warm: Annotated[
-        bool, Field(description="Wait for objects that S3 is bringing back from an archive class.")
+        bool, Field(description="Wait for objects that S3 is restoring from an archive class.")
     ] = False
     again: Annotated[
         bool,
@@ -90,15 +89,15 @@ class WorkOptions(Options):
         DURATION.named("--idle"),
     ] = None
     for_seconds: Annotated[
-        float | None, Field(ge=0, description="Begin no request after this long, e.g. 1h."), DURATION.named("--for")
+        float | None, Field(ge=0, description="Start no request after this long, e.g. 1h."), DURATION.named("--for")
     ] = None
     wait_seconds: Annotated[
         float,
-        Field(ge=0, description="Wait this long for another worker of the queue to end."),
+        Field(ge=0, description="How long to wait for another worker of the queue to end."),
         CommandLine(name="--wait", metavar="TIME", parse=DURATION.parse, text=DURATION.text, environment=False),
     ] = 0.0
     tries: Annotated[
         int | None,
-        Field(ge=1, description="Stop after N tries while a store does not answer."),
+        Field(ge=1, description="Stop after N attempts if a store does not answer."),
         CommandLine(metavar="N"),
     ] = None

@@ -95,7 +95,7 @@ def plan_replay(epochs: Sequence[Epoch]) -> Replay:
         expected = [SegmentId(after.number, highest + 1 + i) for i in range(len(opens))]
         if opens != expected or not opens:
             raise CannotReplay(
-                f"epoch {after.number} of the source was not made by a scale (a transaction was committed over one)",
+                f"epoch {after.number} of the source was not created by a scale (a transaction was committed over one)",
                 where=", ".join(map(str, opens[:3])),
                 todo="A new stream cannot get such a history.",
             )

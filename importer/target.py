@@ -176,7 +176,7 @@ def _create(
 ) -> StreamDescription:
     """Create the target with the source's first segments, a fixed policy and the mark.
 
-    If the source was deleted and created again, its segment numbers start above 0. Numbering continues when a stream is
+    If the source was deleted and recreated, its segment numbers start above 0. Numbering continues when a stream is
     created again under the same name, so a stream is created and deleted first to use up the lower numbers.
 
     Args:

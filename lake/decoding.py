@@ -22,7 +22,7 @@ from lake.times import NotATime, as_time
 
 __all__ = ["decoded_columns", "parser_of", "time_field"]
 
-MOST_TEXT = 300
+MAX_TEXT = 300
 """Maximum characters of a recorded error."""
 
 
@@ -104,7 +104,7 @@ def _halved(attempt: Callable[[pa.Array], pa.Table], payloads: pa.Array, empty: 
 
 def _failed(reasons: list[str], empty: dict[str, pa.DataType]) -> pa.Table:
     columns = {name: pa.nulls(len(reasons), kind) for name, kind in empty.items()}
-    texts = [" ".join(reason.split())[:MOST_TEXT] for reason in reasons]
+    texts = [" ".join(reason.split())[:MAX_TEXT] for reason in reasons]
     return pa.table({**columns, ERROR: pa.array(texts, pa.string())})
 
 

@@ -134,8 +134,8 @@ def handoff_archive(
         segments = 0 if raw_table is None else _register_raw(raw_table)
     progress.end()
     gaps = _gaps(origin, done.manifests)
-    told = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
-    for warning in told:
+    warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    for warning in warnings:
         progress.warn(warning)
     report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
     return replace(
@@ -143,7 +143,7 @@ def handoff_archive(
         events=sum(manifest.events for manifest in done.manifests),
         bytes=sum(manifest.bytes for manifest in done.manifests),
         gaps=gaps,
-        warnings=(*report.warnings, *told),
+        warnings=(*report.warnings, *warnings),
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
         undecoded=done.undecoded,

@@ -18,7 +18,7 @@ TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]
 
-LEAST_TARGET = 1024
+MIN_TARGET = 1024
 
 
 class DdlOptions(Options):
@@ -34,7 +34,7 @@ class DdlOptions(Options):
         Field(description="Format of a new table. [default: iceberg]"),
         CommandLine(environment=False),
     ] = None
-    decode: Annotated[Decode | None, Field(description="Make columns of the payloads' fields.")] = None
+    decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
     columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
         None,
         alias="schema",
@@ -45,7 +45,7 @@ class DdlOptions(Options):
         Field(description="Add a column event_time from this field; the unit of numbers is s, ms, us or ns."),
         CommandLine(metavar="FIELD[:UNIT]"),
     ] = None
-    raw: Annotated[bool, Field(description="Also a table over the objects of layout events.")] = False
+    raw: Annotated[bool, Field(description="Also register a table over the objects of layout events.")] = False
     root: Annotated[
         str | None, Field(description="Where the table is stored, if not in the archive."), CommandLine(metavar="ROOT")
     ] = None
@@ -64,7 +64,7 @@ class HandoffOptions(DdlOptions):
     ] = False
     target_size: Annotated[
         int | None,
-        Field(ge=LEAST_TARGET, description="How much of the stream makes a file of a new table. [default: 256MiB]"),
+        Field(ge=MIN_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
         SIZE,
     ] = None
     window: Window = WINDOW

@@ -32,7 +32,7 @@ SAMPLE_PLACES = 8
 SAMPLE_BYTES = 4 * 1024 * 1024
 """Maximum bytes read at each place."""
 
-MOST_COLUMNS = 500
+MAX_COLUMNS = 500
 
 NEARLY_ALL = 0.9
 """Minimum share of a field's values in the sample that must have one type."""
@@ -94,7 +94,7 @@ def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
         raise Usage(f"no {decode.upper()} with fields in a sample of {len(held)} events", todo=todo)
     plain = {name: kind for name, kind in fields.items() if kind is not None}
     left_out = [name for name, kind in fields.items() if kind is None]
-    kept, beyond = list(plain)[:MOST_COLUMNS], list(plain)[MOST_COLUMNS:]
+    kept, beyond = list(plain)[:MAX_COLUMNS], list(plain)[MAX_COLUMNS:]
     columns = tuple(
         TableColumn(field=field, column=column, type=hive_type(plain[field]))
         for field, column in zip(kept, fresh_names(kept), strict=True)
@@ -188,7 +188,7 @@ def _type(kind: Any) -> pa.DataType | None:
         name: inner for name, inner in fields.items() if inner is not None and name.isidentifier() and name.isascii()
     }
     lowered = {name.lower() for name in usable}
-    return pa.struct(list(usable.items())) if usable and len(lowered) == len(usable) <= MOST_COLUMNS else None
+    return pa.struct(list(usable.items())) if usable and len(lowered) == len(usable) <= MAX_COLUMNS else None
 
 
 def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:

@@ -196,7 +196,7 @@ def _give_up(handoff: Handoff, plan: TablePlan) -> None:
 
 
 def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
-    what = f"another run gave up generation {plan.generation} in the meantime"
+    what = f"another run abandoned generation {plan.generation} in the meantime"
     return Conflict(what, where=table.uri, todo="Run the same command again.")
 
 

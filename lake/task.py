@@ -209,7 +209,7 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     try:
         found = pq.read_metadata(file)
     except (pa.ArrowException, OSError):
-        raise Conflict("a file of no table already exists", where=where, todo="Remove it.") from None
+        raise Conflict("an unrelated file already exists", where=where, todo="Remove it.") from None
     ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
     if ranges is None or sum(row.events for row in ranges) != found.num_rows:
         raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")

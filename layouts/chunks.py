@@ -177,9 +177,7 @@ class ChunksLayout(SegmentFolders):
                 position += length
             at += position
             tail = bytes(data[position:])
-        raise Damaged(
-            "no chain of events leads to the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}"
-        )
+        raise Damaged("no event begins at the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}")
 
     def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""

@@ -153,7 +153,7 @@ def _open(store: ObjectStore, key: str) -> pq.ParquetFile:
     file = ObjectFile(store, key)
     file.seek(-8, io.SEEK_END)
     if int.from_bytes(file.read(4), "little") > MAX_METADATA_BYTES:
-        raise OSError("its metadata are too large")
+        raise OSError("its metadata is too large")
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
 
 

@@ -208,7 +208,10 @@ class Archive:
             if listing.decision == wanted:
                 self._remove_older(listing)
                 return listing, taken
-        raise Overtaken("no decision about the archive could be written: other runs are always first", where=self.uri)
+        raise Overtaken(
+            "no decision about the archive could be written, because other runs kept writing theirs first",
+            where=self.uri,
+        )
 
     def _remove_older(self, listing: Listing) -> None:
         with suppress(AccessDenied):  # they are harmless
@@ -414,7 +417,7 @@ class Archive:
         if manifest.replaces and listing.newest != before:  # otherwise it is the next one, of a conversion
             if not listing.within(manifest.span):
                 raise Overtaken(
-                    "generations to be merged have expired or were merged with others meanwhile",
+                    "generations to be merged have expired or were merged with others in the meantime",
                     where=where,
                 )
             return False
@@ -476,7 +479,7 @@ class TableArchive(Archive):
 
 
 def _expired(where: str) -> Conflict:
-    return Conflict("another run has published this generation, and it has since expired", where=where)
+    return Conflict("another run published this generation, and it has since expired", where=where)
 
 
 def _index_entry(data: bytes) -> IndexEntry:

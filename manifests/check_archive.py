@@ -179,7 +179,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
             ),
             strays=[],
             layouts=[],
-            notes=(f"only generation {generation} was checked, without looking for strays",),
+            notes=(f"only generation {generation} was checked; strays were not searched for",),
             state=state,
             newest=0,
         )
@@ -200,7 +200,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if joins:
-        notes.append("generations are being merged; chunks that are replaced, or not in use yet, were not checked")
+        notes.append("generations are being merged; replaced chunks and chunks not in use yet were not checked")
     if listing.unfinished:
         notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
     return _Scope(
@@ -227,7 +227,7 @@ def _compare(runner: Runner, scope: _Scope, source: Archive, progress: Progress,
     extra += [foreign_keys(source.place, layout, scope.strays) for layout in scope.layouts]
     notes = scope.notes
     if scope.newest and _went_on(source, scope.newest):
-        notes += ("an export ran during the check, so strays were not looked for; check again",)
+        notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     return _Found(
         findings=tuple(line for result in results for line in result.findings),

@@ -94,7 +94,9 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
     def change(listing: Listing) -> Decision | None:
         holder = listing.holder(generation)
         if holder is None:
-            raise Conflict("the generation has expired meanwhile", where=f"{archive.uri}, generation {generation}")
+            raise Conflict(
+                "the generation has expired in the meantime", where=f"{archive.uri}, generation {generation}"
+            )
         if name in listing.holds.get(holder.last, ()):
             return None
         return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))

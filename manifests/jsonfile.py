@@ -29,8 +29,8 @@ def decode(model: type[M], data: bytes, where: str) -> M:
             raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
         if place == "format" and first["type"] == "literal_error":
             raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
-        said = one_line(f"{place}: {first['msg']}" if place else first["msg"])
-        raise Damaged("not a valid file", where=f"{where}: {said}") from None
+        problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+        raise Damaged("not a valid file", where=f"{where}: {problem}") from None
     if issubclass(model, File) and not is_sealed(data):
         raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
     return made

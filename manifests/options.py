@@ -1,4 +1,4 @@
-"""Options that several verbs share, and those of *check*, *warm*, *hold* and *release*."""
+"""Options that several verbs share, and those of *show*, *check*, *warm*, *hold* and *release*."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ __all__ = [
     "HoldOptions",
     "LargestEvent",
     "ReleaseOptions",
+    "ShowOptions",
     "StorageClass",
     "TargetBytes",
     "WarmOptions",
@@ -61,7 +62,7 @@ LargestEvent = Annotated[
 ]
 CompressOption = Annotated[
     Compression,
-    Field(description="Compress chunks; digests stay those of the segment's bytes."),
+    Field(description="Compression of chunks. Digests are of the uncompressed bytes."),
     CommandLine(choices={"none": "", "zstd": "zstd"}),
 ]
 StorageClass = Annotated[
@@ -70,12 +71,12 @@ StorageClass = Annotated[
     CommandLine(metavar="CLASS"),
 ]
 Generation = Annotated[
-    int | None, Field(ge=1, description="This generation instead of the newest."), CommandLine(metavar="G")
+    int | None, Field(ge=1, description="Use this generation instead of the newest."), CommandLine(metavar="G")
 ]
 Fingerprints = Annotated[
     tuple[str, ...],
     Field(
-        description="Reject an archive whose newest manifest has another SHA-256, as export and show print it. "
+        description="Reject the archive unless its newest manifest has this SHA-256, as printed by export and show. "
         "Repeat for earlier generations."
     ),
     CommandLine(name="--fingerprint", metavar="HEX"),
@@ -99,18 +100,22 @@ class ArchivingOptions(Options):
         "events"
     )
     compress: CompressOption = ""
-    range_size: Annotated[
-        int, Field(ge=1, description="How much of a segment is one task, for a new archive."), SIZE
-    ] = RANGE_SIZE
+    range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
 
 
+class ShowOptions(Options):
+    """Options of *show*."""
+
+    generation: Generation = None
+
+
 class CheckOptions(Options):
     """Options of *check*."""
 
-    read_data: Annotated[bool, Field(description="Read all data again and compare its digests.")] = False
+    read_data: Annotated[bool, Field(description="Read all data and compare its digests.")] = False
     subset: Annotated[
         float | None,
         Field(gt=0, le=1, description="Read this share of the ranges, chosen at random, e.g. 10%."),
@@ -119,7 +124,7 @@ class CheckOptions(Options):
     seed: Annotated[int | None, Field(description="Choose the same ranges as the check that printed this seed.")] = None
     generation: Generation = None
     fingerprints: Fingerprints = ()
-    repair: Annotated[bool, Field(description="Delete objects that belong to no event, if nothing is damaged.")] = False
+    repair: Annotated[bool, Field(description="Delete stray objects, if nothing is damaged.")] = False
 
 
 class WarmOptions(Options):
@@ -127,7 +132,9 @@ class WarmOptions(Options):
 
     generation: Generation = None
     days: Annotated[int, Field(ge=1, description="How many days the objects stay readable.")] = 7
-    tier: Annotated[Tier, Field(description="Retrieval tier: how fast, and at which price.")] = "Standard"
+    tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = (
+        "Standard"
+    )
     wait: Annotated[
         bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
     ] = False
@@ -144,7 +151,7 @@ class HoldOptions(Options):
     generation: Generation = None
     why: Annotated[
         str,
-        Field(max_length=MAX_WHY_CHARS, description="The reason, for readers of the hold."),
+        Field(max_length=MAX_WHY_CHARS, description="Reason for the hold."),
         CommandLine(metavar="TEXT"),
     ] = ""
 
@@ -154,6 +161,6 @@ class ReleaseOptions(Options):
 
     generation: Annotated[
         int | None,
-        Field(ge=1, description="From this generation only, instead of each that has it."),
+        Field(ge=1, description="Release it from this generation only."),
         CommandLine(metavar="G"),
     ] = None

@@ -106,7 +106,7 @@ def _read_one(
     digest = _manifest_digest(archive, span)
     generation = archive.load_span(span)
     tasks = plan_reading(generation, archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
-    progress.begin(f"reading generation {number} back", generation.manifest.bytes)
+    progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
     if found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again

@@ -94,7 +94,7 @@ def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manife
         }
     events = sum(row.events for row in rows)
     if events != remainder.events:
-        what = f"generation {manifest.generation} has {events} events, but {remainder.events} by its manifest"
+        what = f"generation {manifest.generation} has {events} events, but its manifest says {remainder.events}"
         raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
     entries = tuple(entry.model_copy(update=found[segment_key(entry.name)]) for entry in manifest.segments)
     return manifest.model_copy(

@@ -234,7 +234,7 @@ def in_order(
             threads.be_enough_for(size)
             arrived[index] = get(item), size
             if index == awaited:
-                flow.tell()
+                flow.wake()
 
     def here() -> bool:
         return awaited in arrived or awaited == flow.count
@@ -328,7 +328,7 @@ class _Flow(Generic[T]):
             self._room.notify_all()
             self._progress.notify_all()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake the thread in `wait_until`."""
         with self._lock:
             self._progress.notify_all()

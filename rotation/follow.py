@@ -194,7 +194,7 @@ def _follow(
         if not report.unchanged:
             retrier(partial(tally.merge, compaction, choose))
         retrier(compaction.clear)
-        tally.tell(compaction.problems)
+        tally.warn(compaction.problems)
         if report.unchanged and retrier(partial(_is_sealed, archive)):
             return "sealed"
         if not report.unchanged or retrier.retries > retries:
@@ -254,10 +254,10 @@ class _Tally:
         size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
         self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
 
-    def tell(self, problems: list[Problem]) -> None:
+    def warn(self, problems: list[Problem]) -> None:
         """Warn of generations that could not be merged or read back."""
         for problem in problems:
-            warning = f"some generations stay as they are: {problem}"
+            warning = f"some generations were not merged or read back: {problem}"
             self.warnings.append(warning)
             self.progress.warn(warning)
         problems.clear()
@@ -294,7 +294,7 @@ def _rotate(
     began = time.monotonic()
     rotation = Rotation(order, policy, tasks, retrier.watched)
     exported = retrier(partial(rotation.export, began))
-    report = retrier(partial(rotation.go_on, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
+    report = retrier(partial(rotation.complete, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
     if report.truncated:

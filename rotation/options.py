@@ -33,11 +33,13 @@ KeepFor = Annotated[
     Field(
         ge=0,
         le=LONGEST_KEPT,
-        description="Expire generations that are older than the newest by this: 90d, 2w, 36h, 15m or 30s.",
+        description="Expire generations that are older than the newest by more than this: 90d, 2w, 36h, 15m or 30s.",
     ),
     DURATION,
 ]
-TruncateSource = Annotated[bool, Field(description="Truncate the stream up to what is archived and was read back.")]
+TruncateSource = Annotated[
+    bool, Field(description="Truncate the stream up to the end of the archived and verified data.")
+]
 
 
 class RotateOptions(ArchivingOptions):
@@ -48,11 +50,11 @@ class RotateOptions(ArchivingOptions):
     until: Annotated[
         datetime | None,
         moment("--until"),
-        Field(description="Expire generations that were taken by then, e.g. 2026-01-31T18:00:00Z."),
+        Field(description="Expire generations whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
         TIME,
     ] = None
     truncate_source: TruncateSource = False
-    hold: Annotated[str, Field(description="Put a hold on the newest generation."), CommandLine(metavar="NAME")] = ""
+    hold: Annotated[str, Field(description="Place a hold on the newest generation."), CommandLine(metavar="NAME")] = ""
     queue: Annotated[
         str, Field(description="Queue deletions for a worker instead of deleting now."), CommandLine(metavar="QUEUE")
     ] = ""
@@ -68,14 +70,14 @@ class FollowOptions(ArchivingOptions):
 
     rotate: Annotated[
         bool,
-        Field(description="Rotate each time: read back what is new, let old generations expire, truncate if asked to."),
+        Field(description="Rotate each time: read back new generations, expire old ones, truncate if requested."),
     ] = False
     keep: Keep = None
     keep_for: KeepFor = None
     truncate_source: TruncateSource = False
     idle: Annotated[float | None, Field(gt=0, description="Stop after this long without new events."), DURATION] = None
     lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
-    every: Annotated[float, Field(gt=0, description="How often to look for new events."), DURATION] = EVERY
+    every: Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION] = EVERY
     retry_for: Annotated[
         float, Field(ge=0, description="How long to retry while a server does not answer; 0s: stop at once."), DURATION
     ] = RETRY_FOR
@@ -98,7 +100,7 @@ class CompactOptions(Options):
 
     target: TargetBytes = TARGET
     at_least: Annotated[
-        int, Field(ge=2, description="Merge at least this many neighbours."), CommandLine(metavar="N")
+        int, Field(ge=2, description="Merge runs of at least this many generations."), CommandLine(metavar="N")
     ] = 2
     grace: Grace = GRACE
     storage_class: StorageClass = ""
@@ -107,4 +109,4 @@ class CompactOptions(Options):
 
 def _check_one(*given: object) -> None:
     if sum(value is not None for value in given) > 1:
-        raise Usage("--keep, --keep-for and --until exclude each other", todo="Give only one of them.")
+        raise Usage("--keep, --keep-for and --until are mutually exclusive", todo="Give only one of them.")

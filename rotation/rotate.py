@@ -115,7 +115,7 @@ def rotate_stream(
         check_name(hold)
     check_readable(storage_class)
     if queue:
-        check_queue(queue, make=not dry_run)
+        check_queue(queue, create=not dry_run)
     order = ResolvedExport.of(stream, root, options)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
@@ -160,13 +160,13 @@ class Rotation:
             truncate: as for `rotate_stream`.
             began: when the rotation began, on the monotonic clock (seconds).
         """
-        return self.go_on(self.export(began), hold, truncate=truncate, began=began)
+        return self.complete(self.export(began), hold, truncate=truncate, began=began)
 
     def export(self, began: float) -> ExportReport:
         """Run the first step."""
         return self._export(began, dry_run=False)
 
-    def go_on(
+    def complete(
         self, exported: ExportReport, hold: str, *, truncate: bool, began: float, sweep: bool = True
     ) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.
@@ -262,8 +262,8 @@ class Rotation:
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
-                f"some expired data were not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
-                " deletes them"
+                f"some expired data was not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " deletes it"
             )
         return done
 

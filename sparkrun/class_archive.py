@@ -100,5 +100,5 @@ class ClassArchive:
 def _fingerprint(java_home: Path, spark_home: Path) -> str:
     """Hash what an archive must match; changes when another version is installed in the same place."""
     jars, runtime = spark_home / "jars", (java_home / "bin" / "java").resolve()
-    said = [f"{path} {path.stat().st_mtime_ns}" for path in (jars, runtime)]
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+    versions = [f"{path} {path.stat().st_mtime_ns}" for path in (jars, runtime)]
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:16]

@@ -33,7 +33,7 @@ VARIABLE = "STREAMVAULT_HEAD_START"
 SECONDS = 8.0
 """About the start time of Spark on two cores."""
 
-MOST_THREADS = 4
+MAX_THREADS = 4
 """More threads would contend for the GIL; Spark runs each task in a process."""
 
 POLL_SECONDS = 0.1
@@ -48,15 +48,15 @@ def head_start_seconds() -> float:
     Raises:
         Usage: the variable is not a number of seconds.
     """
-    said = os.environ.get(VARIABLE, "").strip()
-    if not said:
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
         return SECONDS
     try:
-        seconds = float(said)
+        seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise Usage(f"{VARIABLE} is not a number of seconds", where=repr(said), todo="Unset it, or set 0 or more.")
+        raise Usage(f"{VARIABLE} is not a number of seconds", where=repr(text), todo="Unset it, or set 0 or more.")
     return seconds
 
 
@@ -70,7 +70,7 @@ class HeadStartRunner(Runner):
     def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
         self._master = master
         self._preload = preload
-        self._threads = min(master.threads, MOST_THREADS)
+        self._threads = min(master.threads, MAX_THREADS)
         self._seconds = seconds
         self._spark: _Spark | None = None
 

@@ -24,7 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from sparkrun.class_archive import ClassArchive
 from sparkrun.errors import SparkFailed
 
-__all__ = ["Jvm", "aside"]
+__all__ = ["Jvm", "call_in_thread"]
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""
@@ -55,7 +55,7 @@ class Jvm:
 
     def __init__(self, classes: ClassArchive) -> None:
         self._classes = classes
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         self.gateway: Any = None
@@ -87,7 +87,7 @@ class Jvm:
         with tempfile.TemporaryDirectory(prefix="streamvault-java-") as folder:
             address = Path(folder, "address")
             options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-            output = 2 if _log.isEnabledFor(logging.DEBUG) else self._said
+            output = 2 if _log.isEnabledFor(logging.DEBUG) else self._output
             self._process = subprocess.Popen(
                 [
                     str(Path(_find_spark_home(), "bin", "spark-submit")),
@@ -113,9 +113,9 @@ class Jvm:
                 if self._process.poll() is not None:
                     raise OSError(f"it ended with {self._process.returncode}")
                 time.sleep(POLL_SECONDS)
-            told = address.read_bytes()
-        port, size = _ADDRESS.unpack_from(told)
-        secret = told[_ADDRESS.size : _ADDRESS.size + size].decode()
+            data = address.read_bytes()
+        port, size = _ADDRESS.unpack_from(data)
+        secret = data[_ADDRESS.size : _ADDRESS.size + size].decode()
         return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
 
     @property
@@ -126,10 +126,10 @@ class Jvm:
     @property
     def last_words(self) -> str:
         """The last line it wrote that is no stack frame."""
-        if self._said.closed:
+        if self._output.closed:
             return ""
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said.read().decode(errors="replace").splitlines()]
+        self._output.seek(0)
+        lines = [line.strip() for line in self._output.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
     def end(self, *, in_order: bool = False) -> None:
@@ -146,7 +146,7 @@ class Jvm:
             # one that is still starting does not listen yet
             if self.gateway is not None:
                 with suppress(Exception):
-                    aside(self.gateway.shutdown, EXIT_SECONDS)
+                    call_in_thread(self.gateway.shutdown, EXIT_SECONDS)
                 if process.stdin is not None:
                     with suppress(OSError):
                         process.stdin.close()
@@ -158,7 +158,7 @@ class Jvm:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            self._said.close()
+            self._output.close()
             self._classes.take(whole=whole)
 
 
@@ -177,24 +177,24 @@ def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def aside(call: Callable[[], T], seconds: float) -> T:
+def call_in_thread(call: Callable[[], T], seconds: float) -> T:
     """Make a call in another thread and wait for it: an interrupt of a call to Java puts the connection out of sync.
 
     Raises:
         TimeoutError: no result within ``seconds``; the call continues and its result is discarded.
         BaseException: any exception raised by the call.
     """
-    said: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            said.put(([call()], None))
+            results.put(([call()], None))
         except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
-            said.put(([], error))
+            results.put(([], error))
 
     threading.Thread(target=work, name="spark call", daemon=True).start()
     try:
-        value, error = said.get(timeout=seconds)
+        value, error = results.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError(f"no answer within {seconds:.0f} s") from None
     if error is not None:

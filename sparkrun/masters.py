@@ -81,8 +81,8 @@ class Master:
             )
 
 
-def _threads(said: str | None, every: int) -> int:
-    return every if said in {None, "*"} else int(said or 0)
+def _threads(text: str | None, every: int) -> int:
+    return every if text in {None, "*"} else int(text or 0)
 
 
 def _address(text: str, url: str) -> tuple[str, int]:

@@ -27,7 +27,7 @@ from sparkrun.code import ship_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
 from sparkrun.java import java_home
-from sparkrun.jvm import Jvm, aside
+from sparkrun.jvm import Jvm, call_in_thread
 from sparkrun.masters import Master
 from sparkrun.settings import environment_for, settings_for
 
@@ -72,15 +72,15 @@ class Session:
             if not self._is_guest:
                 self.master.check_reachable()
                 _silence_py4j()
-            aside(self._start, START_SECONDS)
+            call_in_thread(self._start, START_SECONDS)
         except BaseException as error:
-            said = self._reason(error)
+            reason = self._reason(error)
             self.stop()
             if isinstance(error, TimeoutError):
                 raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=self.master.url) from None
             if isinstance(error, (Py4JError, OSError, EOFError)):
                 _log.debug("Spark did not start", exc_info=error)
-                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {said}") from None
+                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {reason}") from None
             raise
         if not self._is_guest:
             self.start_seconds = time.monotonic() - began
@@ -97,7 +97,9 @@ class Session:
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
 
         with suppress(TimeoutError, Py4JError):
-            return self.master.kind == "cluster" and aside(known, STOP_SECONDS) <= 1  # the driver counts as one
+            return (
+                self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
+            )  # the driver counts as one
         return False
 
     def _start(self) -> None:
@@ -182,7 +184,7 @@ class Session:
         try:
             if not self._is_guest:
                 with suppress(TimeoutError, Py4JError, OSError):
-                    aside(self._stop_context, STOP_SECONDS)
+                    call_in_thread(self._stop_context, STOP_SECONDS)
         finally:
             try:
                 if self._jvm is not None:
@@ -197,7 +199,7 @@ class Session:
         """Return Spark's message for an error, or its last line of output if the process is gone."""
         if isinstance(error, Py4JJavaError):
             with suppress(TimeoutError, Py4JError, OSError):
-                return last_line(aside(lambda: str(error.java_exception.toString()), STOP_SECONDS))
+                return last_line(call_in_thread(lambda: str(error.java_exception.toString()), STOP_SECONDS))
         return self.last_words or str(error)
 
     def _stop_context(self) -> None:

@@ -19,7 +19,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegi
 from common.errors import Problem
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import task_failed
-from sparkrun.jvm import aside
+from sparkrun.jvm import call_in_thread
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.session import Session, acquire, release
@@ -32,7 +32,7 @@ R = TypeVar("R")
 CANCEL_SECONDS = 5.0
 """How long a run that ends early waits for Spark to cancel its job."""
 
-MOST_TASKS = 1000
+MAX_TASKS = 1000
 """Maximum tasks per job; more specifications share tasks, as 10,000 small segments would overload the scheduler."""
 
 PATIENCE_SECONDS = 30.0
@@ -102,9 +102,9 @@ class SparkJob:
         self._specs = specs
         self._name = f"streamvault-{next(_numbers)}"
         # Holds a small row a specification at most.
-        self._said: queue.SimpleQueue[tuple[int, bytes] | BaseException | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[int, bytes] | BaseException | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
-        self._task = _Task(function, session.context.accumulator([], _Deliver(self._said.put)))
+        self._task = _Task(function, session.context.accumulator([], _Deliver(self._results.put)))
         self._thread = threading.Thread(target=self._submit, name=self._name, daemon=True)
         self._thread.start()
 
@@ -113,12 +113,12 @@ class SparkJob:
             context = self._session.context
             context.setJobGroup(self._name, self._name, interruptOnCancel=True)
             if not self._cancelled.is_set():
-                rows = context.parallelize(list(enumerate(self._specs)), min(len(self._specs), MOST_TASKS))
+                rows = context.parallelize(list(enumerate(self._specs)), min(len(self._specs), MAX_TASKS))
                 rows.foreachPartition(self._task)
         except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
-            self._said.put(self._failure(error))
+            self._results.put(self._failure(error))
         else:
-            self._said.put(None)
+            self._results.put(None)
         finally:
             _accumulatorRegistry.pop(self._task.left.aid, None)
 
@@ -129,7 +129,7 @@ class SparkJob:
         if isinstance(error, Py4JJavaError):
             return task_failed(str(error.java_exception.toString()))
         if isinstance(error, (Py4JError, OSError, EOFError)):
-            _log.debug("Spark went away", exc_info=error)
+            _log.debug("lost the connection to Spark", exc_info=error)
             return SparkFailed("Spark's process ended during the run", where=self._session.last_words)
         return task_failed(error)
 
@@ -156,17 +156,17 @@ class SparkJob:
         warned = False
         while True:
             try:
-                said = self._said.get(timeout=PATIENCE_SECONDS)
+                result = self._results.get(timeout=PATIENCE_SECONDS)
             except queue.Empty:
                 if not warned and self._session.has_no_executor():
                     warned = True
                     _log.warning("waiting for an executor from %s", self._session.master.url)
                 continue
-            if said is None:
+            if result is None:
                 return
-            if isinstance(said, BaseException):
-                raise said
-            yield said
+            if isinstance(result, BaseException):
+                raise result
+            yield result
 
     def cancel(self) -> None:
         """End the job if it still runs; its tasks are killed within a second."""
@@ -175,7 +175,7 @@ class SparkJob:
         with suppress(TimeoutError, Py4JError, OSError):
             # More than once: the thread may be just about to submit.
             while self._thread.is_alive() and time.monotonic() < deadline:
-                aside(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
+                call_in_thread(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
                 self._thread.join(0.1)
 
 

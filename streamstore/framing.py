@@ -94,7 +94,7 @@ def filler(length: int) -> Iterator[bytes]:
         ValueError: the length is negative or from 1 to 7: no event is that short.
     """
     if length < 0 or 0 < length < HEADER_BYTES:
-        raise ValueError(f"no events fill {length} bytes")
+        raise ValueError(f"{length} bytes cannot be filled with events: an event has at least {HEADER_BYTES}")
     while length:
         size = min(length, MAX_BLOCK_BYTES)
         if 0 < length - size < HEADER_BYTES:

@@ -120,7 +120,7 @@ def _check_rooms() -> None:
     for room in _ROOMS:
         spec = find_spec(room)
         if spec is None or spec.origin is None or PurePath(spec.origin).parent.parent != mine:
-            found = "is missing" if spec is None else f"is another one, at {spec.origin}"
+            found = "is missing" if spec is None else f"is shadowed by {spec.origin}"
             raise ImportError(
                 f"Streamvault's package {room!r} {found}. Install Streamvault in an environment of its own."
             )

@@ -117,7 +117,7 @@ def convert_generation(
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
         todo = "Finish it or delete its plan, or convert to another root."
-        raise Conflict("another run has begun the generation with different options", where=archive.uri, todo=todo)
+        raise Conflict("another run has started the generation with different options", where=archive.uri, todo=todo)
     done: dict[SegmentId, list[Piece]] = {}
     if not created:
         for segment, row in find_rows(archive.store, archive.prefix, wanted.span):

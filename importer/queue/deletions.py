@@ -34,7 +34,7 @@ def request_deletions(queue: str, root: str, stream: StreamName, generations: It
     if not wanted:
         return ()
     with open_queue(queue) as place:
-        waiting = place.waiting(make=True)
+        waiting = place.waiting(create=True)
         found = (_request(entry.content) for entry in outstanding_entries(waiting))
         there = {request for request in found if request in wanted}
         producer = Producer(waiting)

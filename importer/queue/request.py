@@ -78,12 +78,12 @@ def request_restore(
         if cut is not None
     }
     request = RestoreRequest(archive=archive, stream=stream, **{**options.keywords(), **cuts})
-    check_queue(queue, make=False)
+    check_queue(queue, create=False)
     stored = request.model_dump(mode="json", exclude_none=True)
     if dry_run:
         return RequestReport(queue=queue, request=stored, text=str(request), dry_run=True)
     with open_queue(queue) as place:
-        waiting = place.waiting(make=True)
+        waiting = place.waiting(create=True)
         name_of_it = Producer(waiting).put(encode(request))
         return RequestReport(
             id=str(name_of_it),

@@ -37,7 +37,7 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
     if failed not in {"keep", "retry", "drop"}:
         raise Usage("failed requests are kept, retried or dropped", where=repr(failed))
     with open_queue(queue) as place:
-        waiting = place.waiting(make=False)
+        waiting = place.waiting(create=False)
         failed_queue = place.failed()
         moved = dropped = 0
         if failed_queue is not None and failed == "retry":

@@ -25,17 +25,17 @@ class RequestQueue:
         self._name = name
         self._failed = StreamName(name.scope, name.stream + FAILED_SUFFIX)
 
-    def waiting(self, *, make: bool) -> QueueSegment:
+    def waiting(self, *, create: bool) -> QueueSegment:
         """Return the queue of waiting requests.
 
         Args:
-            make: create it if missing.
+            create: create it if missing.
 
         Raises:
             NoSuchScope, NoSuchStream: it does not exist.
             NotAQueue: another stream has the name.
         """
-        return QueueSegment.make(self._store, self._name) if make else QueueSegment.open(self._store, self._name)
+        return QueueSegment.create(self._store, self._name) if create else QueueSegment.open(self._store, self._name)
 
     def failed(self) -> QueueSegment | None:
         """Return the queue of failed requests; None if no request has ever failed."""
@@ -44,17 +44,17 @@ class RequestQueue:
         except (NoSuchScope, NoSuchStream):
             return None
 
-    def make_failed(self) -> QueueSegment:
+    def create_failed(self) -> QueueSegment:
         """Return the queue of failed requests; create it if missing."""
-        return QueueSegment.make(self._store, self._failed)
+        return QueueSegment.create(self._store, self._failed)
 
 
-def check_queue(queue: str, *, make: bool) -> None:
+def check_queue(queue: str, *, create: bool) -> None:
     """Check that a URI names a queue, or nothing yet.
 
     Args:
         queue: the URI.
-        make: create the queue if missing; without it, only the URI is checked.
+        create: create the queue if missing; without it, only the URI is checked.
 
     Raises:
         InvalidName: the URI is invalid.
@@ -62,9 +62,9 @@ def check_queue(queue: str, *, make: bool) -> None:
         Usage: as `open_queue`.
     """
     _parsed(queue)
-    if make:
+    if create:
         with open_queue(queue) as place:
-            place.waiting(make=True)
+            place.waiting(create=True)
 
 
 @contextmanager

@@ -62,12 +62,12 @@ def work_queue(
     Master.parse(master)
     context = RequestContext(master, progress)
     with open_queue(queue) as place:
-        waiting = place.waiting(make=False)
+        waiting = place.waiting(create=False)
         place.failed()  # raises if the name is taken
-        processor = RequestProcessor(context, place.make_failed, finished)
+        processor = RequestProcessor(context, place.create_failed, finished)
 
         def failing(error: BaseException, pause: float) -> None:
-            progress.warn(f"{processor.current}: {as_problem(error)} Retry in {seconds_text(pause)}.")
+            progress.warn(f"{processor.current}: {as_problem(error)} Retrying in {seconds_text(pause)}.")
 
         consumer = Consumer(
             waiting, wait_seconds=options.wait_seconds, batch_entries=1, tries=options.tries, failing=failing

@@ -162,8 +162,8 @@ def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        said = error.response.get("Error", {})
-        text = one_line(f"{said.get('Code', '')} {said.get('Message', '')}")
+        details = error.response.get("Error", {})
+        text = one_line(f"{details.get('Code', '')} {details.get('Message', '')}")
         raise CatalogFailed("Glue rejects the request", where=f"{name}: {text}") from None
     except BotoCoreError as error:
         raise CatalogFailed("Glue cannot be used", where=f"{name}: {one_line(error)}") from None

@@ -27,7 +27,7 @@ DEFAULT_REGION = "us-east-1"
 # obstore requests new credentials five minutes before these expire; botocore renews its own at least ten minutes before
 # they expire, so the ones it returns are valid for at least that long.
 CREDENTIALS_LIFE = timedelta(minutes=9)
-MOST_CONNECTIONS = 32
+MAX_CONNECTIONS = 32
 
 
 def resolve_access(bucket: str) -> S3Access:
@@ -77,7 +77,7 @@ def open_client(access: S3Access) -> Any:
             region_name=access.region,
             endpoint_url=access.endpoint,
             config=Config(
-                max_pool_connections=MOST_CONNECTIONS,
+                max_pool_connections=MAX_CONNECTIONS,
                 retries={"mode": "standard", "total_max_attempts": 6},
                 s3={"addressing_style": "virtual" if access.virtual_host else "path"},
             ),

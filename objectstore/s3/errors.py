@@ -110,7 +110,7 @@ class _Report:
     key: str
 
     @property
-    def said(self) -> str:
+    def status_and_code(self) -> str:
         return f"{self.status or ''} {self.code}".strip()
 
 
@@ -155,7 +155,9 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         return AccessDenied(
             f"no credentials: {_first(reason)}", where=report.at, todo="Check the profile in AWS_PROFILE."
         )
-    return ObjectStoreError(f"the server rejected the request ({report.said or _first(sentence)})", where=key)
+    return ObjectStoreError(
+        f"the server rejected the request ({report.status_and_code or _first(sentence)})", where=key
+    )
 
 
 def beyond_the_end(error: BaseException) -> bool:
@@ -170,13 +172,13 @@ def _busy(report: _Report) -> Problem | None:
     # A 409 alone does not mean that the key is taken (that is 412): other requests for the key may be in progress.
     is_conflict = report.status == 409 and not report.code
     if is_conflict or report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
-        what = f"the server is busy or failing ({report.said})"
+        what = f"the server is busy or failing ({report.status_and_code})"
         return ServerBusy(what, where=report.at, todo="Try again later.")
     if report.code in _SPOILED:
         what, todo = "data was damaged in transit", "If this persists, check this machine's memory and network."
-        return ObjectStoreUnavailable(f"{what} ({report.said})", where=report.key, todo=todo)
+        return ObjectStoreUnavailable(f"{what} ({report.status_and_code})", where=report.key, todo=todo)
     if report.code in _FULL or report.status == 507:
-        what = f"the server is out of space ({report.said})"
+        what = f"the server is out of space ({report.status_and_code})"
         return OutOfSpace(what, where=report.at, todo="Free space and run this again.")
     return None
 
@@ -214,7 +216,7 @@ def _refused(report: _Report) -> Problem | None:
         return AccessDenied(f"{what} ({report.code})", where=report.at, todo=todo)
     if report.status in {401, 403} or report.code == "AccessDenied":
         what, todo = _PERMISSION[report.action]
-        return AccessDenied(f"{what} ({report.said})", where=report.key, todo=todo)
+        return AccessDenied(f"{what} ({report.status_and_code})", where=report.key, todo=todo)
     return None
 
 

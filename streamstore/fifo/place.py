@@ -51,7 +51,7 @@ class QueueSegment:
         return cls(store, name, segment)
 
     @classmethod
-    def make(cls, store: StreamStore, name: StreamName) -> QueueSegment:
+    def create(cls, store: StreamStore, name: StreamName) -> QueueSegment:
         """Open a queue; create it and its scope if missing.
 
         Raises:

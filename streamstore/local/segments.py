@@ -21,11 +21,11 @@ _BLOCK = 1024 * 1024
 _Seen = TypeVar("_Seen")
 
 
-def settled(folder: StreamFolder, look: Callable[[StreamRecord], _Seen]) -> _Seen:
+def settled(folder: StreamFolder, read: Callable[[StreamRecord], _Seen]) -> _Seen:
     """Read a stream's files without its lock; retry if the stream was changed or deleted in the meantime."""
     while True:
         record = folder.record()
-        seen = look(record)
+        seen = read(record)
         if folder.revision() == record.revision:
             return seen
 

@@ -41,7 +41,7 @@ from streamstore.pravega.convert import (
 from streamstore.pravega.settings import PravegaSettings
 from streamstore.transactions import Transaction, TransactionState
 
-__all__ = ["Controller", "Look"]
+__all__ = ["Controller", "StreamState"]
 
 WORKFLOW_SECONDS = 150.0
 """Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
@@ -67,7 +67,7 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StreamState:
     """A stream's state as reported by the controller. A sealed stream has no ``current`` segments."""
 
     configuration: StreamConfiguration
@@ -177,7 +177,7 @@ class Controller:
         """The epochs of these numbers, in their order, up to the first that does not exist."""
         return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
 
-    def look(self, stream: StreamName, epochs: int) -> Look:
+    def query_state(self, stream: StreamName, epochs: int) -> StreamState:
         """Query a stream's state and first epochs concurrently; the answers may be from different moments."""
         named = stream_message(stream)
         questions = [
@@ -189,7 +189,7 @@ class Controller:
         configuration, head, current, *first = self._calls.call_all(questions)
         if configuration is None or head is None or current is None:
             raise self.missing(stream)
-        return Look(
+        return StreamState(
             configuration_from(configuration),
             cut_from(stream, head),
             ranges_from(current),

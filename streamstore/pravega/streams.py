@@ -70,10 +70,10 @@ def describe(controller: Controller, stores: SegmentStores, stream: StreamName) 
 
 def _describe_once(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription | None:
     """The stream, or None if the answers disagree."""
-    look = controller.look(stream, FIRST_EPOCHS)
-    epochs = _all_epochs(controller, stream, look.epochs)
-    last = _open_epoch(epochs, look.current)
-    if last is None or not look.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
+    state = controller.query_state(stream, FIRST_EPOCHS)
+    epochs = _all_epochs(controller, stream, state.epochs)
+    last = _open_epoch(epochs, state.current)
+    if last is None or not state.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
         return None
     try:
         infos = stores.infos(stream, list(epochs[last].segments))
@@ -82,7 +82,7 @@ def _describe_once(controller: Controller, stores: SegmentStores, stream: Stream
         return None
     tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
     return StreamDescription(
-        stream, look.configuration, tuple(epochs[: last + 1]), look.head, tail, sealed=not look.current
+        stream, state.configuration, tuple(epochs[: last + 1]), state.head, tail, sealed=not state.current
     )
 
 
@@ -160,7 +160,7 @@ def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId],
             break
     else:
         raise RequestFailed(
-            f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Look later."
+            f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
         )
     found = controller.epochs(stream, [number])
     if not found:

@@ -32,7 +32,7 @@ def remove_copy(root: str, aws_conn_id: str | None) -> int:
     """
     address = RootAddress.parse(root)
     if not root.rpartition("/")[2].startswith(_OURS):
-        raise AirflowFailException(f"not a copy's root, nothing is removed: {root}")
+        raise AirflowFailException(f"not the root of a copy; nothing was deleted: {root}")
     variables = aws_environment(aws_conn_id) if address.name == "s3" and aws_conn_id else {}
     removed = 0
     with environment(variables):

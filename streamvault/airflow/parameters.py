@@ -26,8 +26,7 @@ def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(context["dag_run"].conf or ()) - set(known))
     if unknown:
         raise AirflowFailException(
-            f"there is no parameter {', '.join(unknown)}. The parameters of {context['dag'].dag_id} are "
-            f"{', '.join(known)}."
+            f"unknown parameter {', '.join(unknown)}. The parameters of {context['dag'].dag_id} are {', '.join(known)}."
         )
     params: Mapping[str, Any] = context["params"]
     return params

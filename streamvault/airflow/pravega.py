@@ -44,7 +44,7 @@ class PravegaHook(BaseHook):
         if not connection.host or unknown:
             wrong = f"its extra has {', '.join(unknown)}" if unknown else "it has no host"
             raise AirflowFailException(
-                f"connection {self.pravega_conn_id!r} is no Pravega's: {wrong}. "
+                f"connection {self.pravega_conn_id!r} is not a valid Pravega connection: {wrong}. "
                 f"Give the controller's host, and in extra only {', '.join(_EXTRA)}."
             )
         return connection
@@ -69,7 +69,7 @@ class PravegaHook(BaseHook):
         if not scope or not name or "/" in scope:
             raise AirflowFailException(
                 f"not a stream: {stream!r}. Write SCOPE/STREAM, or STREAM if connection {self.pravega_conn_id!r} "
-                "names a scope in its extra."
+                "has a scope in its extra."
             )
         return f"{self.uri}/{scope}/{name}"
 

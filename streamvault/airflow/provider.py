@@ -29,18 +29,18 @@ def get_provider_info() -> dict[str, Any]:
                 "conn-fields": {
                     "scope": {
                         "label": "Scope",
-                        "description": "The scope of streams that are named without one.",
+                        "description": "Scope of streams that are given without one.",
                         "schema": {"type": _TEXT},
                     },
                     "tls": {"label": "TLS", "schema": {"type": _FLAG, "default": False}},
                     "ca_file": {
                         "label": "CA file",
-                        "description": "On the workers: PEM file of the authorities that sign its certificates.",
+                        "description": "PEM file with the CA certificates, on the workers.",
                         "schema": {"type": _TEXT},
                     },
                     "verify_hostname": {
                         "label": "Verify host names",
-                        "description": "Whether a certificate has to name the host that was called.",
+                        "description": "Whether the server's certificate must match its host name.",
                         "schema": {"type": _FLAG, "default": True},
                     },
                 },

@@ -29,7 +29,9 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
         AirflowFailException: a parameter is not valid; the message says which and why.
     """
     if params["at"] and params["generation"]:
-        raise AirflowFailException("at and generation do not go together: give one of them, or none for the newest")
+        raise AirflowFailException(
+            "at and generation are mutually exclusive: give one of them, or neither for the newest"
+        )
     try:
         if params["at"]:
             parse_moment(params["at"], "at")
@@ -46,9 +48,9 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
 def describe_restore(report: Mapping[str, Any], *, read_back: bool) -> str:
     """Describe what was restored and verified, then, one a line, what is missing or differs."""
     proof = (
-        "all that was restored was read back from the stream and has the archive's digests"
+        "all restored data was read back from the stream and matches the archive's digests"
         if read_back
-        else "every range has the archive's digest, as it was appended or, where an earlier attempt had, read back"
+        else "every range matches the archive's digest (ranges appended by an earlier attempt were read back)"
     )
     restored = (
         f"{report['stream']}: {report['events']:,} events ({report['bytes']:,} bytes) "

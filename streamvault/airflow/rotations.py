@@ -62,7 +62,7 @@ class Options(BaseModel):
     def _one_way_of_keeping(self) -> Self:
         given = [name for name in KEEPING if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} do not go together")
+            raise ValueError(f"{' and '.join(given)} are mutually exclusive")
         if self.root is not None:
             try:
                 RootAddress.parse(self.root)
@@ -119,11 +119,11 @@ class Rotations(Options):
                     name: value for name, value in entry.given().items() if name in KEEPING
                 }
             if "root" not in chosen:
-                raise AirflowFailException(f"rotation of {entry.stream or entry.scope}: it has no root")
+                raise AirflowFailException(f"rotation of {entry.stream or entry.scope}: root is missing")
             for stream in self._streams(entry, chosen, list_streams):
                 key = (stream, chosen["root"])
                 if key in found:
-                    raise AirflowFailException(f"rotation of {stream}: it is there twice")
+                    raise AirflowFailException(f"rotation of {stream}: it is listed twice")
                 found[key] = {"stream": stream, **chosen}
         return list(found.values())
 
@@ -143,7 +143,7 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
     Raises:
         AirflowFailException: there is no list, or it is not valid; the message says where.
     """
-    where = "the declared list"
+    where = "the list of rotations"
     if declared is None and file:
         where = file
         try:
@@ -152,7 +152,7 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
             raise AirflowFailException(f"the list of rotations cannot be read: {file}: {error}") from None
     if declared is None:
         raise AirflowFailException(
-            "nothing says what to rotate. Set the variable streamvault_rotation, the parameter rotation, or "
+            "no list of rotations. Set the variable streamvault_rotation, the parameter rotation, or "
             "STREAMVAULT_ROTATION_FILE."
         )
     try:
@@ -178,7 +178,7 @@ def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[st
     longest = conf.getint("core", "max_map_length", fallback=1024)
     if len(arguments) > count * longest:
         raise AirflowFailException(
-            f"{len(arguments):,} streams are declared, and Airflow takes {count * longest:,}: {count} lists of "
-            f"{longest:,}. Raise AIRFLOW__CORE__MAX_MAP_LENGTH."
+            f"{len(arguments):,} streams are declared, but Airflow maps at most {count * longest:,}: {count} lists of "
+            f"{longest:,}. Increase AIRFLOW__CORE__MAX_MAP_LENGTH."
         )
     return [arguments[number * longest :][:longest] for number in range(count)]

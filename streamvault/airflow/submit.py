@@ -23,7 +23,7 @@ from sparkrun.masters import Master
 from sparkrun.settings import JAVA_SETTINGS, environment_for
 from streamvault.airflow import application
 
-__all__ = ["Ended", "StreamvaultSubmitHook"]
+__all__ = ["Outcome", "StreamvaultSubmitHook"]
 
 STOP_SECONDS = 20.0
 """Time from SIGTERM to SIGKILL."""
@@ -33,18 +33,18 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Outcome:
     """Outcome of a command.
 
     Attributes:
         code: the exit code; negative or above 128 if a signal ended the command.
         document: the JSON object that it printed, a report or an error; None if it printed none.
-        said: the last lines of its log, if it printed no document.
+        log_tail: the last lines of its log, if it printed no document.
     """
 
     code: int
     document: dict[str, Any] | None
-    said: str = ""
+    log_tail: str = ""
 
 
 class StreamvaultSubmitHook(SparkSubmitHook):
@@ -72,15 +72,15 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         self._variables = dict(variables)
         if self._connection["deploy_mode"] not in {None, "", "client"}:
             raise AirflowFailException(
-                f"connection {conn_id!r} asks for deploy mode {self._connection['deploy_mode']!r}. "
-                "Streamvault's driver runs beside the task: set it to client."
+                f"connection {conn_id!r} has deploy mode {self._connection['deploy_mode']!r}. "
+                "Streamvault's driver runs on the worker: set it to client."
             )
         try:
             self.master = Master.parse(self._connection["master"])
         except Problem as problem:
             raise AirflowFailException(f"connection {conn_id!r}: {problem}") from None
 
-    def run(self, arguments: Sequence[str]) -> Ended:
+    def run(self, arguments: Sequence[str]) -> Outcome:
         """Run a command and wait for it.
 
         Args:
@@ -89,15 +89,15 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         self._application_args = [*arguments, "--master", self.master.url, "--json"]
         with _folder() as folder:
             environment = {**self._environment(), application.FOLDER: str(folder)}
-            said = ""
+            log_tail = ""
             try:
                 self.submit(application.__file__, env=environment, process_group=0)
             except AirflowException as error:
                 if self._submit_sp is None or not self._submit_sp.returncode:
                     raise
-                said = str(error)
+                log_tail = str(error)
             code = self._submit_sp.returncode if self._submit_sp is not None else 1
-            return Ended(code, _document(folder / application.RESULT), said)
+            return Outcome(code, _document(folder / application.RESULT), log_tail)
 
     def on_kill(self) -> None:
         """Stop the command and its child processes: SIGTERM first, SIGKILL after `STOP_SECONDS`."""

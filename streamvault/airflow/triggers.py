@@ -15,23 +15,23 @@ __all__ = ["ArchiveReadableTrigger"]
 class ArchiveReadableTrigger(BaseTrigger):
     """Fires when the needed objects of an archive on S3 can be read.
 
-    Objects found readable are not listed again, so a wait costs one listing in all, and a request for each check.
+    Objects found readable are not listed again, so a wait costs one listing in total, and one request for each check.
     The event is ``{"error": …}`` with an empty text, or the reason why a check failed.
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
-        stretches: the needed ranges, each as a `streamvault.airflow.warmth.NeededRange`; None for the archive's
+        ranges: the needed ranges, each as a `streamvault.airflow.warmth.NeededRange`; None for the archive's
             manifests.
         aws_conn_id: id of the connection of type ``aws``.
         poll_seconds: seconds between checks.
     """
 
     def __init__(
-        self, *, archive: str, stretches: Sequence[Sequence[Any]] | None, aws_conn_id: str, poll_seconds: float
+        self, *, archive: str, ranges: Sequence[Sequence[Any]] | None, aws_conn_id: str, poll_seconds: float
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.archive = archive
-        self.stretches = stretches
+        self.ranges = ranges
         self.aws_conn_id = aws_conn_id
         self.poll_seconds = poll_seconds
 
@@ -40,7 +40,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         kind = type(self)
         return f"{kind.__module__}.{kind.__qualname__}", {
             "archive": self.archive,
-            "stretches": None if self.stretches is None else [list(one) for one in self.stretches],
+            "ranges": None if self.ranges is None else [list(one) for one in self.ranges],
             "aws_conn_id": self.aws_conn_id,
             "poll_seconds": self.poll_seconds,
         }
@@ -53,13 +53,13 @@ class ArchiveReadableTrigger(BaseTrigger):
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
         from streamvault.airflow.warmth import NeededRange, next_cold  # noqa: PLC0415
 
-        needed = None if self.stretches is None else [NeededRange(*one) for one in self.stretches]
+        needed = None if self.ranges is None else [NeededRange(*one) for one in self.ranges]
         try:
             # in a sync context it can ask the triggerer for the connection
             client = await sync_to_async(s3_client)(self.aws_conn_id)
             cold = await asyncio.to_thread(next_cold, client, self.archive, needed)
             while cold is not None:
-                self.log.info("%s cannot be read yet; looking again in %s s", cold.key, self.poll_seconds)
+                self.log.info("%s is not readable yet; checking again in %s s", cold.key, self.poll_seconds)
                 await asyncio.sleep(self.poll_seconds)
                 cold = await asyncio.to_thread(next_cold, client, self.archive, needed, cold.before)
         except (BotoCoreError, ClientError, ObjectStoreError) as error:

@@ -18,7 +18,7 @@ from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 
-__all__ = ["START", "NeededRange", "NextCold", "Position", "ask_back", "needed_ranges", "next_cold"]
+__all__ = ["START", "NeededRange", "NextCold", "Position", "needed_ranges", "next_cold", "request_cold"]
 
 _LAST = "\x7f"
 """Sorts after every key: keys are printable ASCII."""
@@ -108,7 +108,7 @@ def next_cold(client: Any, archive: str, ranges: list[NeededRange] | None, since
     return None
 
 
-def ask_back(client: Any, archive: str, ranges: list[NeededRange] | None, *, days: int, tier: Tier) -> int:
+def request_cold(client: Any, archive: str, ranges: list[NeededRange] | None, *, days: int, tier: Tier) -> int:
     """Ask S3 to restore every object that cannot be read; return the number of new requests.
 
     Args:

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, misuse
-from streamvault.cli.output import Results, open_standard_streams, tell
+from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
+from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
 
 __all__ = ["COMMANDS", "app", "load_command", "run_app"]
@@ -19,27 +19,27 @@ __all__ = ["COMMANDS", "app", "load_command", "run_app"]
 PROGRAM = "streamvault"
 
 COMMANDS = {
-    "export": "Archive a stream, or what came since the last export.",
+    "export": "Archive a stream, or the events since the last export.",
     "import": "Restore an archive into a new stream.",
-    "ls": "List the archives and tables in a folder and below it.",
+    "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, cuts, holds and checks.",
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",
     "convert": "Copy an archive to another root in another layout.",
-    "handoff": "Make an archive, or a stream, a table for SQL engines.",
+    "handoff": "Write an archive or a stream as a table for SQL engines.",
     "ddl": "Print the statements that register a table.",
     "compact": "Merge small neighbouring generations.",
     "rotate": "Archive, read back, expire old generations, truncate.",
     "follow": "Archive a stream as it grows.",
     "hold": "Keep a generation and those after it from expiring.",
-    "release": "Release a hold, so that what it kept may expire.",
+    "release": "Release a hold, so that the generations it kept may expire.",
     "request-restore": "Queue a restore for a worker.",
     "work": "Process the requests of a queue until interrupted.",
     "queue": "Show a queue of requests; retry or drop failed ones.",
-    "warm": "Bring an archive back from an archive class of S3.",
-    "demo": "Show it all on a generated stream, without a server.",
+    "warm": "Restore an archive's objects from an archive class of S3.",
+    "demo": "Demonstrate the commands on a generated stream.",
 }
 """Each command with the first sentence of its help text. Its module is named after it."""
 
@@ -105,8 +105,8 @@ class Commands(TyperGroup):
 app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from common.version import VERSION
 
         typer.echo(f"{PROGRAM} {VERSION}")
@@ -115,7 +115,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def program(
-    _version_wanted: Annotated[
+    _version_requested: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -135,18 +135,18 @@ def run_app(arguments: list[str] | None = None) -> int:
         try:
             code = typer.main.get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         except TyperException as error:
-            return _misused(error, arguments)
+            return _usage_error(error, arguments)
         except (Abort, KeyboardInterrupt):  # before the command itself has started
-            tell(f"{PROGRAM}: interrupted")
+            print_stderr(f"{PROGRAM}: interrupted")
             return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
-def _misused(error: TyperException, arguments: list[str]) -> int:
+def _usage_error(error: TyperException, arguments: list[str]) -> int:
     context = getattr(error, "ctx", None)
     if context is not None and (not arguments or type(error).__name__ == "NoArgsIsHelpError"):
         sys.stderr.write(context.get_help() + "\n")
         return error.exit_code or 2
-    end = misuse(error.format_message(), context.command_path if context is not None else PROGRAM)
+    end = usage_error(error.format_message(), context.command_path if context is not None else PROGRAM)
     with Results() as results:
         return finish(results, end, as_json="--json" in arguments)

@@ -43,7 +43,7 @@ def cat(
         Format,
         option(
             "--format",
-            "raw: payloads as they are, nothing between them. jsonl: a line of JSON for each event, its payload "
+            "raw: unchanged payloads without separators. jsonl: a line of JSON for each event, its payload "
             "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
             environment=False,
         ),
@@ -52,8 +52,7 @@ def cat(
 ) -> int:
     """Write an archive's events to standard output.
 
-    They come in the stream's order. With --json, one object whose list 'events' has what the lines of --format jsonl
-    have.
+    They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
     """
 
     def work(_: Progress) -> Iterator[bytes]:

@@ -22,9 +22,9 @@ def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "
 
     def work(progress: Progress) -> CheckReport:
         if options.read_data and options.subset is not None:
-            raise Usage("--read-data reads everything, --read-data-subset a part", todo="Give one of them.")
+            raise Usage("--read-data and --read-data-subset are mutually exclusive", todo="Give only one of them.")
         if options.seed is not None and options.subset is None:
-            raise Usage("--seed chooses the ranges of a sample", todo="Give --read-data-subset too.")
+            raise Usage("--seed requires --read-data-subset", todo="Add --read-data-subset.")
         from manifests.check_archive import check_archive
 
         return whole_command(check_archive(archive, **options.keywords(), master=master, progress=progress))
@@ -39,8 +39,8 @@ def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "
 
 
 def _show(results: Results, report: CheckReport) -> None:
-    results.line(f"{'sound' if report.ok else 'DAMAGED'}: {report.archive}")
-    read = f"the data of {report.ranges_read:,} read and compared" if report.ranges_read else "no data read"
+    results.line(f"{'intact' if report.ok else 'DAMAGED'}: {report.archive}")
+    read = f"{report.ranges_read:,} read and verified" if report.ranges_read else "no data read"
     results.fields(
         {
             "generations": ", ".join(map(str, report.generations)),
@@ -48,7 +48,7 @@ def _show(results: Results, report: CheckReport) -> None:
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "ranges": f"{report.ranges:,}, {read}",
             "seed": "" if report.seed is None else str(report.seed),
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
     if report.strays:
@@ -62,8 +62,7 @@ def _show(results: Results, report: CheckReport) -> None:
 
 
 def _strays(report: CheckReport) -> str:
-    objects = count_text(report.strays, "object")
+    strays = count_text(report.strays, "stray object")
     if report.removed:
-        return f"{objects} belonged to no event; {report.removed:,} removed"
-    told = "belongs to no event; it harms" if report.strays == 1 else "belong to no event; they harm"
-    return f"{objects} {told} nobody. --repair removes what can be proved to be useless"
+        return f"{strays}; {report.removed:,} deleted"
+    return f"{strays}, harmless; --repair deletes those that are proved to be unused"

@@ -11,7 +11,7 @@ __all__ = ["command_seconds"]
 _STARTTIME = 22
 """Field of /proc/PID/stat (from 1) with the process's start time, in clock ticks since boot."""
 
-_MOST_BEFORE_IMPORT = 600.0
+_MAX_BEFORE_IMPORT = 600.0
 """Maximum plausible time until this module is imported (seconds); a larger value means a wrong clock."""
 
 
@@ -25,7 +25,7 @@ def _seconds_before_import() -> float:
         lived = time.clock_gettime(time.CLOCK_BOOTTIME) - started
     except (AttributeError, IndexError, OSError, ValueError):
         return 0.0
-    return lived if 0.0 <= lived <= _MOST_BEFORE_IMPORT else 0.0
+    return lived if 0.0 <= lived <= _MAX_BEFORE_IMPORT else 0.0
 
 
 _BEFORE_IMPORT = _seconds_before_import()

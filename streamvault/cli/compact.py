@@ -46,16 +46,18 @@ def _show(results: Results, report: CompactReport) -> None:
         )
     results.fields(
         {
-            f"{would}join": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
+            "would join"
+            if would
+            else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
             if report.joined
             else "",
-            "resumed": "what an earlier run had begun" if report.resumed else "",
+            "resumed": "an unfinished merge of an earlier run" if report.resumed else "",
             "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
             if report.objects_deleted
             else "",
             "replaced objects": f"may be deleted from {report.waits_until} on, by any later run"
             if report.waits_until
             else "",
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

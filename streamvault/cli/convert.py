@@ -39,7 +39,7 @@ def convert(
 
 def _show(results: Results, report: ConvertReport) -> None:
     if report.unchanged:
-        results.line(f"every generation is there already: {report.archive}")
+        results.line(f"nothing new: {report.archive} has every generation")
         return
     would = "would write" if report.dry_run else "wrote"
     results.line(f"{would} {generations_text(report.converted)} of {report.archive}")
@@ -49,6 +49,6 @@ def _show(results: Results, report: ConvertReport) -> None:
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "ranges": f"{report.ranges:,}",
             **cost_fields(report.cost),
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

@@ -17,14 +17,16 @@ __all__ = ["ddl"]
 
 def ddl(
     source: TableSource,
-    engine: Annotated[Engine, typer.Argument(metavar="ENGINE", help="athena, trino (Presto too) or hive (Spark too).")],
+    engine: Annotated[
+        Engine, typer.Argument(metavar="ENGINE", help="athena, trino (also for Presto) or hive (also for Spark).")
+    ],
     options: DdlOptions,
     *,
     running: Running,
 ) -> int:
     """Print the statements that register a table.
 
-    The table is one that `handoff` made of the source.
+    The table must have been created from the same source by `handoff`.
     """
 
     def work(_: Progress) -> str:

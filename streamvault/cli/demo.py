@@ -22,16 +22,20 @@ def demo(
     keep: Annotated[
         Path | None,
         option(
-            "--keep", "Keep the streams and the archive here.", environment=False, metavar="FOLDER", show_default=False
+            "--keep",
+            "Keep the streams and a copy of the archive in this folder.",
+            environment=False,
+            metavar="FOLDER",
+            show_default=False,
         ),
     ] = None,
-    events: Annotated[int, option("--events", "How many events to generate.", min=10, max=1_000_000)] = 2_000,
+    events: Annotated[int, option("--events", "Number of events to generate.", min=10, max=1_000_000)] = 2_000,
     master: Master = "local[*]",
     running: Running,
 ) -> int:
-    """Show it all on a generated stream, without a server.
+    """Demonstrate the commands on a generated stream.
 
-    Streams are stored in a folder; S3 is moto on this machine.
+    No server is needed: the streams are in a folder, and moto serves S3 on this machine.
     """
 
     def work(progress: Progress) -> DemoReport:
@@ -44,7 +48,7 @@ def demo(
 
 def _show(results: Results, report: DemoReport) -> None:
     results.table(
-        {"STEP": False, "SHOWN": False, "SECONDS": True},
+        {"STEP": False, "RESULT": False, "SECONDS": True},
         [(proof.step, proof.shown, f"{proof.seconds:.1f}") for proof in report.proofs],
     )
     results.line("")
@@ -52,5 +56,5 @@ def _show(results: Results, report: DemoReport) -> None:
     for key in report.first_keys:
         results.line(f"  {key}")
     if report.kept:
-        results.line(f"Kept in {report.kept}: the streams, and the archive once more as files.")
+        results.line(f"Kept in {report.kept}: the streams, and a copy of the archive.")
     results.line(f"All checks passed. {seconds_text(report.total_seconds)}")

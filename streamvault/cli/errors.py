@@ -8,7 +8,7 @@ from typing import Any
 from common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
 
-__all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "ending", "misuse"]
+__all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "command_error", "usage_error"]
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 EXIT_CODES = {
     0: "done",
     Failed.exit_code: "failed",
-    Usage.exit_code: "invalid request",
+    Usage.exit_code: "usage error",
     Damaged.exit_code: "damaged archive",
     Conflict.exit_code: "conflict",
     INTERRUPTED: "interrupted",
@@ -51,7 +51,7 @@ class CommandError:
         return {"error": asdict(self)}
 
 
-def ending(error: BaseException, *, resumable: bool) -> CommandError:
+def command_error(error: BaseException, *, resumable: bool) -> CommandError:
     """Convert an exception to the error shown to the user.
 
     Args:
@@ -61,7 +61,7 @@ def ending(error: BaseException, *, resumable: bool) -> CommandError:
     if isinstance(error, Problem):
         return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
     if isinstance(error, KeyboardInterrupt):
-        what = "interrupted; the same command goes on where it stopped" if resumable else "interrupted"
+        what = "interrupted; run the same command again to resume" if resumable else "interrupted"
         return CommandError(what, "", "", INTERRUPTED, retriable=True)
     message = without_logins(" ".join(str(error).split()))
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
@@ -69,7 +69,7 @@ def ending(error: BaseException, *, resumable: bool) -> CommandError:
     return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
 
 
-def misuse(message: str, command: str) -> CommandError:
+def usage_error(message: str, command: str) -> CommandError:
     """Return the error for an invalid command line."""
     message = without_logins(" ".join(message.replace("Value error, ", "").split()).rstrip("."))
     return CommandError(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
+from common.sizes import bytes_text, seconds_text
 from exporter.options import ExportOptions
 from exporter.reports import ExportReport
 from streamvault.cli.costs import cost_fields
@@ -23,7 +23,7 @@ def export(
     dry_run: DryRun = False,
     running: Running,
 ) -> int:
-    """Archive a stream, or what came since the last export.
+    """Archive a stream, or the events since the last export.
 
     Each export that finds new events adds a generation to the archive.
     """
@@ -44,18 +44,18 @@ def _show(results: Results, report: ExportReport) -> None:
     if report.dry_run:
         results.line(f"would write generation {report.generation} of {report.archive}")
     else:
-        resumed = " (went on with an unfinished run)" if report.adopted else ""
+        resumed = " (resumed an unfinished run)" if report.adopted else ""
         results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
-            "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",
+            "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
             "ranges": f"{report.ranges:,}" if report.ranges else "",
             "fingerprint": report.fingerprint,
-            "gaps": f"{count_text(len(report.gaps), 'gap')}: see streamvault show" if report.gaps else "",
+            "gaps": f"{len(report.gaps):,} (see the warnings)" if report.gaps else "",
             **cost_fields(report.cost),
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

@@ -13,9 +13,9 @@ from streamvault.cli.running import Running, run, whole_command
 __all__ = ["follow"]
 
 _ENDED = {
-    "idle": "nothing new came",
-    "time": "the time was over",
-    "sealed": "the stream is sealed and archived whole",
+    "idle": "no new events",
+    "time": "the time limit was reached",
+    "sealed": "the stream is sealed and completely archived",
 }
 
 
@@ -29,7 +29,7 @@ def follow(
 ) -> int:
     """Archive a stream as it grows.
 
-    Whatever is new becomes a generation; small generations are merged on the way. --keep, --keep-for and
+    Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
     --truncate-source imply --rotate.
     """
 
@@ -42,22 +42,22 @@ def follow(
 
 
 def _show(results: Results, report: FollowReport) -> None:
-    results.line(f"followed the stream to generation {report.generation} of {report.archive}: {_ENDED[report.ended]}")
+    results.line(f"stopped at generation {report.generation} of {report.archive}: {_ENDED[report.ended]}")
     results.fields(
         {
-            "generations": f"{report.made:,} made, in {count_text(report.rounds, 'round')}",
+            "generations": f"{report.made:,} written, in {count_text(report.rounds, 'round')}",
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
-            "tried again": count_text(report.retries, "time") if report.retries else "",
-            "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} written again"
+            "retries": f"{report.retries:,}" if report.retries else "",
+            "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"
             if report.merges
             else "",
-            "archive has": count_text(report.pieces, "piece"),
+            "archive has": count_text(report.pieces, "generation"),
             "expired": count_text(report.expired, "generation") if report.expired else "",
             "deleted": count_text(report.objects_deleted, "object") if report.objects_deleted else "",
-            "truncated": "the stream, up to the end of what is archived and was read back"
+            "truncated": "the stream, up to the end of the archived and verified data"
             if report.cut is not None
             else "",
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

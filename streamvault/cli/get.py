@@ -20,7 +20,9 @@ def get(
     pointer: Annotated[
         str,
         typer.Argument(
-            metavar="POINTER", help="scope/stream/N.#epoch.E:OFFSET-LENGTH, as Pravega writes it.", show_default=False
+            metavar="POINTER",
+            help="scope/stream/N.#epoch.E:OFFSET-LENGTH, as Pravega's clients print it.",
+            show_default=False,
         ),
     ],
     *,

@@ -22,9 +22,9 @@ def handoff(
     dry_run: DryRun = False,
     running: Running,
 ) -> int:
-    """Make an archive, or a stream, a table for SQL engines.
+    """Write an archive or a stream as a table for SQL engines.
 
-    The table is for Athena, Trino, Presto, Hive and Spark. Later runs add what is new.
+    The table can be read by Athena, Trino, Presto, Hive and Spark. Later runs add new events.
     """
 
     def work(progress: Progress) -> HandoffReport:
@@ -38,7 +38,7 @@ def handoff(
 
 def _show(results: Results, report: HandoffReport) -> None:
     if report.unchanged:
-        what = "nothing new in the stream" if report.stream else "the table has every generation"
+        what = "nothing new in the stream" if report.stream else "nothing new in the archive"
         results.line(f"{what}: {report.table} at {report.location}")
         return
     if report.added:
@@ -55,7 +55,7 @@ def _show(results: Results, report: HandoffReport) -> None:
     if report.gaps:
         fields["gaps"] = f"{len(report.gaps):,} (see the warnings)"
     if report.undecoded:
-        fields["not decoded"] = f"{report.undecoded:,} (their column _error says why)"
+        fields["not decoded"] = f"{report.undecoded:,} (see the column _error)"
     if report.registered:
         fields["registered"] = generations_text(report.registered)
     if report.raw_segments:
@@ -64,6 +64,6 @@ def _show(results: Results, report: HandoffReport) -> None:
         {
             **fields,
             **cost_fields(report.cost),
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

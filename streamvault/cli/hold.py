@@ -34,5 +34,5 @@ def hold(
 
 
 def _show(results: Results, report: HoldReport) -> None:
-    done = "is already on" if report.unchanged else "would be put on" if report.dry_run else "is on"
+    done = "is already on" if report.unchanged else "would be placed on" if report.dry_run else "is on"
     results.line(f"hold {report.name} {done} generation {report.generations[0]} of {report.archive}")

@@ -41,9 +41,9 @@ def _show(results: Results, report: ImportReport) -> None:
     if report.dry_run:
         results.line(f"would restore {report.archive} into {report.stream}")
     elif report.unchanged:
-        results.line(f"{report.stream} is what {report.archive} says: read back and verified")
+        results.line(f"{report.stream} equals {report.archive}: read back and verified")
     else:
-        resumed = " (went on with an unfinished import)" if report.resumed else ""
+        resumed = " (resumed an unfinished import)" if report.resumed else ""
         results.line(f"restored {report.archive} into {report.stream}{resumed}")
     earlier = report.bytes - report.moved_bytes
     results.fields(
@@ -52,17 +52,17 @@ def _show(results: Results, report: ImportReport) -> None:
             "taken at": report.created if report.at else "",
             "events": f"{report.events:,}",
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
-            "of these": f"{bytes_text(earlier)} were there already" if earlier and not report.dry_run else "",
+            "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
-            "gaps": f"{count_text(len(report.gaps), 'gap')}, filled up with empty events" if report.gaps else "",
+            "gaps": f"{len(report.gaps):,}, filled with empty events" if report.gaps else "",
             **cost_fields(report.cost),
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
     for segment, size in report.shifts.items():
         results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
     for moved in report.moved_boundaries:
         results.line(
-            f"moved: in epoch {moved.epoch} the key-range boundary {moved.source!r} stands at {moved.target!r} "
+            f"moved: in epoch {moved.epoch} the key-range boundary {moved.source!r} is at {moved.target!r} "
             f"({moved.ulps} ulps), so that segments keep their numbers"
         )

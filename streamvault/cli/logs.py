@@ -10,10 +10,10 @@ from common.errors import without_logins
 
 __all__ = ["configure_logs"]
 
-_TALKATIVE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
+_VERBOSE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 """Libraries whose tracebacks and request logs duplicate the command's own error line."""
 
-_INDISCREET = ("py4j", "botocore", "boto3", "pyiceberg")
+_LEAKING = ("py4j", "botocore", "boto3", "pyiceberg")
 """Libraries whose debug logs contain session tokens, the Java gateway's secret, or settings with passwords."""
 
 
@@ -27,17 +27,17 @@ def configure_logs(level: str) -> None:
     logging.basicConfig(level=number, stream=sys.stderr, force=True)
     if number > logging.DEBUG:
         for handler in logging.getLogger().handlers:
-            handler.addFilter(_is_ours_to_tell)
-    for name in _TALKATIVE:
+            handler.addFilter(_is_not_from_py4j)
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(number if number <= logging.DEBUG else logging.CRITICAL)
     if number <= logging.DEBUG:
-        for name in _INDISCREET:
+        for name in _LEAKING:
             logging.getLogger(name).setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_Discreet("%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
 
 
-class _Discreet(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """Formatter that removes logins from URIs."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -45,6 +45,6 @@ class _Discreet(logging.Formatter):
         return without_logins(super().format(record))
 
 
-def _is_ours_to_tell(record: logging.LogRecord) -> bool:
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
     """Return False for the tracebacks that py4j logs through the root logger when a command is interrupted."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname

@@ -13,7 +13,7 @@ __all__ = ["ls"]
 
 
 def ls(root: RootArgument, *, running: Running) -> int:
-    """List the archives and tables in a folder and below it."""
+    """List the archives and tables below a root."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
         from manifests.show import list_archives

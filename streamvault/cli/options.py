@@ -11,7 +11,7 @@ import typer
 
 from common.errors import Problem
 from common.options import CommandLine, Options, command_line
-from streamvault.cli.errors import ending
+from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running, finish
 
@@ -72,7 +72,7 @@ HoldName = Annotated[
     str, typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False)
 ]
 Master = Annotated[str, option("--master", "The Spark master that runs the tasks.", metavar="URL")]
-DryRun = Annotated[bool, option("--dry-run", "Write nothing; print what would be moved and what S3 would charge.")]
+DryRun = Annotated[bool, option("--dry-run", "Write nothing; print what would be done and what S3 would charge.")]
 
 _RUNNING = {
     "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],
@@ -110,7 +110,7 @@ def with_options(function: Callable[..., int]) -> Callable[..., int]:
             options = {name: _read(kind, given) for name, kind in groups.items()}
         except Problem as problem:
             with Results() as results:
-                return finish(results, ending(problem, resumable=False), as_json=running.as_json)
+                return finish(results, command_error(problem, resumable=False), as_json=running.as_json)
         return function(**given, **options, running=running)
 
     vars(command)["__signature__"] = Signature(parameters, return_annotation=int)

@@ -20,7 +20,7 @@ from common.errors import Failed
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["OutputClosed", "Results", "open_standard_streams", "plain", "tell"]
+__all__ = ["OutputClosed", "Results", "open_standard_streams", "plain", "print_stderr"]
 
 STDOUT, STDERR = 1, 2
 
@@ -57,7 +57,7 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def tell(line: str) -> None:
+def print_stderr(line: str) -> None:
     """Write one line to standard error; ignore errors if it is closed."""
     with suppress(OSError, ValueError):
         print(plain(line), file=sys.stderr, flush=True)
@@ -74,7 +74,7 @@ class Results:
         with suppress(OSError):
             sys.stdout.flush()
         saved = os.dup(STDOUT)
-        self._undo.callback(_lead_back, saved)
+        self._undo.callback(_restore_stdout, saved)
         os.dup2(STDERR, STDOUT)
         self._undo.enter_context(redirect_stdout(sys.stderr))
         self._real = open(  # noqa: PTH123  (a descriptor, closed by __exit__)
@@ -147,7 +147,7 @@ class Results:
         return Console(file=self._real, width=width, markup=False, emoji=False, highlight=False)
 
 
-def _lead_back(saved: int) -> None:
+def _restore_stdout(saved: int) -> None:
     with suppress(OSError):
         os.dup2(saved, STDOUT)
     os.close(saved)

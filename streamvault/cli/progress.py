@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from common.progress import Progress
 from common.sizes import bytes_text, count_text
-from streamvault.cli.output import plain, tell
+from streamvault.cli.output import plain, print_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ class LineProgress(Progress):
             self._line(f"warning: {text}")
 
     def _line(self, text: str) -> None:
-        tell(text)
+        print_stderr(text)
 
 
 class BarProgress(LineProgress):

@@ -15,12 +15,12 @@ __all__ = ["SUBCOMMANDS", "drop", "retry", "show"]
 
 
 def show(queue: QueueArgument, *, running: Running) -> int:
-    """Show what waits in a queue, and what has failed."""
+    """Show the waiting and the failed requests of a queue."""
     return _run(queue, "keep", running)
 
 
 def retry(queue: QueueArgument, *, running: Running) -> int:
-    """Put failed requests back at the queue's end."""
+    """Move the failed requests back to the end of the queue."""
     return _run(queue, "retry", running)
 
 
@@ -44,7 +44,7 @@ def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running)
 def print_queue(results: Results, report: QueueReport) -> None:
     """Print the contents of a queue."""
     if report.moved:
-        results.line(f"put back: {count_text(report.moved, 'failed request')}")
+        results.line(f"requeued: {count_text(report.moved, 'failed request')}")
     if report.dropped:
         results.line(f"dropped: {count_text(report.dropped, 'failed request')}")
     results.line(
@@ -59,7 +59,7 @@ def _table(results: Results, what: str, shown: tuple[WaitingRequest, ...], count
     if not shown:
         return
     reasons = any(request.error for request in shown)
-    columns = {what: False, "AGE": True, "REQUEST": False, **({"WHY": False} if reasons else {})}
+    columns = {what: False, "AGE": True, "REQUEST": False, **({"ERROR": False} if reasons else {})}
     rows = [
         (request.id, seconds_text(request.age_seconds), request.text, *((request.error,) if reasons else ()))
         for request in shown

@@ -20,7 +20,7 @@ def release(
     dry_run: DryRun = False,
     running: Running,
 ) -> int:
-    """Release a hold, so that what it kept may expire."""
+    """Release a hold, so that the generations it kept may expire."""
 
     def work(_progress: Progress) -> HoldReport:
         from manifests.hold import release_archive
@@ -31,6 +31,6 @@ def release(
 
 
 def _show(results: Results, report: HoldReport) -> None:
-    done = "would be taken off" if report.dry_run else "is off"
+    done = "would be released from" if report.dry_run else "released from"
     numbers = ", ".join(map(str, report.generations))
     results.line(f"hold {report.name} {done} generation {numbers} of {report.archive}")

@@ -47,9 +47,9 @@ def request_restore(
 
 def _show(results: Results, report: RequestReport) -> None:
     if report.dry_run:
-        results.line(f"would ask {report.queue}: {report.text}")
+        results.line(f"would queue in {report.queue}: {report.text}")
         return
     results.line(f"requested: {report.text}")
     results.fields(
-        {"id": report.id, "queue": report.queue, "waiting": f"{bytes_text(report.outstanding_bytes)} in all"}
+        {"id": report.id, "queue": report.queue, "waiting": f"{bytes_text(report.outstanding_bytes)} in total"}
     )

@@ -25,7 +25,7 @@ def rotate(
 ) -> int:
     """Archive, read back, expire old generations, truncate.
 
-    Of --keep, --keep-for and --until one may be given; without any, nothing expires.
+    --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
     """
 
     def work(progress: Progress) -> RotateReport:
@@ -47,29 +47,27 @@ def _show(results: Results, report: RotateReport) -> None:
             f"{'would write' if report.dry_run else 'wrote'} generation {report.generation} of {report.archive}"
         )
     stopped = report.stopped
-    kept = "" if stopped is None else f"generation {stopped.generation}, by {stopped.reason}"
+    kept = "" if stopped is None else f"generation {stopped.generation}, because of {stopped.reason}"
     results.fields(
         {
             "events": "" if export.unchanged else f"{export.events:,}",
             "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
-            f"{would}read back": generations_text(report.checked) or "nothing; all was read back before",
+            f"{would}read back": generations_text(report.checked) or "nothing; everything was read back before",
             "would expire" if would else "expired": generations_text(report.expired) or "nothing",
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
             if report.requests
             else "",
-            "to delete": f"{generations_text(report.queued)} and what is before, by who works the queue off"
+            "to delete": f"{generations_text(report.queued)} and earlier ones, by a worker of the queue"
             if report.queued
             else "",
-            "resumed": "a deletion that an earlier run had begun" if report.resumed else "",
+            "resumed": "an unfinished deletion of an earlier run" if report.resumed else "",
             "archive has": generations_text(range(report.first_generation, report.generation + 1)),
-            "would truncate"
-            if would
-            else "truncated": "the stream, up to the end of what is archived and was read back"
+            "would truncate" if would else "truncated": "the stream, up to the end of the archived and verified data"
             if report.truncated or (report.dry_run and report.cut is not None)
             else "",
-            "seconds": f"{seconds_text(report.seconds)} of {seconds_text(report.total_seconds)} in all",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

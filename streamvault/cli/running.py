@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from common.errors import Failed, without_logins
 from common.progress import Progress
 from streamvault.cli.clock import command_seconds
-from streamvault.cli.errors import CommandError, ending
+from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.logs import configure_logs
-from streamvault.cli.output import OutputClosed, Results, tell
+from streamvault.cli.output import OutputClosed, Results, print_stderr
 from streamvault.cli.progress import watching
 
 __all__ = ["LogLevel", "Running", "finish", "run", "terminate_as_interrupt", "whole_command"]
@@ -87,7 +87,7 @@ def run(
                 for warning in getattr(value, "warnings", ()):
                     progress.warn(warning)
             code = exit_code(value)
-            with _reader_may_leave():
+            with _ignoring_closed_output():
                 if running.as_json:
                     results.json(document(value))
                 else:
@@ -95,25 +95,25 @@ def run(
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
             if running.log_level is LogLevel.DEBUG:
                 for line in "".join(traceback.format_exception(error)).splitlines():
-                    tell(without_logins(line))
-            return finish(results, ending(error, resumable=resumable), as_json=running.as_json)
+                    print_stderr(without_logins(line))
+            return finish(results, command_error(error, resumable=resumable), as_json=running.as_json)
         return code
 
 
 def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
     """Print why the command ended, and return its exit code."""
-    tell(f"streamvault: {end}")
+    print_stderr(f"streamvault: {end}")
     if as_json:
         try:
-            with _reader_may_leave():
+            with _ignoring_closed_output():
                 results.json(end.to_json())
         except Failed as error:
-            tell(f"streamvault: {error}")
+            print_stderr(f"streamvault: {error}")
     return end.exit_code
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[None]:
+def _ignoring_closed_output() -> Iterator[None]:
     """Ignore that the reader closed the output (``| head``): the work is done."""
     with suppress(OutputClosed):
         yield

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from common.progress import Progress
 from common.sizes import bytes_text
-from streamvault.cli.options import ArchiveArgument, option
+from manifests.options import ShowOptions
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 
 __all__ = ["show"]
 
-_SCALING_UNITS = {"events": " events/s a segment", "kbytes": " KB/s a segment"}
+_SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
 _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}
 
 
-def show(
-    archive: ArchiveArgument,
-    *,
-    generation: Annotated[
-        int | None,
-        option("--generation", "This generation instead of the newest.", metavar="G", min=1, show_default=False),
-    ] = None,
-    running: Running,
-) -> int:
+def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
     """Print the manifest of an archive's newest generation."""
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
         from manifests.archive import Archive
 
         found = Archive.open(archive)
-        document = {**found.manifest(generation).document(), "fingerprint": found.fingerprint(generation)}
+        fingerprint = found.fingerprint(options.generation)
+        document = {**found.manifest(options.generation).document(), "fingerprint": fingerprint}
         return document, found.listing().dropped
 
     return run(
@@ -52,7 +46,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "stream": f"{document['scope']}/{document['stream']}",
             "generation": str(document["generation"]),
             "merged": _merged(document.get("replaces", ())),
-            "head": f"generation {dropped + 1}; those before have expired" if dropped else "",
+            "head": f"generation {dropped + 1}; earlier ones have expired" if dropped else "",
             "created": str(document["created"]),
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),

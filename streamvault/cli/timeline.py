@@ -66,6 +66,6 @@ def _show(results: Results, timeline: Timeline) -> None:
 
 def _short(cut: Mapping[str, int]) -> str:
     """Return a cut's first segments, without scope and stream."""
-    told = [f"{name.rpartition('/')[2]}:{offset}" for name, offset in list(cut.items())[:SEGMENTS_SHOWN]]
-    more = len(cut) - len(told)
-    return " ".join([*told, *([f"+{more} more"] if more else [])])
+    shown = [f"{name.rpartition('/')[2]}:{offset}" for name, offset in list(cut.items())[:SEGMENTS_SHOWN]]
+    more = len(cut) - len(shown)
+    return " ".join([*shown, *([f"+{more} more"] if more else [])])

@@ -14,9 +14,9 @@ __all__ = ["warm"]
 
 
 def warm(archive: ArchiveArgument, options: WarmOptions, *, dry_run: DryRun = False, running: Running) -> int:
-    """Bring an archive back from an archive class of S3.
+    """Restore an archive's objects from an archive class of S3.
 
-    After that it can be imported. Run it again to see the progress.
+    Then the archive can be imported. Run the command again to see the progress.
     """
 
     def work(progress: Progress) -> WarmReport:
@@ -31,14 +31,14 @@ def _show(results: Results, report: WarmReport) -> None:
     if report.readable:
         results.line(f"readable: {report.archive}")
     elif report.dry_run:
-        results.line(f"would ask S3 for {report.archive}")
+        results.line(f"would request {report.archive} from S3")
     else:
-        results.line(f"S3 is bringing back {report.archive}; run this again to see how far it is, or with --wait")
+        results.line(f"S3 is restoring {report.archive}; run this again to see the progress, or add --wait")
     earlier = report.cold - report.asked
     results.fields(
         {
             "cold": f"{report.cold:,} objects, {bytes_text(report.bytes)}" if report.cold else "",
-            "asked for": f"{report.asked:,} now, {earlier:,} before" if report.cold and not report.dry_run else "",
-            "seconds": seconds_text(report.total_seconds),
+            "requested": f"{report.asked:,} now, {earlier:,} before" if report.cold and not report.dry_run else "",
+            "time": seconds_text(report.total_seconds),
         }
     )

@@ -22,15 +22,15 @@ def work(
     queue: QueueArgument,
     options: WorkOptions,
     *,
-    once: Annotated[bool, option("--once", "Process what waits, then stop.")] = False,
+    once: Annotated[bool, option("--once", "Process the waiting requests, then stop.")] = False,
     master: Master = "local[*]",
-    dry_run: Annotated[bool, option("--dry-run", "Do nothing; show what waits.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only show the requests.")] = False,
     running: Running,
 ) -> int:
     """Process the requests of a queue until interrupted.
 
-    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be done
-    is moved to the failed ones, and the exit code says so.
+    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be
+    processed is moved to the failed ones, and the exit code reports the failure.
     """
     if dry_run:
         return show_queue(queue, running=running)
@@ -38,7 +38,7 @@ def work(
 
     def do(progress: Progress) -> WorkReport:
         if once and options.idle_seconds is not None:
-            raise Usage("--once ends when nothing waits, --idle some time after", todo="Give one of them.")
+            raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
         from importer.queue.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
@@ -80,7 +80,7 @@ def _line(request: FinishedRequest) -> str:
         why = ": ".join(str(request.error[key]) for key in ("what", "where") if request.error[key])
         return f"failed: {request.text} ({request.id}): {why}"
     report = request.report or {}
-    again = " (was restored before; verified)" if report.get("unchanged") else ""
+    again = " (already restored; verified)" if report.get("unchanged") else ""
     if request.kind == "delete":
         moved = f", {count_text(report['objects_deleted'], 'object')}"
         return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}"
@@ -89,13 +89,13 @@ def _line(request: FinishedRequest) -> str:
 
 
 def _show(results: Results, report: WorkReport) -> None:
-    results.line(f"worked on {report.queue}: {report.done:,} done, {report.failed:,} failed")
-    aside = f"{bytes_text(report.failed_bytes)} in {report.queue}-failed" if report.failed_bytes else ""
+    results.line(f"processed {report.queue}: {report.done:,} done, {report.failed:,} failed")
+    failed = f"{bytes_text(report.failed_bytes)} in {report.queue}-failed" if report.failed_bytes else ""
     results.fields(
         {
             "unfinished": report.unfinished,
             "waiting": bytes_text(report.outstanding_bytes),
-            "put aside": aside,
-            "seconds": seconds_text(report.total_seconds),
+            "failed": failed,
+            "time": seconds_text(report.total_seconds),
         }
     )

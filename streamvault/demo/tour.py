@@ -44,7 +44,7 @@ QUERY = "SELECT city, sum(cents) FROM parquet.`{}` WHERE city IS NOT NULL GROUP 
 def run_demo(
     *, events: int = EVENTS, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None
 ) -> DemoReport:
-    """Archive an invented stream, restore it, and verify that both are equal.
+    """Archive a generated stream, restore it, and verify that both are equal.
 
     The streams are in a folder, and the S3 server runs in this process, so only this machine is needed. The environment
     is restored when the call returns.
@@ -114,7 +114,7 @@ class _Tour:
 
     def archive_stream(self) -> None:
         """Create a stream and archive it."""
-        with self._step("fill a stream") as show, self._store() as store:
+        with self._step("create a stream") as show, self._store() as store:
             fill(store, SOURCE, self._events)
             self._stream = store.describe(SOURCE)
             pointers, self._cents = [], Counter[str]()
@@ -131,14 +131,16 @@ class _Tour:
         with self._step("export it to S3") as show:
             self._s3.create_bucket(Bucket=BUCKET)
             made = export_stream(self.source, self._root, master=self._master, progress=self._progress)
-            _require((made.events, made.bytes) == (self._events, self._bytes), "the export counted what the stream has")
+            _require(
+                (made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes"
+            )
             show(f"{made.events:,} objects, one for each event; generation {made.generation}")
         with self._step("list it with boto3") as show:
             keys = list(self._listed())
             self._first_keys = tuple(keys[:FIRST_KEYS])
             names = [event_key(p.segment, p.offset, p.length) for p in pointers]
-            _require(keys == names, "S3's own order is the stream's order")
-            show(f"{len(keys):,} keys in S3's own order are the {len(names):,} event pointers in the stream's order")
+            _require(keys == names, "S3 lists the events in the stream's order")
+            show(f"the {len(keys):,} keys that S3 lists are the {len(names):,} event pointers, in the stream's order")
         with self._step("export again") as show:
             again = export_stream(self.source, self._root, master=self._master, progress=self._progress)
             _require(again.unchanged and again.generation == made.generation, "a second export changes nothing")
@@ -151,7 +153,9 @@ class _Tour:
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("compare both streams") as show:
             count = self._compare(TARGET)
-            show(f"{count:,} pointers and payloads equal, and epochs, key ranges, offsets, policies, tags")
+            show(
+                f"{count:,} pointers and payloads are equal, and so are epochs, key ranges, offsets, policies and tags"
+            )
 
     def use_chunks(self) -> None:
         """Export, import and compare again, in layout ``chunks``."""
@@ -160,16 +164,18 @@ class _Tour:
             made = export_stream(
                 self.source, root, layout="chunks", compress="zstd", master=self._master, progress=self._progress
             )
-            _require((made.events, made.bytes) == (self._events, self._bytes), "the export counted what the stream has")
+            _require(
+                (made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes"
+            )
             show(f"{count_text(made.ranges, 'object')}, one for each range, compressed")
         with self._step("import and compare") as show:
             self._restore(f"{root}/{SOURCE}", FROM_CHUNKS)
-            show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads equal")
+            show(f"{self._compare(FROM_CHUNKS):,} pointers and payloads are equal")
         self._chunked = f"{root}/{SOURCE}"
         with self._step("check --read-data") as show:
             found = check_archive(self._chunked, read_data=True, master=self._master, progress=self._progress)
-            _require(found.ok and found.ranges_read == found.ranges, "the archive is sound")
-            show(f"{count_text(found.ranges, 'range')} read, every digest equal")
+            _require(found.ok and found.ranges_read == found.ranges, "the archive is intact")
+            show(f"{count_text(found.ranges, 'range')} read, every digest matches")
 
     def write_table(self) -> None:
         """Write a table of the archive and query it."""
@@ -187,19 +193,21 @@ class _Tour:
             show(f"{made.events:,} rows, {len(made.columns)} columns, {count_text(made.files, 'file')}")
         if Master.parse(self._master).kind == "inline":
             return
-        with self._step("query it by SQL") as show:
+        with self._step("query it with SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
 
             from sparkrun.spark import SparkRunner  # noqa: PLC0415
 
             with SparkRunner(Master.parse(self._master), TASK_MODULES):
                 rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()
-            _require(dict(map(tuple, rows)) == self._cents, "the query's sums are those of the stream")
-            show(f"{self._cents.total() / 100:,.2f} by {len(rows)} cities, as in the stream")
+            _require(dict(map(tuple, rows)) == self._cents, "the query's sums equal those of the stream")
+            show(f"{self._cents.total() / 100:,.2f} in {len(rows)} cities, as in the stream")
 
     def _restore(self, archive: str, target: StreamName) -> ImportReport:
         made = import_stream(archive, f"{self._streams}/{target}", master=self._master, progress=self._progress)
-        _require((made.events, made.bytes) == (self._events, self._bytes), "the import counted what the stream has")
+        _require(
+            (made.events, made.bytes) == (self._events, self._bytes), "the import has the stream's events and bytes"
+        )
         return made
 
     def _compare(self, target: StreamName) -> int:

@@ -48,17 +48,17 @@ def advance(
     return {segment: _until(known[segment], offset, limits.get(segment)) for segment, offset in front.items()}
 
 
-def share_out(wanted: Mapping[SegmentId, int], most: int) -> dict[SegmentId, int]:
-    """Limit the segments' bytes to ``most`` in total, in proportion, but to no less than one byte each.
+def share_out(available: Mapping[SegmentId, int], limit: int) -> dict[SegmentId, int]:
+    """Limit the segments' bytes to ``limit`` in total, in proportion, but to no less than one byte each.
 
     Args:
-        wanted: available bytes of each segment; segments without any are omitted from the result.
-        most: maximum total (bytes).
+        available: available bytes of each segment; segments without any are omitted from the result.
+        limit: maximum total (bytes).
     """
-    total = sum(wanted.values())
-    if total <= most:
-        return {segment: size for segment, size in wanted.items() if size}
-    return {segment: max(1, size * most // total) for segment, size in wanted.items() if size}
+    total = sum(available.values())
+    if total <= limit:
+        return {segment: size for segment, size in available.items() if size}
+    return {segment: max(1, size * limit // total) for segment, size in available.items() if size}
 
 
 def _replaced(before: Epoch, after: Epoch) -> list[tuple[set[SegmentId], set[SegmentId]]]:

@@ -1,4 +1,4 @@
-"""An event's columns as Spark's, and which of them are wanted."""
+"""An event's columns as Spark's, and which of them are requested."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def spark_schema(columns: list[str] | None) -> StructType:
     return from_arrow_schema(schema_of(columns))
 
 
-def arrow_schema(wanted: StructType) -> pa.Schema:
+def arrow_schema(requested: StructType) -> pa.Schema:
     """Return the Arrow schema for a requested schema: one from `spark_schema`, or the user's ``.schema(…)``.
 
     Raises:
         Usage: a column is unknown or has another type.
     """
-    names = wanted.fieldNames()
-    found = to_arrow_schema(wanted, timezone="UTC")
+    names = requested.fieldNames()
+    found = to_arrow_schema(requested, timezone="UTC")
     for field, known in zip(found, schema_of(names), strict=True):
         if field.type != known.type:
             raise Usage(f"the column {field.name} is of type {known.type}", where=f"{field.type} in the schema")

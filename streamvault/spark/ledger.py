@@ -5,7 +5,7 @@ the next run finds one of: no record, so nothing was committed; a prepared trans
 already, or still open and then committed now; or a committed one.
 
 A record is valid only for the same query and the same target. A query whose checkpoint was lost numbers its batches
-from 0 again, and a target that was deleted and created again lacks the committed events. To treat new events as written
+from 0 again, and a target that was deleted and recreated lacks the committed events. To treat new events as written
 would lose them silently, so both cases are rejected.
 """
 
@@ -104,7 +104,7 @@ class Ledger:
             return None
         if last["target"] != self._incarnation:
             raise Conflict(
-                "the target was deleted and created again since the last write with this txnAppId",
+                "the target was deleted and recreated since the last write with this txnAppId",
                 where=f"{self._app}, to {self._target}",
                 todo=f"Delete the stream {self.stream} to continue with the new target, or use another txnAppId.",
             )
@@ -112,7 +112,7 @@ class Ledger:
             writer = f"query {last['query']}" if last["query"] else "a batch job"
             raise Conflict(
                 f"another writer, {writer}, has written up to version {last['version']} with this txnAppId; "
-                "a query whose checkpoint was lost counts as another one",
+                "a query that lost its checkpoint counts as another writer",
                 where=f"{self._app}, to {self._target}",
                 todo="Use that query's checkpoint, or another txnAppId.",
             )

@@ -49,7 +49,7 @@ class Options:
         """
         given = [name for name in names if name.lower() in self._given]
         if len(given) > 1:
-            raise self.wrong(given[1], f"the option is the same as {given[0]}", "Give only one of them.")
+            raise self.wrong(given[1], f"the option is another name of {given[0]}", "Give only one of them.")
         if not given:
             return None
         value = self._given[given[0].lower()].strip()

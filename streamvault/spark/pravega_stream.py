@@ -149,6 +149,6 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known_slices(segment, found or [start, end])
 
 
-def _earlier(described: StreamDescription, wanted: StreamCut | None, tail: StreamCut) -> StreamCut:
+def _earlier(described: StreamDescription, requested: StreamCut | None, tail: StreamCut) -> StreamCut:
     """Return the query's own end if it lies before the tail for every key; else the tail."""
-    return wanted if wanted is not None and is_before(described, wanted, tail) else tail
+    return requested if requested is not None and is_before(described, requested, tail) else tail

@@ -16,7 +16,7 @@ _OPTIONS = (
     "boundaries", "rangeSize", "columns", "maxBytesPerTrigger",
 )  # fmt: skip
 _RANGE_SIZE = 64 * 1024 * 1024
-_LEAST_RANGE_SIZE = 1024 * 1024
+_MIN_RANGE_SIZE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Readin
     options = Options("pravega", given, _OPTIONS)
     address, stream = stream_of(options)
     range_size = options.size("rangeSize") or _RANGE_SIZE
-    if range_size < _LEAST_RANGE_SIZE:
-        raise options.wrong("rangeSize", f"the range size must be at least {_LEAST_RANGE_SIZE} bytes")
+    if range_size < _MIN_RANGE_SIZE:
+        raise options.wrong("rangeSize", f"the range size must be at least {_MIN_RANGE_SIZE} bytes")
     max_bytes = options.size("maxBytesPerTrigger")
     if max_bytes == 0:
         raise options.wrong("maxBytesPerTrigger", "the limit must be positive")

@@ -13,17 +13,17 @@ from streamvault.spark.slices import DataLoss
 __all__ = ["as_cut", "infos_if_there", "readable_parts"]
 
 
-def as_cut(described: StreamDescription, wanted: StreamCut | str) -> StreamCut:
+def as_cut(described: StreamDescription, requested: StreamCut | str) -> StreamCut:
     """Return a validated cut; for ``earliest`` and ``latest``, the current head and tail.
 
     Raises:
         InvalidCut: the cut is not of this stream, or lies beyond its tail.
     """
-    if isinstance(wanted, StreamCut):
-        if not is_before(described, wanted, described.tail):
-            raise InvalidCut("the stream cut lies beyond the stream's tail", where=str(wanted.to_json()))
-        return wanted
-    return described.head if wanted == "earliest" else described.tail
+    if isinstance(requested, StreamCut):
+        if not is_before(described, requested, described.tail):
+            raise InvalidCut("the stream cut lies beyond the stream's tail", where=str(requested.to_json()))
+        return requested
+    return described.head if requested == "earliest" else described.tail
 
 
 def readable_parts(
@@ -35,10 +35,10 @@ def readable_parts(
         DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
         InvalidCut: ``start`` does not lie before ``end``, or a cut names an offset beyond a segment's end.
     """
-    wanted = segments_between(described, start, end)
-    infos = infos_if_there(store, described.name, list(wanted))
+    requested = segments_between(described, start, end)
+    infos = infos_if_there(store, described.name, list(requested))
     found = []
-    for segment, (low, high) in wanted.items():
+    for segment, (low, high) in requested.items():
         info = infos[segment]
         first = _first(described, info, segment, low)
         if first is None or info is None:

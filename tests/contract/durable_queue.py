@@ -1,4 +1,4 @@
-"""The contract of durable queues as tests: the same on every stream store."""
+"""The contract of durable queues as tests, shared by all stream stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMIT = MAX_ENTRY_BYTES + OVERHEAD_BYTES
 
 
 class Handled:
-    """A handler that keeps what it was given."""
+    """A handler that records its entries."""
 
     def __init__(self) -> None:
         self.batches: list[list[Entry]] = []
@@ -65,7 +65,7 @@ def work_off(queue: QueueSegment, **options: int) -> Handled:
 
 
 class DurableQueueContract:
-    """Subclasses give `open_store`; all it opens is one place.
+    """Subclasses define `open_store`; all stores that it opens share their contents.
 
     Attributes:
         keeps_out: whether the store itself keeps others from a segment while its appender's process lives.
@@ -92,7 +92,7 @@ class DurableQueueContract:
 
     @pytest.fixture
     def queue(self, store: StreamStore, name: StreamName) -> QueueSegment:
-        return QueueSegment.make(store, name)
+        return QueueSegment.create(store, name)
 
     def test_entries_are_consumed_in_order_and_removed(self, queue: QueueSegment) -> None:
         producer = Producer(queue)
@@ -159,7 +159,7 @@ class DurableQueueContract:
         self, store: StreamStore, queue: QueueSegment, stores: Open
     ) -> None:
         put_all(queue, [b"kept"])
-        again = QueueSegment.make(stores(), queue.name)
+        again = QueueSegment.create(stores(), queue.name)
         assert again.segment == queue.segment
         assert QueueSegment.open(stores(), queue.name).outstanding() == queue.outstanding()
         with pytest.raises(NoSuchStream):
@@ -167,10 +167,10 @@ class DurableQueueContract:
         other = StreamName(queue.name.scope, "data")
         store.create_stream(other, StreamConfiguration(scaling=Scaling(min_segments=2)))
         with pytest.raises(NotAQueue, match="is not a queue"):
-            QueueSegment.make(store, other)
+            QueueSegment.create(store, other)
 
     def test_concurrent_producers_lose_no_entry(self, queue: QueueSegment, stores: Open) -> None:
-        """Each one's entries are there once and in its order, whoever was faster."""
+        """Each producer's entries are there once and in its order, whichever was faster."""
 
         def produce(number: int) -> None:
             mine = QueueSegment.open(stores(), queue.name)
@@ -274,7 +274,7 @@ class DurableQueueContract:
         assert work_off(queue).contents == numbers(3)
 
     def test_consumer_can_be_stopped_by_another_thread(self, queue: QueueSegment) -> None:
-        """Idle, in a batch, and between the tries of one that fails; what is not handled stays."""
+        """While idle, within a batch, and between retries of a failing one; unprocessed entries stay."""
         with Consumer(queue) as consumer:
             threading.Timer(0.1, consumer.stop).start()
             assert consumer.run(Handled()).entries == 0

@@ -1,4 +1,4 @@
-"""The contract of an object store as tests: one class per implementation gives the `store`."""
+"""The contract of an object store as tests: one class per implementation provides the `store`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOSTILE = [
 
 
 class ObjectStoreContract:
-    """What every object store does. Subclasses give an empty `store`."""
+    """The behaviour of every object store. Subclasses provide an empty `store`."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -109,7 +109,7 @@ class ObjectStoreContract:
         buffer = bytearray(700_000)
 
         def blocks() -> Iterator[memoryview]:
-            """Each is valid until the next one is asked for."""
+            """Each is valid until the next one is requested."""
             for low in range(0, len(payload), len(buffer)):
                 some = payload[low : low + len(buffer)]
                 buffer[: len(some)] = some

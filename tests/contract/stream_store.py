@@ -1,4 +1,4 @@
-"""The contract of a stream store as tests: one class per implementation gives the `open_store`."""
+"""The contract of a stream store as tests: one class per implementation provides the `open_store`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def evenly(low: float, high: float, count: int) -> list[KeyRange]:
 
 
 class StreamStoreContract:
-    """What every stream store does. Subclasses give `open_store`; all it opens is one place."""
+    """The behaviour of every stream store. Subclasses define `open_store`; all opened stores share their contents."""
 
     @pytest.fixture
     def open_store(self) -> Open:
@@ -107,7 +107,7 @@ class StreamStoreContract:
 
     @pytest.fixture
     def stream(self, store: StreamStore, scope_name: str) -> StreamName:
-        """A name in a scope that is there; the stream is not."""
+        """A name in an existing scope; the stream does not exist."""
         store.create_scope(scope_name)
         return StreamName(scope_name, "stream")
 
@@ -196,7 +196,7 @@ class StreamStoreContract:
             with pytest.raises(NoSuchSegment, match=NEVER.in_stream(stream)):
                 action()
 
-    # Making streams
+    # Creating streams
 
     def test_new_stream_is_empty(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(3))
@@ -442,7 +442,7 @@ class StreamStoreContract:
         with open_second(stream, FIRST) as second:
             second.append(theirs)
             second.flush()
-        first.append(ours)  # the second one was let in: then the first one has lost
+        first.append(ours)  # the second appender was admitted: then the first one has lost
         first.flush()
 
     def test_unflushed_blocks_are_written_whole_or_not_at_all(self, stores: Open, stream: StreamName) -> None:

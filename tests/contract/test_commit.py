@@ -43,7 +43,7 @@ def remade(manifest: Manifest, **changes: object) -> Manifest:
 
 
 def bare(manifest: Manifest) -> Manifest:
-    """As it was before it was published."""
+    """The state before it was published."""
     return manifest.model_copy(update={"index": None})
 
 
@@ -53,7 +53,7 @@ def replace(archive: Archive, key: str, data: bytes) -> None:
 
 
 def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[RangeRow]) -> None:
-    """Put a generation in place of another, as somebody who may write can: manifest and index agree on each other."""
+    """Replace a generation by another, as whoever may write can: manifest and index agree with each other."""
     index = encode_ranges(NAME, rows)
     entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
     replace(archive, ranges_key(GenerationSpan.of(number)), index)
@@ -274,7 +274,7 @@ def test_index_of_another_manifest_is_damage(archive: Archive) -> None:
 
 
 def test_late_run_finds_the_published_generation(archive: Archive) -> None:
-    """Another run of the same plan has published; the source was truncated before this one was woken."""
+    """Another run of the same plan has published; the source was truncated before this run resumed."""
     first, _ = two_generations()
     publish(archive, first)
     before = list(archive.store.list(""))

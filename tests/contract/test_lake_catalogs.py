@@ -1,4 +1,4 @@
-"""Every catalog: a generation is registered once, whole, and by whoever comes first."""
+"""Every catalog: a generation is registered once, completely, and by the first run that tries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[TableFormat, str, bool]] = {
 
 
 class Ground:
-    """A table of two generations that no catalog knows yet, and one that could."""
+    """A table of two generations that no catalog knows yet, and a catalog."""
 
     def __init__(self, vault: Vault, kind: str, catalog: str) -> None:
         self.format, name, self.projection = KINDS[kind]
@@ -77,7 +77,7 @@ class Ground:
         store.delete([found.key for found in store.list(f"{NAME}/_table/") if found.key.startswith(f"{NAME}/{below}")])
 
     def registered(self) -> set[str]:
-        """The locations that readers of the catalog are told of."""
+        """The locations that the catalog returns to readers."""
         if self.format == "iceberg":
             return {str(task.file.file_path) for task in self.iceberg().scan().plan_files()}
         glue = boto3.client("glue", region_name="us-east-1")
@@ -259,7 +259,7 @@ LOCAL = pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-glue", "parqu
 
 @LOCAL
 def test_publish_refuses_a_generation_without_the_one_before(ground: Ground) -> None:
-    """A run that is late, and finds the table dropped, does not begin it with its own generation for good."""
+    """A late run that finds the table dropped does not create it permanently with its own generation."""
     with suppress(Conflict):
         ground.open().publish(ground.place, ground.generations[1])
     ground.hand_off()
@@ -337,7 +337,7 @@ def test_same_generations_of_another_table_are_a_conflict(ground: Ground) -> Non
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
 def test_maintained_table_gets_later_generations(ground: Ground) -> None:
-    """What Iceberg's metadata do not name below the table's location is deleted."""
+    """Files below the table's location that Iceberg's metadata does not name are deleted."""
     ground.hand_off()
     table = ground.iceberg()
     named = {*table.inspect.files()["file_path"].to_pylist(), *table.inspect.manifests()["path"].to_pylist()}

@@ -397,12 +397,12 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     check = layout.check_range(place_of(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
     assert len(list(store.list(PREFIX))) == 1
-    for low in (0, 1, 8, 9, 5 * MIB, length - 1):  # as an import does that is resumed in its middle
+    for low in (0, 1, 8, 9, 5 * MIB, length - 1):  # as by an import that resumes in the middle of it
         found = b"".join(layout.read_range(place_of(store), held, START + low, START + length, MIB))
         assert found == LARGE_EVENT[low:]
     assert layout.read_event(place_of(store), held, START, length) == LARGE_EVENT
     assert layout.find_event(place_of(store), held, START + 7 * MIB) == (START, length)
-    # whoever comes second compares, whether or not it holds the event
+    # the second writer compares, whether or not it holds the event
     for again in (MIB, 64 * MIB):
         assert layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), again) == written
         other = bytearray(LARGE_EVENT)
@@ -412,7 +412,7 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
 
 
 def test_second_concurrent_writer_of_a_large_event_compares(layout: Layout) -> None:
-    """The key is taken after the first look, when all parts are on their way."""
+    """The key is created by another writer after the first check, when all parts are being uploaded."""
     store, event = memory(), Extent(SEGMENT, START, START + len(LARGE_EVENT))
 
     def blocks() -> Iterator[memoryview]:

@@ -43,7 +43,7 @@ class TestFolder(ObjectStoreContract):
 
 
 class TestFolderWithoutUnnamedFiles(ObjectStoreContract):
-    """On file systems that have none, files are staged under a name."""
+    """On file systems without unnamed files, files are staged under a name."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:

@@ -1,4 +1,4 @@
-"""Ways to be let in by a real server: TLS with an authority of one's own, renewed credentials, session tokens."""
+"""Ways to access a real server: TLS with a private authority, renewed credentials, session tokens."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_session_token_is_used(minio: S3Server, bucket: str, use_s3: Callable[[S
 def test_renewed_credentials_are_used(
     minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A task resolves them by itself, from the profile's name alone."""
+    """A task resolves them itself, from the profile's name alone."""
     asked = tmp_path / "asked"
     give = tmp_path / "give.py"
     temporary = limited(minio, ALLOW_ALL)

@@ -1,4 +1,4 @@
-"""What can go wrong between an object store and a real S3 server, each with the problem that a user sees."""
+"""Errors between an object store and a real S3 server, each with the message that a user sees."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def through(server: S3Server, port: int) -> S3Server:
 
 
 def problems(store: ObjectStore) -> dict[str, Problem]:
-    """Every kind of request has to fail with a problem of one line that holds no secret."""
+    """Every kind of request must fail with a one-line message that contains no secret."""
     found = {}
     for name, ask in ASKS.items():
         with pytest.raises(Problem) as caught:
@@ -154,7 +154,7 @@ def test_silent_server_is_unavailable_in_bounded_time(
 def test_large_object_over_a_slow_connection_arrives(
     server: S3Server, bucket: str, proxy: FaultProxy, open_at: Callable[..., ObjectStore]
 ) -> None:
-    # well above what a busy machine may stop for, and below what the object takes
+    # well above the pauses of a busy machine, and below the time that the object takes
     store = open_at(through(server, proxy.port), bucket, retry_seconds=0, timeout_seconds=4)
     body = b"x" * 4_000_000
     proxy.delay = 0.1  # for each 64 KiB: 6 seconds

@@ -1,4 +1,4 @@
-"""Command lines of streamvault as processes of their own, to be killed, interrupted and run beside each other."""
+"""Command lines of streamvault in processes of their own, to be killed, interrupted and run concurrently."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Ended:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What ``--json`` printed."""
+        """The JSON object that ``--json`` printed."""
         assert self.code == 0, self.err
         return json.loads(self.out)  # type: ignore[no-any-return]
 
     @property
     def error(self) -> dict[str, Any]:
-        """What ``--json`` printed of an error."""
+        """The error that ``--json`` printed."""
         return json.loads(self.out)["error"]  # type: ignore[no-any-return]
 
     @property
@@ -53,7 +53,7 @@ class Command:
     """A running command line, in a session of its own so that all it started can be found."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str], prefix: tuple[str, ...] = ()) -> None:
-        # files, not pipes: what a killed command leaves behind would hold a pipe open
+        # files, not pipes: the child processes that a killed command leaves would keep a pipe open
         self._folder = Path(tempfile.mkdtemp(prefix="streamvault-command-"))
         with (self._folder / "out").open("wb") as out, (self._folder / "err").open("wb") as err:
             self._process = subprocess.Popen(
@@ -84,12 +84,12 @@ class Command:
             self._process.send_signal(number)
 
     def ended(self, limit: float = LIMIT) -> Ended:
-        """Wait for the command (not for what it leaves behind)."""
+        """Wait for the command (not for its child processes)."""
         code = self._process.wait(limit)
         return Ended(code, (self._folder / "out").read_text(), (self._folder / "err").read_text())
 
     def has_said(self, text: str, times: int = 1) -> bool:
-        """Whether it has written a text to standard error, so often at least."""
+        """Whether it has written a text to standard error, at least so often."""
         return (self._folder / "err").read_text().count(text) >= times
 
     def left(self) -> list[psutil.Process]:
@@ -103,7 +103,7 @@ class Command:
         return found
 
     def close(self) -> None:
-        """End the command and all that it left, each by its id."""
+        """Kill the command and all processes that it left, each by its id."""
         if self.running:
             self._process.kill()
             self._process.wait()
@@ -115,7 +115,7 @@ class Command:
 
 @contextmanager
 def started(*arguments: str, environment: Mapping[str, str], prefix: tuple[str, ...] = ()) -> Iterator[Command]:
-    """A command that runs meanwhile."""
+    """A command that runs in the background."""
     command = Command(*arguments, environment=environment, prefix=prefix)
     try:
         yield command

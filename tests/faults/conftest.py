@@ -1,4 +1,4 @@
-"""What the tests of kills share: the moments, one stream to move, and what an undisturbed export of it leaves."""
+"""Common parts of the kill tests: the moments, one stream to move, and the result of an undisturbed export of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KILLS = 4
 EVENTS = 6_000
 RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
-"""Chunks are moved much faster: with smaller ranges there is as much to be killed in."""
+"""Chunks are moved much faster: smaller ranges give as many moments to kill."""
 CHUNKS = ("chunks", "chunks-zstd")
 SEED = pytest.StashKey[int]()
 
@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     ]
     few = max(1, count // 2)
     if count == KILLS:
-        found = found[: count - few]  # by default they are as many in all
+        found = found[: count - few]  # by default there are as many in total
     found += [
         Kill("inline", (number + rng.random()) / few, rng.random(), CHUNKS[number % len(CHUNKS)])
         for number in range(few)
@@ -91,7 +91,7 @@ def _seed_is_told(request: pytest.FixtureRequest) -> None:
 
 @dataclass(frozen=True)
 class Ground:
-    """A stream on a real Pravega, and what an undisturbed export of it leaves on a real MinIO.
+    """A stream on a real Pravega, and the result of an undisturbed export of it to a real MinIO.
 
     Attributes:
         environment: for commands. client: for looking. bucket: of all archives.
@@ -118,7 +118,7 @@ class Ground:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What commands are told of the layout."""
+        """The commands' options for the layout."""
         layout, _, compress = self.layout.partition("-")
         return ("--layout", layout, *(("--compress", compress) if compress else ()))
 
@@ -134,7 +134,7 @@ class Ground:
         return ("export", uri, root, *self.options, "--range-size", size, "--master", master, "--json")
 
     def convert(self, old: Ground, prefix: str, master: str) -> tuple[str, ...]:
-        """The command that makes an archive of this layout out of another one."""
+        """The command that converts another archive to this layout."""
         root = f"s3://{self.bucket}/{prefix}"
         return ("convert", old.archive, root, *self.options, "--master", master, "--json")
 
@@ -143,7 +143,7 @@ class Ground:
         return ("import", self.archive, f"{self.pravega}/{target}", "--master", master, "--json")
 
     def contents_below(self, prefix: str) -> Contents:
-        """What an archive of the stream holds now."""
+        """The current contents of an archive of the stream."""
         return contents_of(self.client, self.bucket, f"{prefix}/{self.name}/")
 
 
@@ -180,7 +180,7 @@ def ground(pravega: PravegaServer, minio: S3Server) -> Iterator[Ground]:
 
 @pytest.fixture(scope="session")
 def ground_of(ground: Ground) -> Callable[[str], Ground]:
-    """A function that says what an undisturbed export in some layout leaves; each is made once."""
+    """A function that returns the result of an undisturbed export in some layout; each is exported once."""
 
     @cache
     def of(layout: str) -> Ground:

@@ -1,4 +1,4 @@
-"""What an archive in a bucket holds, as S3 itself says it."""
+"""The contents of an archive in a bucket, as S3 itself lists them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Contents:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a manifest and nothing unfinished."""
+        """Whether there is a manifest and no unfinished work."""
         return bool(self.manifests) and not self.work
 
     @property
@@ -60,13 +60,13 @@ def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
             elif key.startswith("_work/"):
                 work.append(key)
             else:
-                # each object is written in one piece, so its tag is the MD5 of its bytes
+                # each object is written in one piece, so its ETag is the MD5 of its bytes
                 objects[key] = entry["Size"], entry["ETag"]
     return Contents(objects, manifests, tuple(work))
 
 
 def rows_of(client: S3Client, bucket: str, prefix: str) -> tuple[bool, list[str]]:
-    """Whether an archive has a plan, and the keys of the rows that finished ranges left (1,000 at most)."""
+    """Whether an archive has a plan, and the keys of the rows of finished ranges (at most 1,000)."""
     answer = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_work/")
     keys = [entry["Key"].removeprefix(prefix) for entry in answer.get("Contents", [])]
     return any(key.endswith("/plan.json") for key in keys), [key for key in keys if parse_row(key) is not None]

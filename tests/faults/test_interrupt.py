@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in mid-work: one line, exit code 130, nothing left running; the same command goes on."""
+"""Ctrl-C and SIGTERM during work: one line, exit code 130, no process left; the same command resumes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.streams import digest_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 
-LINE = "streamvault: interrupted; the same command goes on where it stopped"
+LINE = "streamvault: interrupted; run the same command again to resume"
 ENDS_WITHIN = 30.0
 
 
 @dataclass(frozen=True)
 class Stop:
-    """How a command is stopped: the signal, and whether all of its processes get it, as from a terminal."""
+    """How a command is stopped: the signal, and whether all of its processes receive it, as from a terminal."""
 
     number: signal.Signals
     everywhere: bool
@@ -40,7 +40,7 @@ STOPS = {
 
 
 def stops(soon: str) -> list[pytest.ParameterSet]:
-    """Every way to stop a command; all but one are long."""
+    """Every way to stop a command; all but one are slow tests."""
 
     def marks(name: str) -> list[pytest.MarkDecorator]:
         return [*[pytest.mark.long] * (name != soon), *[pytest.mark.spark] * ("spark" in name)]
@@ -49,7 +49,7 @@ def stops(soon: str) -> list[pytest.ParameterSet]:
 
 
 def interrupted(command: Command, stop: Stop) -> Ended:
-    """Stop a command; it ends soon, as it should, and nothing of it goes on running."""
+    """Stop a command; it ends soon and correctly, and none of its processes is left."""
     command.send(stop.number, everywhere=stop.everywhere)
     ended = command.ended(ENDS_WITHIN)
     assert ended.code == 130, ended.err

@@ -1,4 +1,4 @@
-"""A compaction that is killed at any moment leaves a whole archive, and the same command goes on."""
+"""A compaction that is killed at any moment leaves a complete archive, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def ground(
 
 
 def is_the_stream(ground: Ground, folder: str) -> None:
-    """All is there, and an import equals the source."""
+    """All data is there, and an import equals the source."""
     report = check_archive(ground.archive, read_data=True, master="inline[2]")
     assert report.ok, report.findings
     target = StreamName("scope", f"t-{uuid.uuid4().hex[:10]}")
@@ -128,7 +128,7 @@ def test_killed_compaction_is_resumed(
             hit += running.ended().code == -signal.SIGKILL
         is_the_stream(ground, str(folder))
     assert hit >= in_work / 2
-    # published as if that had been two hours ago, so that what was replaced may go
+    # published as if two hours ago, so that the replaced objects may be deleted
     with monkeypatch.context() as patch:
         patch.setattr(archives, "now_utc", lambda: now_utc() - timedelta(hours=2))
         if ground.opened().listing().spans != ((1, GENERATIONS),):

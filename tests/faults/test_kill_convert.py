@@ -1,4 +1,4 @@
-"""A conversion that is killed at any moment and run again leaves what an export in that layout leaves."""
+"""A conversion that is killed at any moment and run again has the result of an export in that layout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_killed_conversion_is_resumed(ground_of: Callable[[str], Ground], old: s
 
         with started(*command, environment=wanted.environment) as running:
             if not wait_until(has_come_far, running):
-                continue  # it was quicker than the look at it
+                continue  # it ended before the check
             running.send(signal.SIGKILL)
             if running.ended().code != -signal.SIGKILL:
                 continue

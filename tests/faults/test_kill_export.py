@@ -1,4 +1,4 @@
-"""An export that is killed at any moment and run again leaves what an undisturbed one leaves."""
+"""An export that is killed at any moment and run again has the result of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 
 MOST_ATTEMPTS = 5
 ORPHANS_LIVE = 30.0
-"""Seconds after which nothing of a killed command may run any more."""
+"""Seconds after which no process of a killed command may run any more."""
 
 unfinished: list[bool] = []
 
 
 def at_most(ranges: int, attempt: int) -> int:
-    """How many ranges to wait for, fewer with each attempt that came too late."""
+    """How many ranges to wait for, fewer with each attempt that was too late."""
     return min(ranges - attempt, round(ranges * (1 - attempt / MOST_ATTEMPTS)))
 
 
 def row_bytes(ground: Ground, prefix: str) -> int:
-    """How many bytes the finished ranges stand for."""
+    """The bytes of the finished ranges."""
     size = 0
     for key in rows_of(ground.client, ground.bucket, f"{prefix}/{ground.name}/")[1]:
         body = ground.client.get_object(Bucket=ground.bucket, Key=f"{prefix}/{ground.name}/{key}")["Body"]
@@ -53,7 +53,7 @@ def test_killed_export_is_resumed(ground_of: Callable[[str], Ground], kill: Kill
 
         with started(*command, environment=ground.environment) as running:
             if not wait_until(has_come_far, running):
-                continue  # it was quicker than the look at it
+                continue  # it ended before the check
             time.sleep(kill.jitter * ground.seconds / ground.ranges)
             running.send(signal.SIGKILL)
             if running.ended().code != -signal.SIGKILL:
@@ -62,7 +62,7 @@ def test_killed_export_is_resumed(ground_of: Callable[[str], Ground], kill: Kill
             unfinished.append(killed.is_unfinished)
             done = row_bytes(ground, prefix) if killed.is_unfinished else 0
 
-            # at once, while orphans of the killed one may still be at work
+            # at once, while orphans of the killed one may still be working
             report = run(*command, environment=ground.environment).report
             assert ground.contents_below(prefix) == ground.contents
             if killed.is_unfinished:
@@ -85,7 +85,7 @@ def test_kills_hit_unfinished_work() -> None:
 
 @pytest.mark.long
 def test_repeatedly_killed_export_completes(ground: Ground) -> None:
-    """The same run, killed after every few ranges that it has finished, until it is through."""
+    """The same run, killed after every few finished ranges, until it succeeds."""
     prefix = f"often-{uuid.uuid4().hex[:10]}"
     command = ground.export(prefix, "inline")
     rng = random.Random(ground.bucket)

@@ -1,4 +1,4 @@
-"""An import that is killed at any moment and run again makes the stream that an undisturbed one makes."""
+"""An import that is killed at any moment and run again creates the same stream as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 
 MOST_ATTEMPTS = 5
 VERIFYING = 0.25
-"""The share of the moments that comes after all bytes are there: verifying, policies, seal."""
+"""The share of the moments after all bytes are appended: verifying, policies, seal."""
 
 unfinished: list[bool] = []
 
@@ -30,7 +30,7 @@ def new_target() -> StreamName:
 
 
 def held(ground: Ground, target: StreamName) -> int | None:
-    """How many bytes the target holds, truncated ones too; None if it is not there."""
+    """How many bytes the target has, truncated ones included; None if it does not exist."""
     try:
         described = ground.store.describe(target)
         segments = {segment for epoch in described.epochs for segment in epoch.segments}
@@ -41,14 +41,14 @@ def held(ground: Ground, target: StreamName) -> int | None:
 
 
 def total(ground: Ground) -> int:
-    """What it holds in the end."""
+    """The stream's final contents."""
     live = ground.shape["live"]
     assert isinstance(live, list)
     return sum(end for _, _, end in live)
 
 
 def is_marked(ground: Ground, target: StreamName) -> bool:
-    """Whether the target says that it is unfinished."""
+    """Whether the target is marked as unfinished."""
     return any(tag.startswith(MARK) for tag in ground.store.describe(target).configuration.tags)
 
 
@@ -73,7 +73,7 @@ def test_killed_import_is_resumed(ground_of: Callable[[str], Ground], kill: Kill
 
         with started(*command, environment=ground.environment) as running:
             if not wait_until(has_come_far, running):
-                continue  # it was quicker than the look at it
+                continue  # it ended before the check
             time.sleep(kill.jitter * max(share - 1, 0.05))
             running.send(signal.SIGKILL)
             if running.ended().code != -signal.SIGKILL:
@@ -81,7 +81,7 @@ def test_killed_import_is_resumed(ground_of: Callable[[str], Ground], kill: Kill
             unfinished.append(is_marked(ground, target))
             before = held(ground, target) or 0
 
-            # at once, while orphans of the killed one may still be at work
+            # at once, while orphans of the killed one may still be working
             report = run(*command, environment=ground.environment).report
             assert_restored(ground, target)
             assert report["events"] == ground.digest[0]

@@ -1,4 +1,4 @@
-"""An export that is killed while a large event goes to S3 in parts, and run again."""
+"""An export that is killed during the multipart upload of a large event, and run again."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ KILLS, ENTRIES = 3, 1_500
 MANY_KILLS, MANY_ENTRIES = 10, 100_000
 LARGEST_PUT = 100
 HANDLING_SECONDS = 0.005
-"""What a handler goes on for after it has written down what it was given: a good moment to be killed."""
+"""The pause of a handler after it has recorded its entries: a good moment for a kill."""
 LIMIT = MAX_ENTRY_BYTES + OVERHEAD_BYTES
 LINE = re.compile(r"(\d+) (\d+) (\d+) (\d+)\Z")
 
 
 def produce(uri: str, life: int, count: int) -> None:
-    """Put numbered entries in, some at a time; say after each put how many are safe."""
+    """Add numbered entries in batches; print after each put how many are stored."""
     address, name = parse_stream(uri)
     rng, done = random.Random(life), 0
     with address.open() as store:
@@ -52,7 +52,7 @@ def produce(uri: str, life: int, count: int) -> None:
 
 
 def consume(uri: str, log: Path) -> None:
-    """Write down what is handed out, until killed."""
+    """Record the entries received, until killed."""
     address, name = parse_stream(uri)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -72,7 +72,7 @@ def consume(uri: str, log: Path) -> None:
 
 @dataclass
 class Run:
-    """What one consumer wrote down: batches of (offset, end, life, number)."""
+    """The records of one consumer: batches of (offset, end, life, number)."""
 
     batches: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
     peak_kib: int = 0
@@ -126,7 +126,7 @@ class Ground:
         self.start_consumer()
 
     def safe(self) -> list[int]:
-        """How many entries each producer was told are safe."""
+        """How many entries each producer was told are stored."""
         lines = [path.read_text().split("\n")[:-1] for path in self._lives]
         return [int(said[-1]) if said else 0 for said in lines]
 
@@ -162,7 +162,7 @@ def wait_for(ground: Ground, happened: Callable[[], bool], limit: float = 240.0)
 
 
 def check(runs: list[Run], safe: list[int], end: int) -> int:
-    """None lost, order kept; returns how many were handed out twice."""
+    """None lost, order kept; returns how many were delivered twice."""
     seen: dict[int, tuple[int, int, int]] = {}
     repeated, may_begin = 0, {0}
     for run in runs:
@@ -190,7 +190,7 @@ def shake(uri: str, folder: Path, kills: int, entries: int, seed: int) -> None:
     rng, began = random.Random(seed), time.monotonic()
     address, name = parse_stream(uri)
     with address.open() as store:
-        queue = QueueSegment.make(store, name)
+        queue = QueueSegment.create(store, name)
         with started(uri, folder, entries) as ground:
             for number in range(kills):
                 moment = entries * (number + rng.random()) / (kills + 1)

@@ -1,4 +1,4 @@
-"""A rotation that is killed at any moment and run again: what is visible is whole, and the source is never cut too far.
+"""A rotation that is killed at any moment and run again: readers see complete data, and too much is never truncated.
 
 Each kill has a stream and an archive of its own: old generations that were never read back, and events that are not
 archived yet. So a kill may hit the export, the reading back, the moment of dropping, the deletion or the truncation.
@@ -45,7 +45,7 @@ EVENTS = 50
 MANY = 5
 """Kills by default elsewhere; these take longer, so that only more than these are taken at their word."""
 LONGEST_JITTER = {"plan": 0.3, "manifest": 0.15, "checked": 0.03, "dropped": 0.06, "deleted": 0.03}
-"""Seconds between what is seen of a rotation and the kill."""
+"""Seconds between a visible sign of a rotation and the kill."""
 
 stages: list[str] = []
 
@@ -92,7 +92,7 @@ Make = Callable[[str], Case]
 
 @pytest.fixture
 def make(pravega: PravegaServer, minio: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """A function that makes a case with old generations in a layout."""
+    """A function that creates a case with old generations in a layout."""
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     for variable, value in minio.environment().items():
         monkeypatch.setenv(variable, value)
@@ -139,11 +139,11 @@ SIGNS: dict[str, Callable[[Case], bool]] = {
     "checked": lambda case: OLD + 1 in case.archive.listing().checked,
     "deleted": lambda case: case.archive.listing().decision.swept > 0,
 }
-"""What is seen of a rotation; a kill follows."""
+"""The visible signs of a rotation; a kill follows."""
 
 
 def assert_nothing_is_lost(case: Case, beginning: StreamCut) -> None:
-    """What a reader sees is whole; the source was cut at most up to what is archived and read back."""
+    """Readers see complete data; the source was truncated at most up to the data archived and read back."""
     report = check_archive(case.uri, read_data=True, master="inline")
     assert report.ok, report.findings
     listing, described = case.archive.listing(), case.store.describe(case.name)

@@ -24,10 +24,10 @@ from tests.streams import events_of, make_stream
 pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.spark, pytest.mark.timeout(900)]
 
 KILLS = 3
-"""Of each kind of copy; each costs a start of Spark, so one kind is killed once unless more is asked for."""
+"""Of each kind of copy; each costs a start of Spark, so by default one kind is killed once."""
 
 WRITTEN = {"parquet": "files/_spark_metadata/{}", "folders": "files/batch={}/_SUCCESS"}
-"""What says that all files of a batch are there."""
+"""The evidence that all files of a batch exist."""
 BEGUN = "begun"
 
 
@@ -55,14 +55,14 @@ def test_killed_copy_is_complete_after_a_restart(
 
 @pytest.mark.parametrize("kind", ["parquet", "folders"])
 def test_killed_query_writes_complete_files_after_a_restart(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
-    """Killed when a batch is planned, when its first file is there, when all are, and when the query has noted it."""
+    """Killed when a batch is planned, when its first file exists, when all exist, or when the query has recorded it."""
     source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
         make_stream(store, source, events=1500, largest=100_000)
         arguments = [f"{pravega.uri}/{source}", str(tmp_path / "files"), str(tmp_path / "checkpoint"), kind]
         hit = set()
         for number, moment in enumerate(("planned", "writing", "written", "noted")):
-            # a batch that the kill before has left half done comes first
+            # the batch that the previous kill left unfinished comes first
             batch = 2 * number + 1
             assert not whole(copy(arguments, kill_at=reaching(moment, batch, kind, tmp_path)))
             if reached(batch, kind, tmp_path) in {moment, BEGUN}:
@@ -79,7 +79,7 @@ def test_killed_query_writes_complete_files_after_a_restart(pravega: PravegaServ
 
 
 def reaching(moment: str, batch: int, kind: str, folder: Path) -> Callable[[], bool]:
-    """A function that says whether a batch has come to that moment."""
+    """A function that returns whether a batch has reached that moment."""
     before: set[Path] = set()
 
     def there() -> bool:
@@ -104,18 +104,18 @@ def reached(batch: int, kind: str, folder: Path) -> str:
 
 
 def place(moment: str, kind: str) -> str:
-    """What is there from that moment on."""
+    """The files that exist from that moment on."""
     checkpoint = {"planned": "checkpoint/offsets/{}", "noted": "checkpoint/commits/{}"}
     return checkpoint.get(moment) or WRITTEN[kind]
 
 
 def whole(output: str) -> bool:
-    """Whether the program came to its end."""
+    """Whether the program ended normally."""
     return output.endswith("done\n")
 
 
 def committed(files: Path) -> list[Path]:
-    """The files that Spark's log of the sink names; those of killed batches lie there too."""
+    """The files that the log of Spark's sink names; those of killed batches are there too."""
     names = set()
     for log in (files / "_spark_metadata").iterdir():
         if not log.name.startswith("."):

@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a restore; the next one goes on with it, and nothing of the queue is lost."""
+"""A worker is killed in the middle of a restore; the next one resumes it, and no request is lost."""
 
 from __future__ import annotations
 

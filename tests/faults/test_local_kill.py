@@ -1,4 +1,4 @@
-"""Writers to the embedded store are killed again and again: what they were told to be safe is there, nothing is torn.
+"""Writers to the embedded store are killed repeatedly: acknowledged data is there, and nothing is torn.
 
 Each writer goes on where the one before was killed. It appends blocks whose bytes follow from segment and offset alone,
 scales, truncates, and says each step that it was told is done.
@@ -33,7 +33,7 @@ STEPS_A_SEGMENT = 12
 
 
 def blocks_of(segment: SegmentId) -> Iterator[bytes]:
-    """The blocks that go into a segment, one after the other; the same for each writer."""
+    """The blocks of a segment, one after the other; the same for each writer."""
     rng = random.Random(segment.value)
     while True:
         block = b"".join(frame(rng.randbytes(rng.choice([0, 5, 300, 20_000]))) for _ in range(rng.randrange(1, 30)))
@@ -52,7 +52,7 @@ def content_of(segment: SegmentId, end: int) -> tuple[bytes, bool]:
 
 
 def write(store: LocalStore, writer: int) -> Iterator[dict[str, Any]]:
-    """Fill the half of the key space that is this writer's, for ever; yields what was acknowledged."""
+    """Fill this writer's half of the key space, endlessly; yields what was acknowledged."""
     low, high = writer / WRITERS, (writer + 1) / WRITERS
     while True:
         current = store.describe(NAME).epochs[-1].segments
@@ -84,7 +84,7 @@ def main(root: Path, writer: int) -> None:
 
 
 def check(root: Path, safe: dict[SegmentId, int], epochs: int) -> None:
-    """What was said to be safe is there, and all that is there is whole."""
+    """All acknowledged data is there, and all data is complete."""
     with LocalStore(root) as store:
         described = store.describe(NAME)
         assert len(described.epochs) > epochs

@@ -1,4 +1,4 @@
-"""An export that is stopped before one of its requests, and woken up after others have published and truncated.
+"""An export that is stopped before one of its requests, and resumed after others have published and truncated.
 
 A killed run does nothing afterwards; one that was paused (a stopped virtual machine, say) goes on as if nothing
 had happened. The request before which it stops arrives when it is woken up.

@@ -1,4 +1,4 @@
-"""An import that is stopped before one of its requests, and woken up after another run of it has ended.
+"""An import that is stopped before one of its requests, and resumed after another run of it has ended.
 
 The other run takes the target over, for the stopped one gives no sign of life. Users write to the stream that it
 restored; the late run may succeed or say that it came too late, and changes nothing.

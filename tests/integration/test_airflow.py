@@ -43,7 +43,7 @@ RUNS = 3
 
 @dataclass
 class Ground:
-    """What the tests stand on: the servers, and the archive that the rotations have left."""
+    """The servers, and the archive that the rotations wrote."""
 
     airflow: AirflowServer
     pravega: PravegaServer
@@ -65,7 +65,7 @@ class Ground:
         return found
 
     def run(self, dag: str, conf: dict[str, Any]) -> str:
-        """Run a DAG to its good end."""
+        """Run a DAG until it succeeds."""
         run = self.airflow.trigger(dag, conf)
         ended = self.airflow.finished(dag, run)
         assert ended["state"] == "success", last_words(self.airflow)
@@ -101,13 +101,13 @@ def pause(airflow: AirflowServer, dag: str, *, paused: bool) -> None:
 
 
 def last_words(airflow: AirflowServer) -> str:
-    """What the tasks have logged last, for who looks for what went wrong."""
+    """The tasks' last log lines, to find the cause of a failure."""
     return "\n".join(airflow.logs())[-6000:]
 
 
 @contextmanager
 def writing(pravega: PravegaServer, stream: StreamName, segments: list[SegmentId]) -> Iterator[None]:
-    """Events that come all the time, on connections of their own."""
+    """Events that are written all the time, on connections of their own."""
     enough = threading.Event()
 
     def write() -> None:
@@ -149,7 +149,7 @@ def between(found: dict[Pointer, bytes], start: dict[str, int], end: dict[str, i
 
 
 def test_scheduler_rotates_streams(ground: Ground) -> None:
-    """Three runs that the scheduler starts by itself while a writer appends; another DAG follows the archive."""
+    """Three scheduled runs while a writer appends; another DAG is triggered by the archive."""
     store, airflow = ground.store, ground.airflow
     store.create_stream(ORDERS, StreamConfiguration(scaling=Scaling(min_segments=2)))
     segments = list(store.describe(ORDERS).tail.offsets)
@@ -163,7 +163,7 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
         return airflow.call("GET", "dags/archive_rotation/dagRuns?order_by=run_after")["dag_runs"]  # type: ignore[no-any-return]
 
     def enough() -> bool | None:
-        # each generation is there for some runs, and is looked at while it is
+        # each generation exists for some runs, and is read meanwhile
         now = ground.manifests()
         if now.keys() - manifests.keys():
             manifests.update(now)
@@ -237,7 +237,7 @@ def test_form_refuses_invalid_parameters(ground: Ground, wrong: dict[str, Any]) 
 
 
 def test_task_of_a_killed_worker_is_retried(ground: Ground) -> None:
-    """kill -9 of a task and all it started, in the middle of an export; the retry goes on with what is there."""
+    """kill -9 of a task and its child processes in the middle of an export; the retry resumes it."""
     name = StreamName(SCOPE, "killed")
     make_stream(ground.store, name, events=6000, largest=2000)
     uri = f"{ground.pravega.uri}/{name}"

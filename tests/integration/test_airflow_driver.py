@@ -81,7 +81,7 @@ def wait(condition: Iterator[bool], what: str) -> None:
 
 
 def test_dags_are_parsed_without_heavy_imports() -> None:
-    """In a process of its own; the durations are there to be looked at."""
+    """In a process of its own; the durations are kept for inspection."""
     done = subprocess.run(
         [sys.executable, "-c", PARSING, str(ROOT / "dags")], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -130,7 +130,7 @@ def test_stopped_task_stops_its_driver(export: list[str], conn_id: str) -> None:
 
 @pytest.mark.parametrize("conn_id", ["inline", pytest.param("spark", marks=[pytest.mark.long, pytest.mark.spark])])
 def test_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
-    """Whose process is killed alone; the same command then goes on."""
+    """The worker's process alone is killed; the same command then resumes."""
     task = subprocess.Popen([sys.executable, "-c", EXPORTING, conn_id, *export], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         wait((objects(export) > 20 or task.poll() is not None for _ in iter(int, 1)), "the export")

@@ -1,4 +1,4 @@
-"""Which runs of the DAGs a real Airflow takes, and which it refuses. No servers besides: streams are embedded."""
+"""Which runs of the DAGs a real Airflow accepts, and which it rejects. No other servers: streams are embedded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file")
 
 
 def make_streams(folder: Path, count: int) -> list[str]:
-    """The URIs of streams of some events each, in an embedded store."""
+    """The URIs of some small streams in an embedded store."""
     names = [StreamName("shop", f"stream-{number}") for number in range(count)]
     with LocalStore(folder) as store:
         store.create_scope("shop")
@@ -44,7 +44,7 @@ def run(airflow: AirflowServer, dag: str, conf: dict[str, Any]) -> tuple[str, di
 
 @pytest.mark.parametrize("dag", DAGS)
 def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
-    """It would rotate once for each past slot, all of them now, whatever `max_active_runs` says."""
+    """It would run one rotation now for each past interval, whatever `max_active_runs` says."""
     slots = {"from_date": "2026-01-02T00:00:00Z", "to_date": "2026-01-02T00:01:00Z"}
     with pytest.raises(urllib.error.HTTPError) as refused:
         airflow.call("POST", "backfills", {"dag_id": dag, **slots, "reprocess_behavior": "none", "max_active_runs": 1})
@@ -64,7 +64,7 @@ def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
 def test_misspelt_parameter_is_refused(
     airflow: AirflowServer, tmp_path: Path, dag: str, first: str, misspelt: dict[str, Any]
 ) -> None:
-    """Airflow itself passes over it: the newest state would be restored, or what is declared rotated."""
+    """Airflow itself ignores it: the newest generation would be restored, or the declared streams rotated."""
     (stream,) = make_streams(tmp_path / "streams", 1)
     root = f"file://{tmp_path}/vault"
     export_stream(stream, root, master="inline")
@@ -78,11 +78,11 @@ def test_misspelt_parameter_is_refused(
     assert state == "failed"
     assert [(task["state"], task["try_number"]) for task in tasks.pop(first)] == [("failed", 1)], "it is not retried"
     assert {task["state"] for found in tasks.values() for task in found} <= {"upstream_failed", "skipped", None}
-    assert any(f"there is no parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
+    assert any(f"unknown parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
 
 
 def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:
-    """Here that is two; each stream has a task of its own all the same."""
+    """The limit is two here; each stream still has a task of its own."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     streams, root = make_streams(tmp_path / "streams", 5), f"file://{tmp_path}/vault"
     state, tasks = run(airflow, "archive_rotation", {"rotation": {"root": root, "streams": streams}})
@@ -93,7 +93,7 @@ def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path:
 
 
 def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -> None:
-    """A retry would find the same, three times and five minutes apart."""
+    """A retry would fail in the same way, three times and five minutes apart."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     make_streams(tmp_path / "streams", 1)
     rotation = {"root": f"file://{tmp_path}/vault", "streams": [f"local://{tmp_path}/streams/shop/typo"]}

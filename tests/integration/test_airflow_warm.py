@@ -1,4 +1,4 @@
-"""An archive in an archive class of S3: a task waits for it in the triggerer of a real Airflow. The S3 is moto's."""
+"""An archive in an archive class of S3 (moto): a task waits for it in the triggerer of a real Airflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def two_looks() -> Iterator[None]:
-    """What was asked for is on its way when it is looked at first, and there at the next look."""
+    """Requested objects are being restored at the first check, and readable at the next."""
     state_manager.set_transition("s3::keyrestore", {"progression": "time", "seconds": 0})
     yield
     state_manager.unset_transition("s3::keyrestore")
@@ -64,8 +64,8 @@ def test_task_waits_in_the_triggerer(
     (task,) = airflow.tasks("warm_once", run)
     assert (task["state"], task["try_number"]) == ("success", 1)
     logs = "".join(airflow.logs("warm_once"))
-    assert f"asked S3 to bring back {objects} objects of {vault.archive}" in logs
-    assert "cannot be read yet; looking again in 8" in logs
-    assert f"everything needed of {vault.archive} can be read" in logs
+    assert f"requested {objects} objects of {vault.archive} from S3" in logs
+    assert "is not readable yet; checking again in 8" in logs
+    assert f"all required objects of {vault.archive} are readable" in logs
     assert moto_s3.secret_key not in "".join(airflow.logs())
     assert import_stream(vault.archive, back, master="inline").events == len(vault.events())

@@ -1,4 +1,4 @@
-"""Streams that Pravega's own auto-scaler has split come back with the same segment ids.
+"""Streams that Pravega's own auto-scaler has split are restored with the same segment ids.
 
 The auto-scaler numbers new segments in key order, a replayed scale in the order of a hash map: boundaries have to move
 by a few ulps, and the import says so.
@@ -38,7 +38,7 @@ def eager_pravega(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
 
 
 class Writer(threading.Thread):
-    """Writes some 300 events a second, as any client does, until it is told to stop."""
+    """Writes some 300 events a second, as any client does, until it is stopped."""
 
     def __init__(self, server: PravegaServer, stream: StreamName) -> None:
         super().__init__(daemon=True)
@@ -64,7 +64,7 @@ class Writer(threading.Thread):
 
 
 class Scaled(threading.Thread):
-    """Two streams that writers fill until the auto-scaler has split them; then they are sealed, to stay as they are.
+    """Two streams that writers fill until the auto-scaler has split them; then they are sealed.
 
     The auto-scaler looks at the rate of two minutes, so this goes on beside other tests.
     """

@@ -1,4 +1,4 @@
-"""What a user can get wrong, or find broken: each has its exit code, and one line that says what, where, what to do."""
+"""User errors and damage: each has its exit code, and one line that says what, where, and what to do."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ HELD = 675
 MANIFEST = "_manifest/0000000001.json"
 RANGES = "_manifest/0000000001.ranges.parquet"
 SERVER_DOWN = 60.0
-"""Seconds within which a command has given up on a server that is not there."""
+"""Maximum seconds until a command gives up on a server that does not answer."""
 
 
 @dataclass(frozen=True)
 class World:
-    """An embedded stream ``shop/orders`` of two segments, its archive in a folder, and room for more."""
+    """An embedded stream ``shop/orders`` of two segments, its archive in a folder, and space for more."""
 
     folder: Path
 
@@ -70,7 +70,7 @@ class World:
         return sorted((self.files / "events" / "0000000000.0000000000").iterdir())[number]
 
     def change_manifest(self, change: Callable[[dict[str, object]], object]) -> None:
-        """Write the manifest anew."""
+        """Rewrite the manifest."""
         file = self.files / MANIFEST
         manifest = json.loads(file.read_text())
         change(manifest)
@@ -95,7 +95,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture
 def world(made: World, tmp_path: Path) -> World:
-    """A copy that a test may break."""
+    """A copy that a test may damage."""
     shutil.copytree(made.folder, tmp_path / "world", symlinks=True)
     return World(tmp_path.resolve() / "world")
 
@@ -273,7 +273,7 @@ def test_command_names_invalid_input(made: World, bad: Bad, capfd: pytest.Captur
 def test_refused_cut_inside_an_event_does_not_block_a_valid_one(
     world: World, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A plan that can never be finished is given up, with what was written for it."""
+    """A plan that can never be finished is abandoned, with the data written for it."""
     inside = r"the stream cut lies inside an event .*"
     assert_ends(exporting("--to", cut(HELD, 30))(world), 2, inside, capfd)
     assert main([*exporting()(world)]) == 0
@@ -426,7 +426,7 @@ def add_foreign(world: World) -> str:
 
 
 DAMAGES: list[tuple[Callable[[World], str], bool, int]] = [
-    # what is done, whether only reading the data shows it, how the import ends
+    # the damage, whether only reading the data detects it, how the import ends
     (remove_object, False, 3),
     (remove_last, False, 3),
     (change_size, False, 3),
@@ -467,27 +467,27 @@ def test_stray_object_is_harmless(world: World, add: Callable[[World], str], cap
     assert (report["ok"], report["strays"], report["findings"]) == (True, 1, [])
     assert report["stray_keys"][0].endswith(named)
     assert main(["check", world.archive, *INLINE]) == 0
-    assert "1 object belongs to no event; it harms nobody" in capfd.readouterr().out
+    assert "1 stray object, harmless" in capfd.readouterr().out
     assert main([*importing()(world)]) == 0
-    # only what a published index proves to be useless goes
+    # only objects that a published index proves to be unused are deleted
     assert main(["check", world.archive, "--repair", *INLINE, "--json"]) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["removed"] == (add is add_object)
 
 
-# --- disks without room: a file system of 1 MiB, mounted in a namespace of the command's own
+# --- full disks: a file system of 1 MiB, mounted in a namespace of the command's own
 
 
 MOUNTING = 'mount -t tmpfs -o size=1m tmpfs "$0" && cp -r "$0.seed/." "$0/" && exec "$@"'
 
 
 def in_namespace(small: Path) -> tuple[str, ...]:
-    """What runs a command with a new file system of 1 MiB at `small`, holding what lies in ``small.seed``."""
+    """The command prefix that mounts a new file system of 1 MiB at `small`, with the contents of ``small.seed``."""
     return ("unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTING, str(small))
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A folder where a command gets a file system of 1 MiB; any user may have one where namespaces are allowed."""
+    """A folder on which a command mounts a file system of 1 MiB; needs no root if user namespaces are allowed."""
     folder = tmp_path.resolve() / "small"
     folder.mkdir()
     (tmp_path / "small.seed").mkdir()
@@ -524,7 +524,7 @@ def test_full_disk_of_a_stream_is_one_line(world: World, small: Path, as_json: b
 
 
 def test_export_is_resumed_after_a_full_disk(world: World, small: Path) -> None:
-    """The same folder, first on the full file system, then on a roomy one."""
+    """The same folder, first on the full file system, then on a larger one."""
     big_stream(world)
     seed = small.with_name("small.seed")
     script = f'mount -t tmpfs -o size=1m tmpfs "$0" && {{ "$@"; code=$?; cp -r "$0/." "{seed}/"; exit $code; }}'
@@ -610,7 +610,7 @@ def test_read_only_bucket_refuses_writes(
     use_s3(read_only(minio, bucket))
     line = rf"no permission to write .*s3://{bucket}/other/.*Allow s3:PutObject.*"
     assert_ends(("export", made.stream(), f"s3://{bucket}/other", *INLINE), 1, line, capfd)
-    # what only reads goes on working
+    # commands that only read still work
     assert main(["export", made.stream(), f"s3://{bucket}/vault", *INLINE]) == 0
     assert main(["check", f"s3://{bucket}/vault/{NAME}", "--read-data", *INLINE]) == 0
     assert main(["import", f"s3://{bucket}/vault/{NAME}", f"local://{tmp_path}/streams/a/b", *INLINE]) == 0
@@ -625,7 +625,7 @@ def test_bucket_without_delete_permission_can_be_exported_to(
     use_s3: Callable[[S3Server], None],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """An archive is only ever added to, so it needs no right to delete."""
+    """An archive is only ever added to, so no permission to delete is needed."""
     allowed = {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetObject", "s3:PutObject"]}
     places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
     policy = {"Version": "2012-10-17", "Statement": [{**allowed, "Resource": places}]}

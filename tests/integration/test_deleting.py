@@ -1,4 +1,4 @@
-"""Many objects expire: in bulk requests by the server's own count, and a killed deletion is taken up."""
+"""Many objects expire: in bulk requests, as the server counts them; and a killed deletion is resumed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.unit.small_archives import NAME, Vault, archive_of
 pytestmark = [pytest.mark.minio, pytest.mark.timeout(3000)]
 KEYS_A_REQUEST = 1000
 FEW = 40
-"""Bulk requests for anything but data: work files, manifests, marks; and half-empty ones at a kill."""
+"""Bulk requests for other objects: work files, manifests, marks; and half-empty ones after a kill."""
 
 
 @pytest.fixture
 def own_minio(request: pytest.FixtureRequest) -> Iterator[S3Server]:
-    """A MinIO of this test's own, so that all it counts is ours."""
+    """A MinIO for this test only, so that it counts only the test's requests."""
     with started_server(request, "minio", MinioServer) as server:
         yield server
 
@@ -69,7 +69,7 @@ def test_large_generation_expires(
     report = run(*command, environment=own_minio.environment(), limit=1500).report
     print(f"then {report['objects_deleted']} objects by {report['requests']} requests in {report['seconds']} s")
     assert report["resumed"] == killed
-    # what the killed one had asked for, the server may have done after our count
+    # the server may have executed the killed run's last requests after our count
     in_flight = DELETES * KEYS_A_REQUEST
     assert not killed or before - in_flight <= report["objects_deleted"] <= before
     assert sum(1 for _ in archive_of(vault.root).store.list(f"{NAME}/events/")) == 1

@@ -12,7 +12,7 @@ import pytest
 from streamvault.cli import main
 
 EVENTS = 1_500
-"""Fewer than a user sees, and without Spark: bin/demo runs in CI too."""
+"""Fewer events than by default, and without Spark: bin/demo runs in CI too."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
     report = json.loads(shown.stdout)
     assert (report["events"], report["segments"], report["epochs"]) == (EVENTS, 5, 2)
     assert [proof["step"] for proof in report["proofs"]] == [
-        "fill a stream",
+        "create a stream",
         "export it to S3",
         "list it with boto3",
         "export again",
@@ -55,10 +55,10 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
     assert report["kept"] == str(kept)
 
-    # what it kept can be used with the other commands
+    # the kept streams and archive can be used with the other commands
     assert main(["check", f"{(kept / 'archive').as_uri()}/demo/orders", "--master", "inline", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["events"] == EVENTS
 
-    # and it never touches what is there
+    # and an existing folder is never changed
     assert main(["demo", "--keep", str(kept)]) == 4
     assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Use a new folder.\n")

@@ -1,4 +1,4 @@
-"""Archives that earlier releases wrote: each is checked, restored and continued by the code of today."""
+"""Archives that earlier releases wrote: each is checked, restored and continued by the current code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INLINE: dict[str, Any] = {"master": "inline[2]"}
 
 @dataclass(frozen=True)
 class Earlier:
-    """An archive of `DATA`, and the stream that it was made of."""
+    """An archive of `DATA`, and the stream from which it was exported."""
 
     folder: Path
     name: StreamName
@@ -41,7 +41,7 @@ class Earlier:
         return f"local://{self.folder}/streams/{self.name}"
 
     def restore(self, **options: Any) -> tuple[int, str]:
-        """The digest of the stream that an import makes."""
+        """The digest of the stream that an import creates."""
         uri = f"local://{self.folder}/restored/{self.name}"
         import_stream(self.archive, uri, **options, **INLINE)
         with parse_stream(uri)[0].open() as store:

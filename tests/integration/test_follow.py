@@ -36,7 +36,7 @@ RANGE_BYTES = 32 * 1024
 
 
 class Turns(Progress):
-    """Lets a writer go on once for each generation."""
+    """Lets a writer continue once for each generation."""
 
     def __init__(self) -> None:
         self.made = threading.Semaphore(0)
@@ -65,7 +65,7 @@ def root(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) 
 
 
 def write(store: StreamStore, name: StreamName, turns: Turns) -> None:
-    """Append to every open segment, and scale once, whenever what came before is archived; then seal."""
+    """Append to every open segment, and scale once, whenever the previous events are archived; then seal."""
     for number in range(ROUNDS):
         assert turns.made.acquire(timeout=120)
         for segment in store.describe(name).epochs[-1].segments:
@@ -101,7 +101,7 @@ def test_follow_archives_a_stream_during_writes_and_reads(
         )
 
     def read() -> None:
-        """Whoever reads sees the generations one after the other, whether they are being merged or not."""
+        """Readers see the generations one after the other, whether they are being merged or not."""
         seen: dict[int, str] = {}
         while not done.is_set():
             newest = archive.listing().newest
@@ -152,21 +152,21 @@ def test_interrupted_follow_is_resumed(source: tuple[StreamStore, StreamName, st
         assert wait_until(lambda: archive.generations() == [1], running)
         # one append: of several, the follower might archive some and be interrupted before the rest
         append_events(store, name, next(iter(store.describe(name).epochs[-1].segments)), [b"more"])
-        # what it says comes after the manifest
+        # the line is printed after the manifest is written
         assert wait_until(lambda: running.has_said("generation 2:"), running)
         assert archive.generations() == [1, 2]
         running.send(signal.SIGTERM)
         ended = running.ended(60)
     assert ended.code == 130
     assert [line.partition(":")[0] for line in ended.lines[:-1]] == ["generation 1", "generation 2"]
-    assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert ended.lines[-1] == "streamvault: interrupted; run the same command again to resume"
     assert ended.error["exit_code"] == 130
     report = run(*command, "--idle", "1s", environment=environment).report
     assert (report["ended"], report["made"], report["generation"]) == ("idle", 0, 2)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("minio")  # only to be skipped where it can't be had
+@pytest.mark.usefixtures("minio")  # only to be skipped if there is none
 def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
     """Twice; the second time the follower is terminated while it waits."""
     vault = Vault(tmp_path)
@@ -177,7 +177,7 @@ def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
         seen = [0]
 
         def reached(number: int) -> bool:
-            """Whether that generation is there; looked for without the server's own patience."""
+            """Whether that generation exists; checked without retries."""
             with suppress(BotoCoreError, ClientError):
                 found = server.client().list_objects_v2(
                     Bucket="away", Prefix=f"vault/{NAME}/_manifest/{number:010}.json"
@@ -212,7 +212,7 @@ def test_follow_continues_after_a_server_restart(tmp_path: Path) -> None:
             ended = running.ended(60)
         assert ended.code == 130
         assert time.monotonic() - began < 10
-        assert ended.lines[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+        assert ended.lines[-1] == "streamvault: interrupted; run the same command again to resume"
         stopping.restart()
         report = run(*command, "--idle", "1s", environment=server.environment()).report
         assert (report["ended"], report["made"]) == ("idle", 0)

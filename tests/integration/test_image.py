@@ -1,4 +1,4 @@
-"""The container image's steps, run into a folder: no container engine is needed to know that the image works."""
+"""The container image's steps, run into a folder: no container engine is needed to test them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ with place.open() as store:
 
 
 def context(folder: Path) -> Path:
-    """What `docker build` would send: the entries that .dockerignore lets in."""
+    """The files that `docker build` would send: those that .dockerignore includes."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def test_image_works_on_its_own(tmp_path: Path) -> None:
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "JAVA_"))
     }
     subprocess.run([source / "bin" / "image", image], check=True, timeout=600, env=environment)
-    # all that the image must not need is gone now
+    # everything that the image must not need is removed now
     shutil.rmtree(source)
     program = image / "bin" / "streamvault"
     bare = {"HOME": str(home), "PATH": _tools_without_java(tmp_path / "tools"), "LANG": "C.UTF-8"}

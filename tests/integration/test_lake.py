@@ -1,4 +1,4 @@
-"""A stream of a real Pravega as a table that a real Trino asks: its answers are those of the stream itself."""
+"""A stream of a real Pravega as a table in a real Trino: its query results are those of the stream itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WHERE json_extract_scalar(try(json_parse(from_utf8(payload))), '$.place.name') =
 
 
 def reading(number: int) -> bytes:
-    """An event; some are not what the table expects."""
+    """An event; some do not fit the table's columns."""
     if number % 1000 == 999:
         return b"no JSON at all \xff" if number % 2000 == 999 else b'{"id": "text"}'
     place = {"name": f"place {number % 11}", "x": number % 17 + 0.5}
@@ -52,7 +52,7 @@ def reading(number: int) -> bytes:
 
 @dataclass
 class Answers:
-    """What a table has to answer, counted from the stream."""
+    """The expected query results, computed from the stream."""
 
     events: int = 0
     errors: int = 0
@@ -82,7 +82,7 @@ class Answers:
 
 @dataclass
 class Lake:
-    """A stream, its archive, and tables of it in Iceberg and in Hive's words."""
+    """A stream, its archive, and tables of it in Iceberg and Hive formats."""
 
     store: StreamStore
     uri: str
@@ -121,7 +121,7 @@ class Lake:
         return handoff_archive(self.archive, **{**named, **new, **options})
 
     def answers(self) -> Answers:
-        """Of all that the stream holds now."""
+        """Of all events of the stream now."""
         if self.written not in self.known:
             found = self.known[self.written] = Answers()
             for pointer, payload in events_of(self.store, self.name):
@@ -141,7 +141,7 @@ class Lake:
         return f"{'iceberg' if kind == 'iceberg' else 'hive'}.{self.database}.{kind}"
 
     def check(self, table: str, wanted: Answers) -> None:
-        """Ask the table, and compare with the stream."""
+        """Query the table, and compare with the stream."""
         ask = self.trino.query
         assert ask(f"SELECT count(*), count(DISTINCT pointer), count(_error) FROM {table}") == [
             [wanted.events, wanted.events, wanted.errors]
@@ -213,7 +213,7 @@ def test_second_generation_leaves_the_first_unchanged(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_rest_catalog_has_every_generation(lake: Lake, iceberg_rest: IcebergRestServer, minio: S3Server) -> None:
-    """Named by its address, or as a catalog of PyIceberg's settings; read back by PyIceberg and by Trino."""
+    """Given by its address, or as a catalog of PyIceberg's settings; read back by PyIceberg and by Trino."""
     table = f"{lake.database}.by_rest"
     settings = {"PYICEBERG_CATALOG__HOUSE__TYPE": "rest", "PYICEBERG_CATALOG__HOUSE__URI": iceberg_rest.uri}
     options = ("--table", table, "--master", "inline[2]", "--json")
@@ -260,7 +260,7 @@ def test_projection_lists_only_complete_generations(lake: Lake) -> None:
     lake.check(f"hive.{lake.database}.projected", wanted)
     store = RootAddress.parse(lake.root).open()
     newest = max(lake.hand_off("parquet").generations)
-    # a file of a generation that is on its way
+    # a file of a generation that is being written
     own = f"{lake.name}/table/projected/generation="
     key = next(found.key for found in store.list(f"{lake.name}/table/projected/") if own in found.key)
     store.put(key.replace(key.split("generation=")[1].split("/")[0], str(newest + 1), 1), store.get(key))
@@ -322,12 +322,12 @@ def test_raw_events_are_found_by_path(lake: Lake, moto_s3: S3Server) -> None:
 def test_killed_handoff_is_resumed(
     request: pytest.FixtureRequest, lake: Lake, moto_s3: S3Server, minio: S3Server, kind: str
 ) -> None:
-    """Whenever it is killed, the table is at a whole generation, and the next run completes it."""
+    """Whenever it is killed, the table is at a complete generation, and the next run completes the next one."""
     name = f"killed_{kind}"
     options = ("--table", f"{lake.database}.{name}", "--catalog", "glue", "--master", "inline", "--json")
     new = ("--format", kind, "--target-size", "300KB")
     environment = {**minio.environment(), "AWS_ENDPOINT_URL_GLUE": moto_s3.endpoint}
-    # a first state: what is there now
+    # an initial state: what exists now
     first = run("handoff", lake.archive, *options, *new, environment=environment).report
     table = f"{'iceberg' if kind == 'iceberg' else 'hive'}.{lake.database}.{name}"
     count = f"SELECT count(*), count(DISTINCT pointer) FROM {table}"

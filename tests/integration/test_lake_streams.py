@@ -1,4 +1,4 @@
-"""A stream of a real Pravega as an Iceberg table in a real S3 server, without an archive in between."""
+"""A stream of a real Pravega as an Iceberg table on a real S3 server, without an archive in between."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Lake:
         return found
 
     def is_whole(self) -> bool:
-        """What a reader of the table gets is what the stream holds, and each event once."""
+        """A reader of the table gets the stream's events, each once."""
         rows = self.table().scan(selected_fields=("pointer", "payload", "id")).to_arrow().to_pylist()
         events = sorted((str(pointer), payload) for pointer, payload in events_of(self.store, self.name))
         assert sorted((row["pointer"], row["payload"]) for row in rows) == events
@@ -111,7 +111,7 @@ def test_handoff_of_a_stream_makes_a_table(lake: Lake, master: str) -> None:
     assert digest_of(lake.store, restored) == digest_of(lake.store, lake.name)
     assert shape_of(lake.store, restored)["epochs"] == shape_of(lake.store, lake.name)["epochs"]
 
-    # what the stream loses before it is handed off is said, and does not hold up the rest
+    # what the stream loses before it is handed off is reported, and does not block the rest
     lake.add(10)
     lake.store.truncate(StreamCut(lake.name, dict(lake.store.describe(lake.name).tail.offsets)))
     lake.add(20)

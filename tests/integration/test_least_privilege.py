@@ -1,4 +1,4 @@
-"""The policies of the guide, on a real MinIO: each verb works with its own, and with no less."""
+"""The guide's policies, on a real MinIO: each verb works with its own, and needs all of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {"range_size": 16 * 1024, "master": "inline"}
 
 @pytest.fixture
 def use(minio: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -> Callable[[str], None]:
-    """A function that logs in with what a policy of the guide allows."""
+    """A function that logs in with the permissions of one of the guide's policies."""
     minio.make_bucket(bucket_name)
 
     def log_in(policy: str) -> None:

@@ -1,4 +1,4 @@
-"""Object lock and storage classes on a real MinIO: what S3 keeps, a rotation keeps; and where data are put."""
+"""Object lock and storage classes on a real MinIO: a rotation keeps what S3 has locked; and where data is stored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def locked_bucket(minio: S3Server, use_s3: UseS3, bucket_name: str) -> str:
 
 
 def hidden(client: S3Client, bucket: str) -> set[str]:
-    """The keys that a marker hides."""
+    """The keys that a delete marker hides."""
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)
     return {marker["Key"] for page in pages for marker in page.get("DeleteMarkers", []) if marker["IsLatest"]}
 

@@ -1,4 +1,4 @@
-"""Policies that fit badly to a stream's history, on a real Pravega and on the embedded store."""
+"""Policies that do not fit a stream's history, on a real Pravega and on the embedded store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAddress:
 def test_stream_with_more_segments_than_its_policy_is_restored(
     address: StoreAddress, scope_name: str, tmp_path: Path
 ) -> None:
-    """Pravega would scale a stream that is given such a policy, so the restored one says how many are open."""
+    """Pravega would scale a stream with such a policy, so the restored policy has the number of open segments."""
     source, restored = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
     with address.open() as store:
         store.create_scope(scope_name)
@@ -46,7 +46,7 @@ def test_stream_with_more_segments_than_its_policy_is_restored(
 def test_stream_with_fewer_segments_than_at_its_start_is_restored(
     address: StoreAddress, scope_name: str, tmp_path: Path
 ) -> None:
-    """A store refuses to scale below the policy's minimum; the source's policy was another then."""
+    """A store refuses to scale below the policy's minimum; the source had another policy then."""
     source, restored = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
     with address.open() as store:
         store.create_scope(scope_name)

@@ -1,4 +1,4 @@
-"""Our client against a real Pravega: what the common contract does not say, and what goes wrong."""
+"""Our client with a real Pravega, beyond the common contract, including errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def new_stream(store: PravegaStore, segments: int = 1) -> StreamName:
 
 
 def blocks_of(total: int, seed: int, largest: int = MIB) -> list[bytes]:
-    """Whole random events in blocks of up to 1 MiB."""
+    """Complete random events in blocks of up to 1 MiB."""
     rng = random.Random(seed)
     blocks = []
     while total > 0:
@@ -150,7 +150,7 @@ def test_one_of_many_concurrent_creations_succeeds(pravega: PravegaServer, store
 
 @pytest.mark.late
 def test_all_pages_of_scopes_are_listed(store: PravegaStore) -> None:
-    """The controller answers 1,000 at a time. The scopes stay: nobody comes after, and the server goes with them."""
+    """The controller returns 1,000 at a time. The scopes are not deleted: the server is temporary."""
     prefix = f"page-{uuid.uuid4().hex[:8]}-"
     names = [f"{prefix}{number:04}" for number in range(1005)]
     with ThreadPoolExecutor(8) as pool:
@@ -287,13 +287,13 @@ def test_invalid_scales_are_refused(store: PravegaStore) -> None:
     with pytest.raises(ScaleRefused, match="do not cover"):
         store.scale(stream, [a], [KeyRange(0.0, 0.4)])
     with pytest.raises(ScaleRefused, match="policy"):
-        # fewer segments than the fixed policy asks for
+        # fewer segments than the fixed policy requires
         store.scale(stream, [a, b], [KeyRange(0.0, 1.0)])
     assert len(store.describe(stream).epochs) == 1
 
 
 def test_fixed_policy_with_another_number_scales_the_stream(store: PravegaStore) -> None:
-    """A fact about the controller that whoever changes tags has to know: see `PravegaStore.update_stream`."""
+    """A behaviour of the controller that matters for changing tags: see `PravegaStore.update_stream`."""
     stream = new_stream(store, 1)
     store.scale(stream, [FIRST], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     store.update_stream(stream, fixed(1, tags=("only-a-tag",)))
@@ -448,7 +448,7 @@ def test_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaStor
 
 
 def test_one_of_two_appenders_of_equal_blocks_is_refused(store: PravegaStore) -> None:
-    """Racing restores of the same bytes: every block's place is taken by one of them, and the other is told."""
+    """Concurrent restores of the same bytes: each block is appended by one of them, and the other gets a conflict."""
     stream = new_stream(store)
     block = frame(b"same" * 100)
     conflicts, acknowledged = [], []
@@ -477,12 +477,12 @@ def test_one_of_two_appenders_of_equal_blocks_is_refused(store: PravegaStore) ->
     assert read(store, stream) == block * (len(read(store, stream)) // len(block))
 
 
-# what goes wrong
+# errors
 
 
 @pytest.fixture(scope="module")
 def proxied(pravega: PravegaServer) -> Iterator[tuple[PravegaServer, FaultProxy]]:
-    """A server whose segment store is reached through a proxy only; where the plain one can be had, so can this."""
+    """A server whose segment store can be reached only through a proxy; required where the plain server is."""
     del pravega
     with (
         FaultProxy() as proxy,
@@ -533,7 +533,7 @@ def test_appends_over_cut_connections_write_exact_bytes(faulty: tuple[PravegaSto
 
 
 def test_lost_acknowledgements_write_no_block_twice(faulty: tuple[PravegaStore, FaultProxy]) -> None:
-    """The connection is cut after so many bytes to the client: blocks land, and their acknowledgements are lost."""
+    """The connection is cut after so many bytes to the client: blocks are stored, but acknowledgements are lost."""
     store, proxy = faulty
     stream = new_stream(store)
     blocks = blocks_of(4 * MIB, 77)
@@ -682,7 +682,7 @@ def login(server: PravegaServer, account: Account, **changes: object) -> Pravega
 
 @pytest.mark.parametrize("changes", [{}, {"host": "127.0.0.2", "verify_hostname": False}])
 def test_tls_and_password_are_accepted(secured: PravegaServer, changes: dict[str, object]) -> None:
-    """The second time under a name that the certificate does not hold."""
+    """The second time under a name that is not in the certificate."""
     blocks = blocks_of(20 * MIB, 3)
     with PravegaStore(login(secured, ADMIN, **changes)) as store:
         stream = new_stream(store, 2)
@@ -707,7 +707,7 @@ def test_read_only_user_can_read_and_not_write(secured: PravegaServer) -> None:
         assert read(store, stream) == frame(b"secret")
         assert store.exists(stream)
         assert stream in list(store.list_streams(stream.scope))
-        # a fact about Pravega: the epochs are for those who may write
+        # Pravega's permissions: only users that may write can read the epochs
         with pytest.raises(AccessDenied, match=r"reader.*READ_UPDATE"):
             store.describe(stream)
         uses: list[Callable[[], object]] = [
@@ -757,7 +757,7 @@ def test_mixed_plain_and_tls_fail_in_bounded_time(secured: PravegaServer, praveg
 
 
 def signed_token(stream: StreamName, seconds: int, key: bytes = b"secret") -> str:
-    """What the controller gives out, with a lifetime of our choice: the standalone server's key is known."""
+    """Tokens as the controller issues them, with a chosen lifetime: the standalone server's key is known."""
 
     def part(value: dict[str, object]) -> bytes:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
@@ -790,7 +790,7 @@ def test_expired_tokens_are_renewed(secured: PravegaServer, monkeypatch: pytest.
             for number, block in enumerate(blocks):
                 appender.append(block)
                 if number in (3, 6):
-                    # the server hangs up on a writer whose token is over
+                    # the server closes the connection of a writer whose token has expired
                     time.sleep(3)
         assert asked.count(True) >= 3
         found = bytearray()
@@ -806,7 +806,7 @@ def test_expired_tokens_are_renewed(secured: PravegaServer, monkeypatch: pytest.
 def test_token_expired_before_renewal_is_requested_again(
     secured: PravegaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server's clock may run ahead: the client believes in its token and the server refuses it."""
+    """The server's clock may be ahead: the client considers its token valid, and the server rejects it."""
     with PravegaStore(login(secured, ADMIN)) as store:
         stream = new_stream(store)
         with store.appender(stream, FIRST) as appender:

@@ -1,4 +1,4 @@
-"""Others at work on the same stream, archive or target while a command runs."""
+"""Concurrent work on the same stream, archive or target while a command runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL_RANGES = 128 * 1024
 
 @dataclass(frozen=True)
 class Place:
-    """A scope on Pravega and a bucket of a test's own.
+    """A scope on Pravega and a bucket for one test.
 
     Attributes:
         store: open. source: the stream to archive; not made yet. uri: its URI.
@@ -70,7 +70,7 @@ def place(
 
 
 class Meanwhile(Progress):
-    """Does something once the plan stands and no byte has moved, and again whenever a range is finished."""
+    """Does something once the plan exists and no byte has moved, and again whenever a range is finished."""
 
     def __init__(self, act: Callable[[int], None]) -> None:
         self._act = act
@@ -125,7 +125,7 @@ def test_writer_does_not_change_the_generation_being_exported(place: Place) -> N
 
 
 def test_export_ends_beside_a_constant_writer(place: Place) -> None:
-    """Generations made one after another under a writer hold, together, every event once."""
+    """Generations written one after another while a writer appends contain together every event once."""
     plain_stream(place, 2, 500)
     tail = list(place.store.describe(place.source).tail.offsets)
     done = threading.Event()
@@ -174,7 +174,7 @@ def test_concurrent_exports_make_one_archive(place: Place) -> None:
 
 
 def test_export_joins_one_that_is_nearly_done(place: Place) -> None:
-    """The second one begins at any point of the first: also while the first publishes and tidies up."""
+    """The second one begins at any point of the first: also while the first publishes and cleans up."""
     make_stream(place.store, place.source, events=1000, largest=16 * 1024)
     pointers = sorted(key_of(pointer) for pointer, _ in events_of(place.store, place.source))
     client, environment = place.server.client(), place.server.environment()
@@ -214,7 +214,7 @@ def test_second_import_into_a_target_is_refused(place: Place) -> None:
 
 
 def test_import_refuses_the_target_of_another_import(place: Place) -> None:
-    """Another archive, while the first import runs and after it: refused, and nothing is changed."""
+    """Another archive, while the first import runs and after it: rejected, and nothing is changed."""
     make_stream(place.store, place.source, events=2500, largest=256 * 1024)
     export_stream(place.uri, place.root, master="inline")
     append_events(place.store, place.source, next(iter(place.store.describe(place.source).tail.offsets)), [b"more"])
@@ -267,7 +267,7 @@ def test_truncation_during_an_export_is_a_gap(place: Place, offsets: str) -> Non
     assert 0 < len(kept) < len(pointers)
     assert report.events == len(kept)
     assert place.contents().events == sorted(map(key_of, kept))
-    # all that can still be read was archived
+    # everything that could still be read was archived
     assert set(kept) >= {pointer for pointer, _ in events_of(place.store, place.source)}
     assert check_archive(place.archive, read_data=True, master="inline").ok
     again = export_stream(place.uri, place.root, master="inline")
@@ -313,7 +313,7 @@ def test_truncation_between_generations_is_a_gap(place: Place) -> None:
 
 
 def test_import_that_lost_its_lease_leaves_it_to_the_new_holder(place: Place) -> None:
-    """An import that was stopped for long loses its place to another, and takes nothing away from that one."""
+    """An import that was stopped for long is replaced by another run, and changes nothing of that run's work."""
     place.store.create_scope(place.source.scope)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease, "BEAT_SECONDS", 3600.0)
@@ -332,7 +332,7 @@ def test_import_that_lost_its_lease_leaves_it_to_the_new_holder(place: Place) ->
 
 
 def test_stream_being_created_is_waited_for(place: Place) -> None:
-    """What exists can be described, also while somebody is still creating it."""
+    """An existing stream can be described, also while another process is still creating it."""
     place.store.create_scope(place.source.scope)
     for number in range(10):
         name = StreamName(place.source.scope, f"made-{number}")

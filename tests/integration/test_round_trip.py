@@ -1,4 +1,4 @@
-"""A stream with every kind of history goes to a real S3 server and comes back the same, on a real Pravega."""
+"""A stream with every kind of history is archived on a real S3 server and restored identically, on a real Pravega."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def kinds(kind: tuple[str, str]) -> str:
 
 @dataclass(frozen=True)
 class BothWays:
-    """A stream that went to the archive and back, on Spark."""
+    """A stream that was archived and restored, on Spark."""
 
     store: StreamStore
     server: PravegaServer
@@ -81,7 +81,7 @@ class BothWays:
 
 @dataclass(frozen=True)
 class Chunked:
-    """The same stream as an archive of chunks, and back."""
+    """The same stream, archived as chunks and restored."""
 
     kind: tuple[Layout, Compression]
     archive: str
@@ -201,7 +201,7 @@ def test_archive_of_chunks_is_converted_on_spark(both_ways: BothWays, chunked: C
 
 
 def test_java_client_reads_the_same_events(both_ways: BothWays, tmp_path: Path) -> None:
-    """An independent reader: Pravega's own client of the same release, with nothing of ours in between."""
+    """An independent reader: Pravega's own client of the same release, with none of our code."""
     if not has_compiler():
         absent("jdk", "the Java here has no compiler, which the Java reader needs")
     with ThreadPoolExecutor(2) as pool:

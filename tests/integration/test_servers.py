@@ -1,4 +1,4 @@
-"""The servers that other tests rely on do what those tests take for granted."""
+"""The servers of the other tests behave as those tests assume."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_secure_pravega_requires_tls_and_a_password(pravega_secure: PravegaServe
 
 @pytest.mark.pravega
 def test_pravega_sends_clients_through_a_proxy_and_restarts_empty(pravega: PravegaServer, scope_name: str) -> None:
-    # `pravega` only says whether one can be had at all
+    # `pravega` only shows whether one can be started at all
     with FaultProxy() as proxy, PravegaServer(proxy=proxy) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.controller_port}") as channel:
             assert _create_scope(channel, scope_name) == messages.CreateScopeStatus.SUCCESS
@@ -153,7 +153,7 @@ def test_read_only_credentials_read_one_bucket_and_write_nothing(minio: S3Server
 def test_s3_server_keeps_its_data_over_a_crash(
     request: pytest.FixtureRequest, fixture: str, program: type[S3Program], bucket_name: str
 ) -> None:
-    # only to be skipped where the server can't be had
+    # only to be skipped if the server cannot be started
     request.getfixturevalue(fixture)
     crashing = program()
     with crashing as server:

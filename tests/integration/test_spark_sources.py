@@ -51,7 +51,7 @@ def settings(builder: SparkSession.Builder) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def spark(minio: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A user's own session, gone after the tests."""
+    """A user's own session, stopped after the tests."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(minio).items():
             patch.setenv(name, value)
@@ -86,7 +86,7 @@ def store(pravega: PravegaServer) -> Iterator[StreamStore]:
 
 @pytest.fixture(scope="module")
 def source(store: StreamStore) -> StreamName:
-    """A stream with all kinds of scales and its head truncated; nobody changes it."""
+    """A stream with all kinds of scales and its head truncated; tests do not change it."""
     name = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
     make_stream(store, name, events=1500, largest=100_000)
     return name
@@ -213,7 +213,7 @@ def test_write_is_atomic_and_a_named_write_happens_once(
     assert len(unique) > 500
     for payload, key in unique.items():
         assert where[payload] == router.segments[router.index_of(key)]
-    # the last of the tasks fails: nothing of the others is there
+    # the last of the tasks fails: no event of the others is visible
     broken = written.selectExpr(
         "IF(spark_partition_id() = 1, CAST(assert_true(length(event) < 0) AS BINARY), event) AS event"
     )
@@ -318,7 +318,7 @@ print(spark.sparkContext.parallelize(range(3), 1).sum())
 
 @pytest.mark.long
 def test_programs_own_jobs_run_after_commands(tmp_path: Path) -> None:
-    """Spark hands every file of a context to every executor, so what is shipped once has to stay, under one name."""
+    """Spark sends every file of a context to every executor, so a shipped file must stay available under one name."""
     done = subprocess.run(
         [sys.executable, "-c", THE_USERS_OWN_SPARK],
         capture_output=True,
@@ -355,7 +355,7 @@ except Problem as problem:
 @pytest.mark.long
 @pytest.mark.parametrize("named", [False, True])
 def test_program_of_an_inactive_environment_runs(tmp_path: Path, named: bool) -> None:
-    """``/venv/bin/python program.py``: what PySpark starts by default, ``python3``, is another Python then."""
+    """``/venv/bin/python program.py``: PySpark's default, ``python3``, is another Python then."""
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=20)
     vault.export()

@@ -1,4 +1,4 @@
-"""Running tasks on a real Spark: in this machine, and on a standalone cluster whose workers don't have our code."""
+"""Running tasks on a real Spark: on this machine, and on a standalone cluster whose workers do not have our code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.servers.spark_cluster import SparkCluster
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-# What runs in tasks. They are told the folder in which to leave signs of life.
+# Functions that run in tasks. They get the folder in which to write their signs of life.
 def square(number: int) -> int:
     return number * number
 
@@ -75,7 +75,7 @@ def runner() -> Iterator[Runner]:
 
 @pytest.fixture(scope="module")
 def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A program that asks for Spark where something takes the connection and says nothing: Spark waits for a minute.
+    """A program that starts Spark with a master that never answers: Spark waits for a minute.
 
     The first test starts it and the last one looks at what came of it.
     """
@@ -185,7 +185,7 @@ def test_concurrent_runs_return_their_own_results(runner: Runner) -> None:
     assert list(slow) == [(1, 5.0)]
 
 
-# Programs of their own, to be interrupted and killed.
+# Separate programs, to be interrupted and killed.
 PROGRAM = """
 import json, logging, sys, time
 from sparkrun.opening import open_runner
@@ -208,7 +208,7 @@ if __name__ == "__main__":
 
 
 class Program:
-    """A program with a Spark of its own, and the processes below it."""
+    """A program with a Spark of its own, and its child processes."""
 
     def __init__(self, folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self.temporary = folder / "temporary"
@@ -236,7 +236,7 @@ class Program:
         return self.process.returncode, out, err
 
     def left_over(self, seconds: float) -> list[str]:
-        """Processes below it that are still there after so long."""
+        """Its child processes that still run after so long."""
         _, alive = psutil.wait_procs(self.below, timeout=seconds)
         return [f"{process.pid} {process.name()}" for process in alive]
 
@@ -320,7 +320,7 @@ if __name__ == "__main__":
     assert done.stdout.count("\n") == 1
 
 
-# Tasks that begin before Spark is there.
+# Tasks that begin before Spark is ready.
 BEGINNING = """
 import json, logging, os, sys, time
 from sparkrun.opening import open_runner
@@ -346,7 +346,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("lasting", ["until Spark is there", "not so long"])
 def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
-    """Spark takes over, or is given up in the middle of its start; nothing of it is left."""
+    """Spark takes over, or is abandoned in the middle of its start; none of its processes is left."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = subprocess.run(
@@ -368,7 +368,7 @@ def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
     assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
-# On a cluster. What runs there must not need this module, so it is part of a program of its own.
+# On a cluster. The code that runs there must not need this module, so it is part of a separate program.
 ON_CLUSTER = """
 import json, os, sys, time
 from sparkrun.opening import open_runner
@@ -436,7 +436,7 @@ def test_silent_master_is_one_line(silent_master: tuple[str, subprocess.Popen[st
     master, program = silent_master
     out, err = program.communicate(timeout=200)
     assert (program.returncode, err) == (0, "")
-    # Which of the two depends on who is first: Spark's process ending itself, or we seeing that it did not register.
+    # Which of the two depends on which is first: Spark's process exits, or we notice that it did not register.
     assert out.startswith(("SparkFailed the Spark master did not accept", "SparkFailed Spark did not start"))
     assert master in out
     assert out.count("\n") == 1

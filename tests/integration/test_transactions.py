@@ -1,4 +1,4 @@
-"""Transactions of a real Pravega: all or nothing, joined without moving bytes, and over a scale."""
+"""Transactions of a real Pravega: atomic, joined without moving bytes, and across a scale."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_scale_between_transactions_fails_the_join(store: StreamStore, stream: S
     low, high = store.describe(stream).epochs[0].segments[FIRST].low, 0.5
     store.scale(stream, [FIRST], [KeyRange(low, 0.25), KeyRange(0.25, high)])
     begun = transactions.begin(stream, 30)
-    # a transaction's parts are named after the epoch it began in
+    # a transaction's parts are named after the epoch in which it began
     assert sorted(begun.segments) == [SegmentId(1, 1), SegmentId(1, 2), SegmentId(1, 3)]
     late = write(store, begun, {SegmentId(1, 1): [b"late"]})
     with pytest.raises(RequestFailed, match="scaled during the write"):
@@ -132,7 +132,7 @@ def test_routing_keys_map_to_the_java_clients_segments(
     name = StreamName(scope_name, "routed")
     store.create_scope(scope_name)
     store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=7)))
-    # with letters of Latin-1 beyond ASCII this client disagrees with the Java client; we go with the latter
+    # for Latin-1 letters beyond ASCII this client disagrees with the Java client; we follow the latter
     keys = [*(f"key-{number}" for number in range(300)), "日本語 𝄞", "x" * 300]
     manager = client.StreamManager(pravega.uri.replace("pravega://", "tcp://"))
     writer = manager.create_writer(name.scope, name.stream, 1000)

@@ -1,4 +1,4 @@
-"""Archives in an archive class: refused before anything is made, brought back, waited for.
+"""Archives in an archive class: rejected before anything is created, restored, waited for.
 
 No server that runs here has archive classes; moto behaves as S3 documents it. What is not cold is shown on MinIO.
 """
@@ -40,7 +40,7 @@ def vault(request: pytest.FixtureRequest, moto_s3: S3Server, use_s3: UseS3, buck
 
 @pytest.fixture
 def by_hand() -> Iterator[None]:
-    """Bringing an object back takes three looks at it."""
+    """Restoring an object takes three checks."""
     state_manager.set_transition("s3::keyrestore", {"progression": "manual", "times": 3})
     yield
     state_manager.unset_transition("s3::keyrestore")
@@ -111,7 +111,7 @@ def test_import_waits_for_cold_objects(moto_s3: S3Server, vault: Vault, monkeypa
     monkeypatch.setattr("manifests.warm.POLL_SECONDS", 0.05)
     freeze(moto_s3, vault, "DEEP_ARCHIVE")
     with pytest.raises(InArchiveClass, match="streamvault warm"):
-        restore(vault, wait_for_warm=True)  # nobody asked
+        restore(vault, wait_for_warm=True)  # not requested before
     asking = threading.Thread(target=lambda: (time.sleep(0.1), warm_archive(vault.archive)))
     warm_archive(vault.archive)
     asking.start()

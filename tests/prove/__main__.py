@@ -1,4 +1,4 @@
-"""Proof by one command: as many schedules, injuries and hostile files as there is time for, as a table."""
+"""One command that runs as many schedules, injuries and hostile files as time allows, and prints a table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def prove_schedules(schedules: int, seed: int, processes: int, seconds: float) -
 
 
 def prove_injuries(count: int, seed: int) -> tuple[list[Row], list[str]]:
-    """The table's rows for injuries, by their kinds; lost are those that nobody noticed."""
+    """The table's rows for injuries, by kind; lost are the undetected ones."""
     began = time.monotonic()
     found = injure(count, seed)
     seconds = round(time.monotonic() - began)
@@ -92,7 +92,7 @@ def prove_injuries(count: int, seed: int) -> tuple[list[Row], list[str]]:
 
 
 def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
-    """The table's rows for hostile archives, by what was hostile."""
+    """The table's rows for hostile archives, by kind."""
     began = time.monotonic()
     found = attack(count, seed)
     seconds = round(time.monotonic() - began)
@@ -105,7 +105,7 @@ def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
 
 
 def prove_servers(runs: int, seed: int, seconds: float) -> tuple[list[Row], list[str]]:
-    """The table's rows for real servers that fail; what could not be tried is said on standard error."""
+    """The table's rows for failing servers; what could not be tested is reported on standard error."""
     found = try_servers(runs, seed, seconds)
     rows = []
     for kind, many in found.kinds.items():
@@ -118,7 +118,7 @@ def prove_servers(runs: int, seed: int, seconds: float) -> tuple[list[Row], list
 
 
 def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> Tally:
-    """Run schedules, and say now and then how far that is."""
+    """Run schedules, and report the progress at intervals."""
     tally, told = Tally(), time.monotonic()
     for tally in explore(schedules, seed, processes=processes, seconds=seconds):
         if time.monotonic() - told > 10:
@@ -128,7 +128,7 @@ def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> T
 
 
 def replay(text: str) -> int:
-    """Run one schedule and tell all of it."""
+    """Run one schedule and print all of its calls."""
     outcome = run(Schedule.parse(text))
     for place, (name, trace) in enumerate(zip(outcome.schedule.commands, outcome.traces, strict=True), 1):
         print(f"{place} {name}: {outcome.ended[place - 1]}")

@@ -1,4 +1,4 @@
-"""Hostile archives: manifests, indexes, objects and keys that somebody else made to do harm.
+"""Hostile archives: manifests, indexes, objects and keys that an attacker created to do harm.
 
 Whatever they say, a command ends with a `Problem` or well, writes nothing where it should not, and needs no memory to
 speak of.
@@ -56,7 +56,7 @@ MEBIBYTES = 400
 
 @dataclass
 class Hostility:
-    """What came of hostile archives, by what was hostile.
+    """The results of hostile archives, by kind.
 
     Attributes:
         kinds: how many. refused: how many a command refused. broken: what ended with anything but a `Problem`.
@@ -130,7 +130,7 @@ def _outside(world: World, laid: dict[str, bytes]) -> Iterator[str]:
 
 
 def _manifest(rng: random.Random, objects: dict[str, bytes]) -> str:
-    """A field anywhere in a manifest says something else; the file is sealed again."""
+    """Change a field anywhere in a manifest; the file gets a valid digest again."""
     key = rng.choice(sorted(key for key in objects if "/_manifest/" in key and key.endswith(".json")))
     document = json.loads(objects[key])
     told = []
@@ -165,7 +165,7 @@ def _sealed(document: Any) -> bytes:
 
 
 def _index(rng: random.Random, objects: dict[str, bytes]) -> str:
-    """An index of other rows or columns, or of far more than its size lets expect; its manifest vouches for it."""
+    """An index with other rows or columns, or with far more than its size suggests; its manifest has its digest."""
     key = rng.choice(sorted(key for key in objects if key.endswith(".ranges.parquet") and "table/" not in key))
     table = pq.read_table(io.BytesIO(objects[key]))
     kind = rng.choice(("rows", "value", "columns", "bytes", "order"))
@@ -195,7 +195,7 @@ def _index(rng: random.Random, objects: dict[str, bytes]) -> str:
 
 
 def _vouch(objects: dict[str, bytes], key: str, data: bytes) -> None:
-    """Have the manifest name the index as it is now."""
+    """Make the manifest name the current index."""
     import hashlib  # noqa: PLC0415
 
     manifest = key.replace(".ranges.parquet", ".json")
@@ -218,7 +218,7 @@ def _key(rng: random.Random, objects: dict[str, bytes]) -> str:
 
 
 def _object(rng: random.Random, objects: dict[str, bytes]) -> str:
-    """Data that say they are far larger than they are, or are."""
+    """Data that claims to be, or is, far larger than it should be."""
     key = rng.choice(sorted(key for key in objects if "/events/" in key or "/chunks/" in key))
     kind = rng.choice(("bomb", "claim", "long", "header"))
     if kind == "bomb":

@@ -1,4 +1,4 @@
-"""Injuries: a bit, a cut, two objects swapped, one missing, one too much; each has to be noticed, or do no harm."""
+"""Injuries: a flipped bit, a cut, two objects swapped, one missing, one extra; each is detected or harmless."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ INJURIES: dict[str, Callable[[random.Random, Objects, str], bool]] = {
 
 @dataclass
 class Injured:
-    """What came of injuries, by their kinds.
+    """The results of injuries, by kind.
 
     Attributes:
         kinds: how many. noticed: how many a check or a restore named. missed: each that changed what is restored, or
@@ -99,7 +99,7 @@ class Injured:
 
 
 def injure(count: int, seed: int) -> Injured:
-    """Injure archives and tables so often, each time one of them, and look."""
+    """Injure archives and tables so often, one at a time, and check them."""
     found = Injured()
     rng = random.Random(seed)
     grounds = list(_grounds())
@@ -113,7 +113,7 @@ def injure(count: int, seed: int) -> Injured:
         objects = world.bucket("vault").objects
         mine = sorted(key for key in objects if ground.holds(key))
         if not mine:
-            continue  # nothing was ever decided there
+            continue  # there is no decision
         key = rng.choice(mine)
         before = dict(objects)
         if not INJURIES[kind](rng, objects, key):
@@ -128,7 +128,7 @@ def injure(count: int, seed: int) -> Injured:
 
 
 def _apart(look: Callable[[Injured], None], found: Injured, what: str) -> None:
-    """Look in a process of its own: a library that is not ours may end it."""
+    """Check in a separate process: a third-party library may crash it."""
     said, says = os.pipe()
     child = os.fork()
     if not child:
@@ -154,7 +154,7 @@ def _apart(look: Callable[[Injured], None], found: Injured, what: str) -> None:
 
 @dataclass(frozen=True)
 class Ground:
-    """What is injured: all data, the manifests, the indexes, or the files of a table."""
+    """What is injured: data, manifests, indexes, or the files of a table."""
 
     name: str
     world: World
@@ -164,7 +164,7 @@ class Ground:
     table: bool
 
     def look(self, world: World, before: Objects, what: str, kind: str, found: Injured) -> None:
-        """Check the archive, restore it, and say what came of it."""
+        """Check the archive, restore it, and record the result."""
         with in_memory(world):
             self._look(world, before, what, kind, found)
 
@@ -197,13 +197,13 @@ class Ground:
 
 
 def fingerprint(objects: Objects, *, table: bool = False) -> str:
-    """What a user has noted of the newest generation, of the archive or of its table."""
+    """The fingerprint that a user has recorded of the newest generation, of the archive or of its table."""
     newest = max(key for key in objects if _MANIFEST.fullmatch(key) and ("/_table/" in key) == table)
     return hashlib.sha256(objects[newest]).hexdigest()
 
 
 def _same_records(before: Objects, after: Objects) -> bool:
-    """Whether nothing but marks was changed."""
+    """Whether only marks were changed."""
     changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
     return all("/_manifest/" in key and key.endswith(".checked.json") for key in changed)
 
@@ -226,7 +226,7 @@ def _grounds() -> Iterator[Ground]:
         world = scene.world.copy()
         with in_memory(world):
             world.sleep(DAY)
-            compact_archive(scene.archive, at_least=99, master="inline")  # what was replaced is gone
+            compact_archive(scene.archive, at_least=99, master="inline")  # the replaced objects are deleted
             objects = Bucket(dict(world.bucket("vault").objects))
             restored = _restore(world, scene.archive, "", table=False)
             handoff_archive(scene.archive, table="orders", format="parquet", master="inline")

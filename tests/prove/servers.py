@@ -1,4 +1,4 @@
-"""Real servers that go away, disks that fill up, clocks that jump, commands that are stopped and wake up late.
+"""Real servers that fail, disks that fill up, clocks that jump, commands that are stopped and resumed late.
 
 Each try has a stream, an archive and a target of its own. Something goes wrong at a random moment of one command; the
 command either gets over it or ends with one line, and then the same command is given again. At the end the archive is
@@ -42,16 +42,16 @@ EVENTS = 250
 SEGMENTS = 3
 RANGE_SIZE = "4KiB"
 AWAY = 30.0
-"""Seconds for which Pravega's servers are gone."""
+"""Seconds for which Pravega's servers are unreachable."""
 FOR_GOOD = 150.0
 """Seconds, more than any command waits for its object store."""
 LATE = {0, 4}
-"""How a command may end that wakes up after others have done its work."""
+"""The exit codes of a command that is resumed after others have done its work."""
 JUMPS = (6 * 3600, -5 * 3600)
 
 ROOM = 256 * 1024 * 1024
 LOST = {1, 4}
-"""How a command may end whose stream is gone."""
+"""The exit codes of a command whose stream was deleted."""
 LAST = ("--master", "inline", "--json")
 
 Contents = dict[SegmentId, tuple[int, bytes]]
@@ -59,11 +59,11 @@ Contents = dict[SegmentId, tuple[int, bytes]]
 
 
 Fault = tuple[AbstractContextManager[None], float]
-"""A server that is away while the context is open, and for how many seconds."""
+"""A server that is unreachable while the context is open, and for how many seconds."""
 
 
 class Wrong(Exception):
-    """What should not have happened: ``lost``, ``doubled`` or ``other``."""
+    """A failure: ``lost``, ``doubled`` or ``other``."""
 
     def __init__(self, how: str, text: str) -> None:
         super().__init__(text)
@@ -72,7 +72,7 @@ class Wrong(Exception):
 
 @dataclass
 class Tried:
-    """What came of the tries, by their kinds.
+    """The results, by kind.
 
     Attributes:
         kinds, lost, doubled, other: how many. seconds: what they took.
@@ -129,7 +129,7 @@ class Place:
 
     @property
     def direct(self) -> dict[str, str]:
-        """Of commands that no proxy holds up."""
+        """Of commands that no proxy delays."""
         return self.server.environment()
 
 
@@ -178,7 +178,7 @@ class Case:
         return f"{self.streams}/{self.name.scope}/target-{uuid.uuid4().hex[:10]}"
 
     def more(self) -> None:
-        """More events to each segment; noted as what a restore has to give back."""
+        """Append more events to each segment; recorded as what a restore must contain."""
         with self.store() as store:
             for segment in sorted(store.describe(self.name).tail.offsets):
                 append_events(store, self.name, segment, payloads(EVENTS, self.rng.randrange(10**9), largest=20_000))
@@ -188,7 +188,7 @@ class Case:
             self.contents[segment] = first, had[: start - first] + data
 
     def must(self, *command: str, environment: Mapping[str, str] | None = None) -> Ended:
-        """A command that nothing disturbs: it has to work."""
+        """An undisturbed command, which must succeed."""
         ended = run(*command, environment=environment or self.place.environment)
         if ended.code != 0:
             raise Wrong("other", f"{command[0]} failed with {ended.code}: {ended.err.strip()[-600:]}")
@@ -213,7 +213,7 @@ class Case:
             return running.ended()
 
     def gets_over(self, command: tuple[str, ...], ended: Ended, *, codes: Collection[int] = (1,)) -> None:
-        """A command has ended well, or with one line, and then the same one works."""
+        """A command has succeeded, or ended with one line; then the same command succeeds."""
         self.place.ended[f"{command[0]} {ended.code}"] += 1
         if ended.code == 0:
             return
@@ -221,7 +221,7 @@ class Case:
         self.must(*command)
 
     def is_all_there(self, *, since: Mapping[SegmentId, int] | None = None, table: bool = False) -> None:
-        """The archive is sound, and a restore of it gives back what the source held."""
+        """The archive is intact, and a restore of it equals the source."""
         self.is_sound()
         with tempfile.TemporaryDirectory(prefix="streamvault-proof-") as folder:
             target = f"local://{folder}/back/copy"
@@ -247,7 +247,7 @@ def contents_of(store: StreamStore, name: StreamName) -> Contents:
 
 
 def compare(wanted: Contents, found: Contents, since: Mapping[SegmentId, int]) -> None:
-    """What came back has to hold all of what was wanted, from the offsets on that expiry left, and nothing else."""
+    """The restored stream must have all expected events, from the offsets left by expiry on, and no others."""
     if {*found} - {*wanted}:
         raise Wrong("doubled", f"segments that the source never had: {sorted({*found} - {*wanted})}")
     for segment, (first, data) in wanted.items():
@@ -267,7 +267,7 @@ def ends_in_one_line(ended: Ended, codes: Collection[int]) -> None:
         raise Wrong("other", f"it ended with {ended.code} and said {ended.err.strip()[-600:]!r}")
 
 
-# --- servers that go away
+# --- servers that fail
 
 
 @contextmanager
@@ -319,7 +319,7 @@ def controller_away(place: Place, rng: random.Random) -> Fault:
 
 
 def away(fault: Callable[[Place, random.Random], Fault], verb: str, place: Place, rng: random.Random) -> None:
-    """A server goes away in the middle of an export or an import, and comes back."""
+    """A server fails in the middle of an export or an import, and comes back."""
     case = Case(place, rng)
     target = case.target()
     command = case.export
@@ -340,7 +340,7 @@ def away(fault: Callable[[Place, random.Random], Fault], verb: str, place: Place
 
 
 def pravega_comes_back_empty(place: Place, rng: random.Random) -> None:
-    """Pravega is killed for good in the middle of a second export: what was published is restored into a new one."""
+    """Pravega is killed for good in the middle of a second export; the published archive is restored into a new one."""
     case = Case(place, rng)
     case.must(*case.export)
     published = dict(case.contents)
@@ -382,14 +382,14 @@ class Disk:
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
     def fill(self, needed: int) -> None:
-        """Leave less room than is needed."""
+        """Leave less space than is needed."""
         if self.is_mounted:
             self._resize(self.used() + int(needed * self._rng.random()))
         else:
             self.prefix = ("prlimit", f"--fsize={self._rng.randrange(1, 16 * 1024)}")
 
     def empty(self) -> None:
-        """Make room."""
+        """Free the space."""
         self.prefix = ()
         if self.is_mounted:
             self._resize(ROOM)
@@ -403,7 +403,7 @@ class Disk:
 
 
 def disk_full(verb: str, place: Place, rng: random.Random) -> None:
-    """The disk is full in the middle of a command; there is room when the same one is given again."""
+    """The disk is full in the middle of a command; there is space when the same command is run again."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-proof-")))
         disk = Disk(folder / "disk", rng)
@@ -463,7 +463,7 @@ class Clock:
 
 
 def clock_jumps(place: Place, rng: random.Random) -> None:
-    """The clock goes back by eleven hours in the middle of rotations and of a restore; all is in folders."""
+    """The clock goes back by eleven hours in the middle of rotations and of a restore; all data is in folders."""
     with tempfile.TemporaryDirectory(prefix="streamvault-proof-") as folder:
         clock = Clock(Path(folder))
         environment = clock.environment(place)
@@ -504,7 +504,7 @@ def clock_jumps(place: Place, rng: random.Random) -> None:
 
 
 def size_below(folder: Path) -> int:
-    """Bytes of all files; what goes meanwhile does not count."""
+    """The size of all files; files deleted meanwhile do not count."""
     size = 0
     for path in folder.rglob("*"):
         with suppress(OSError):
@@ -513,7 +513,7 @@ def size_below(folder: Path) -> int:
 
 
 def clock_jumps_at_s3(place: Place, rng: random.Random) -> None:
-    """The same in the middle of an export to S3, which refuses requests that are dated wrongly."""
+    """The same in the middle of an export to S3, which rejects requests with a wrong date."""
     with tempfile.TemporaryDirectory(prefix="streamvault-proof-") as folder:
         clock = Clock(Path(folder))
         case = Case(place, rng, streams=f"local://{folder}/streams")
@@ -524,11 +524,11 @@ def clock_jumps_at_s3(place: Place, rng: random.Random) -> None:
         case.is_all_there()
 
 
-# --- commands that are stopped, and wake up late
+# --- commands that are stopped, and resumed late
 
 
 def paused(verb: str, place: Place, rng: random.Random) -> None:
-    """A command is stopped; another run of it ends, the source is truncated and written to; it wakes up."""
+    """A command is stopped; another run of it ends, the source is truncated and written to; the command resumes."""
     case = Case(place, rng)
     target = case.target()
     since: dict[SegmentId, int] = {}
@@ -596,7 +596,7 @@ KINDS: dict[str, Kind] = {
 
 
 def try_servers(runs: int, seed: int, seconds: float = 1e9, kinds: Mapping[str, Kind] = KINDS) -> Tried:
-    """Try each kind so often, as long as there is time; `Tried.absent` says what could not be tried and why."""
+    """Run each kind so often, while there is time; `Tried.absent` has what could not be tested and why."""
     tried, until = Tried(), time.monotonic() + seconds
     try:
         with Place() as place:

@@ -1,4 +1,4 @@
-"""A little of what `bin/prove` does: injuries are noticed, hostile archives do no harm."""
+"""A small part of `bin/prove`: injuries are detected, hostile archives do no harm."""
 
 from __future__ import annotations
 

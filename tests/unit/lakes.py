@@ -1,4 +1,4 @@
-"""Tables of small archives, read back without the code that wrote them."""
+"""Tables of small archives, read back independently of the code that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object Lock, told by a double."""
+"""A test double for Object Lock."""
 
 from __future__ import annotations
 

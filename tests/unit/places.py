@@ -1,4 +1,4 @@
-"""An embedded store beside a root for archives, filled with the payloads that a test gives."""
+"""An embedded store and a root for archives, filled with a test's payloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEGMENT = SegmentId(0, 0)
 
 
 def lure(rest: int) -> bytes:
-    """A payload in whose middle an event begins that swallows the next `rest` bytes of the segment as well.
+    """A payload that contains the header of an event which covers the next `rest` bytes of the segment as well.
 
     A guess that starts there comes out at a boundary as true as any, behind events that it has hidden.
     """
@@ -53,12 +53,12 @@ class Place:
         return f"{self.root}/{NAME}"
 
     def keys(self, layout: Layout = "events") -> list[str]:
-        """What is archived, as it is listed."""
+        """The archived data, as listed."""
         folder = f"{NAME}/{layout}/"
         return [found.key.removeprefix(folder) for found in RootAddress.parse(self.root).open().list(folder)]
 
     def fill(self, *segments: list[bytes]) -> None:
-        """Make the stream."""
+        """Create the stream."""
         with self.store as store:
             store.create_scope("scope")
             store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=len(segments))))
@@ -85,7 +85,7 @@ class Place:
         )
 
     def prove(self, range_size: int, layout: Layout = "events", compress: Compression = "") -> None:
-        """Export, compare with the truth, check, import, compare again."""
+        """Export, compare with the stream, check, import, compare again."""
         report = export_stream(
             self.uri(), self.root, layout=layout, compress=compress, range_size=range_size, master="inline[2]"
         )
@@ -98,7 +98,7 @@ class Place:
             assert digest_of(store, StreamName("scope", "restored")) == digest_of(store, NAME)
 
     def guesses(self, range_size: int) -> Iterator[tuple[int, int | None]]:
-        """For each range but the first, where its task thinks that it begins, and where it does."""
+        """For each range but the first, where its task guesses the beginning, and the true beginning."""
         with self.store as store:
             end = store.describe(NAME).tail.offsets[SEGMENT]
             starts = [p.offset for p, _ in events_of(store, NAME) if p.segment == SEGMENT] + [end]

@@ -1,4 +1,4 @@
-"""A segment store in memory that does what a test tells it to: what the real one seldom does.
+"""A segment store in memory that a test controls, for behaviour that the real one rarely shows.
 
 It speaks real frames over a real socket. A test's hook sees every command first and may answer it, hold it, or hang up.
 """
@@ -77,7 +77,7 @@ Hook = Callable[["ScriptedStore", Client, Command], bool]
 
 
 class ScriptedStore:
-    """Listens on a free port of the loopback; also stands for the controller that names it."""
+    """Listens on a free port of the loopback address; also acts as the controller that returns it."""
 
     def __init__(self, hook: Hook | None = None, *, timeout: float = 3.0, username: str = "") -> None:
         self.hook = hook
@@ -133,7 +133,7 @@ class ScriptedStore:
                     self.answer(client, command)
 
     def answer(self, client: Client, command: Command) -> None:
-        """What a real segment store does."""
+        """The behaviour of a real segment store."""
         match command:
             case wire.Hello():
                 client.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION))

@@ -54,7 +54,7 @@ class Vault:
             make_stream(store, NAME, events=events, largest=largest)
 
     def add(self, *payloads: bytes) -> None:
-        """The same events to every open segment."""
+        """Append the same events to every open segment."""
         with self.store as store:
             for segment in sorted(store.describe(NAME).tail.offsets):
                 append_events(store, NAME, segment, payloads)
@@ -99,7 +99,7 @@ def segments_of(root: str) -> dict[tuple[int, str], bytes]:
 
 
 def replace_object(root: str, key: str, data: bytes | None) -> None:
-    """Change an object, or remove it."""
+    """Change an object, or delete it."""
     store = objects_of(root)
     store.delete([key])
     if data is not None:
@@ -107,7 +107,7 @@ def replace_object(root: str, key: str, data: bytes | None) -> None:
 
 
 def clear(vault: Vault) -> int:
-    """Read back what was merged, and delete what was replaced, as if its grace were over."""
+    """Read back the merged generation and delete the replaced objects, as if the grace period were over."""
     archive = archive_of(vault.root)
     read_back(archive, lambda: InlineRunner(1), Progress())
     deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2))

@@ -1,4 +1,4 @@
-"""Batch reads of Spark's data sources, played without Spark."""
+"""Batch reads of Spark's data sources, simulated without Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def source(tmp_path: Path, **options: str) -> PravegaSource:
 
 
 def read(source: Any, filters: list[Filter] | None = None) -> tuple[list[Any], Events]:
-    """Partitions of a batch read, and all that they give."""
+    """The partitions of a batch read, and all rows that they return."""
     reader = source.reader(source.schema())
     assert list(reader.pushFilters(filters or [])) == (filters or [])
     partitions = reader.partitions()

@@ -25,7 +25,7 @@ TARGET = StreamName("scope", "target")
 
 
 class Killed(BaseException):
-    """The driver is gone."""
+    """The driver was killed."""
 
 
 class Buffer(SegmentAppender):
@@ -107,7 +107,7 @@ class ScriptedTransactions(Transactions):
 
 
 class Place:
-    """The target, what writes to it, and what it holds."""
+    """The target, its writers, and its contents."""
 
     def __init__(self, folder: Path) -> None:
         self.store = LocalStore(folder)

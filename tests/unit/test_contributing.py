@@ -1,4 +1,4 @@
-"""The worked examples of docs/contributing.md, executed as they stand there in a copy of the packages."""
+"""The worked examples of docs/contributing.md, executed in a copy of the packages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_example(copy: Path, module: str) -> None:
 
 
 def change_line(copy: Path, module: str, old: str, new: str) -> None:
-    """Replace a line by one that the page names."""
+    """Replace a line by one that the page shows."""
     assert f"`{new}`" in PAGE.replace("\n", " ")
     text = (copy / module).read_text()
     assert text.count(old) == 1
@@ -77,7 +77,7 @@ def test_added_layout_holds_an_archive(copy: Path) -> None:
 
 def test_added_command_prints_and_refuses(copy: Path) -> None:
     add_example(copy, "streamvault/cli/size.py")
-    line = '"demo": "Show it all on a generated stream, without a server.",'
+    line = '"demo": "Demonstrate the commands on a generated stream.",'
     change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/root", "events")
     archive = f"file://{copy}/root/demo/orders"

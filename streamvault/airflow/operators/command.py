@@ -13,7 +13,7 @@ from airflow.sdk import Asset, AssetAlias
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
+from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 
 __all__ = ["CommandOperator", "fingerprints", "flag", "options"]
 
@@ -65,10 +65,10 @@ class CommandOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """Run the command and return its report."""
         hook = self._hook = self._get_hook()
-        ended = hook.run([str(argument) for argument in self.command()])
-        self._tell(ended, context)
-        report = report_of(ended)
-        self._announce(report, context)
+        outcome = hook.run([str(argument) for argument in self.command()])
+        self._log_document(outcome, context)
+        report = report_of(outcome)
+        self._emit_events(report, context)
         return report
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
@@ -123,17 +123,17 @@ class CommandOperator(SparkSubmitOperator):
             use_krb5ccache=self._use_krb5ccache,
         )
 
-    def _tell(self, ended: Ended, context: Any) -> None:
+    def _log_document(self, outcome: Outcome, context: Any) -> None:
         """Log the document; if the command failed, also push it as the XCom ``report``."""
-        if ended.document is None:
+        if outcome.document is None:
             return
-        self.log.info("%s", json.dumps(ended.document))
-        if ended.code:
-            for finding in ended.document.get("findings", ()):
+        self.log.info("%s", json.dumps(outcome.document))
+        if outcome.code:
+            for finding in outcome.document.get("findings", ()):
                 self.log.error("damaged: %s", finding)
-            context["ti"].xcom_push(key="report", value=ended.document)
+            context["ti"].xcom_push(key="report", value=outcome.document)
 
-    def _announce(self, report: Mapping[str, Any], context: Any) -> None:
+    def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
         # an earlier attempt may have written and been killed before it could announce that
         if not self.written or not (self.has_written(report) or context["ti"].try_number > 1):
             return

@@ -72,7 +72,7 @@ class RotateArchiveOperator(ArchivingOperator):
         """See the base class."""
         if context["dag_run"].run_type == "backfill":
             raise AirflowFailException(
-                "a backfill would rotate once for each past slot, all of them now, and expire what is to be kept. "
+                "a backfill would run one rotation now for each past interval, and could expire too much. "
                 "Trigger the DAG instead."
             )
         return super().execute(context)

@@ -24,14 +24,14 @@ class WarmArchiveOperator(BaseOperator):
     Returns at once if the archive is in a folder or nothing is in cold storage. May be repeated.
 
     Args:
-        archive: ``ROOT/SCOPE/STREAM``. All arguments are templated except `poll_seconds` and `most_hours`.
+        archive: ``ROOT/SCOPE/STREAM``. All arguments are templated except `poll_seconds` and `timeout_hours`.
         generation: the last generation to restore; None for the newest.
         at: the time to restore to, RFC 3339.
         days: how long the restored copies stay readable.
         tier: ``Bulk`` (the cheapest), ``Standard`` or ``Expedited``.
         wait: if False, the task requests nothing and fails at once if an object is in cold storage.
         poll_seconds: seconds between checks.
-        most_hours: maximum total wait (hours).
+        timeout_hours: how long to wait in total (hours).
         aws_conn_id: id of the connection of type ``aws``.
     """
 
@@ -47,7 +47,7 @@ class WarmArchiveOperator(BaseOperator):
         tier: str = "Bulk",
         wait: bool | str = True,
         poll_seconds: float = 300.0,
-        most_hours: float = 72.0,
+        timeout_hours: float = 72.0,
         aws_conn_id: str = "aws_default",
         **others: Any,
     ) -> None:
@@ -59,7 +59,7 @@ class WarmArchiveOperator(BaseOperator):
         self.tier = tier
         self.wait = wait
         self.poll_seconds = poll_seconds
-        self.most_hours = most_hours
+        self.timeout_hours = timeout_hours
         self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Any) -> None:  # noqa: ARG002
@@ -73,39 +73,39 @@ class WarmArchiveOperator(BaseOperator):
         client = s3_client(self.aws_conn_id)
         with raising_for_airflow():
             # the manifests list the other objects
-            self._bring_back(client, None)
+            self._request_cold(client, None)
             generation = int(self.generation) if self.generation else None
             needed = needed_ranges(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
-            self._bring_back(client, needed)
-        self.log.info("everything needed of %s can be read", self.archive)
+            self._request_cold(client, needed)
+        self.log.info("all required objects of %s are readable", self.archive)
 
-    def go_on(self, context: Any, event: Mapping[str, str]) -> None:
+    def execute_complete(self, context: Any, event: Mapping[str, str]) -> None:
         """Check again after the trigger has fired: other objects may still be cold."""
         if event["error"]:
-            raise AirflowException(f"cannot look at {self.archive}: {event['error']}")
+            raise AirflowException(f"cannot check {self.archive}: {event['error']}")
         self.execute(context)
 
-    def _bring_back(self, client: Any, ranges: list[NeededRange] | None) -> None:
+    def _request_cold(self, client: Any, ranges: list[NeededRange] | None) -> None:
         """Return if all objects can be read; otherwise request them and defer the task."""
-        from streamvault.airflow.warmth import ask_back, next_cold  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.warmth import next_cold, request_cold  # noqa: PLC0415  (not where DAGs are parsed)
 
         tier = _tier(self.tier)
         cold = next_cold(client, self.archive, ranges)
         if cold is None:
             return
         if not flag(self.wait):
-            raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and is not waited for")
-        asked = ask_back(client, self.archive, ranges, days=int(self.days), tier=tier)
-        self.log.info("asked S3 to bring back %s objects of %s", asked, self.archive)
+            raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and wait is false")
+        requested = request_cold(client, self.archive, ranges, days=int(self.days), tier=tier)
+        self.log.info("requested %s objects of %s from S3", requested, self.archive)
         self.defer(
             trigger=ArchiveReadableTrigger(
                 archive=self.archive,
-                stretches=ranges,
+                ranges=ranges,
                 aws_conn_id=self.aws_conn_id,
                 poll_seconds=self.poll_seconds,
             ),
-            method_name="go_on",
-            timeout=timedelta(hours=self.most_hours),
+            method_name="execute_complete",
+            timeout=timedelta(hours=self.timeout_hours),
         )
 
 
@@ -113,5 +113,5 @@ def _tier(text: str) -> Any:
     from objectstore.s3.storage_classes import Tier  # noqa: PLC0415  (not where DAGs are parsed)
 
     if text not in get_args(Tier):
-        raise AirflowFailException(f"no such tier: {text!r}. There are {', '.join(get_args(Tier))}.")
+        raise AirflowFailException(f"unknown tier {text!r}. Use one of {', '.join(get_args(Tier))}.")
     return text

@@ -1,4 +1,4 @@
-"""What schedules run: the product's verbs as a user calls them, and what happens to a stream meanwhile."""
+"""The actors of schedules: the product's verbs as a user calls them, and changes to a stream meanwhile."""
 
 from __future__ import annotations
 

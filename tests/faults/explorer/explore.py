@@ -1,4 +1,4 @@
-"""Running schedules: one, all of a bounded number of preemptions, random ones, and making a failing one short."""
+"""Running schedules: one, all with a bounded number of preemptions, random ones, and shortening a failing one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Outcome", "at_each_point", "pairs_of_points", "random_schedules", "r
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a schedule led to.
+    """The result of a schedule.
 
     Attributes:
         wrong: what the judge found. calls: how many calls each command made. ended: what each ended with.
@@ -34,12 +34,12 @@ class Outcome:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of what is wrong, its first words."""
+        """The kinds of failures: their first words."""
         return frozenset(line.split()[0] for line in self.wrong)
 
 
 def run(schedule: Schedule) -> Outcome:
-    """Run a schedule and judge what it leaves."""
+    """Run a schedule and judge its result."""
     scene = scene_of(schedule.scene)
     names = schedule.commands
     world = scene.world.copy()
@@ -76,7 +76,7 @@ def calls_of(scene: str, commands: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """The first command is stopped before each of its calls, the others run to their ends, and it goes on.
+    """The first command is stopped before each of its calls, the others run to their ends, and it continues.
 
     Args:
         scene: where. commands: the one to stop, then the others in order.
@@ -90,7 +90,7 @@ def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = (
 
 
 def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """Two preemptions: the first stops, the second stops, then the first goes on, the others, and the second."""
+    """Two preemptions: the first stops, the second stops, then the first continues, the others, and the second."""
     first, second = calls_of(scene, tuple(commands[:2]))
     others = tuple(Step(place) for place in range(2, len(commands)))
     for one in range(1, first + 1):
@@ -103,7 +103,7 @@ def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] =
 def random_schedules(
     seed: int, scenes: Sequence[str], commands: Sequence[str], faults: Sequence[str]
 ) -> Iterator[Schedule]:
-    """Two to five commands that are stopped wherever it happens to be; without end."""
+    """Two to five commands that are preempted at random points; endless."""
     rng = random.Random(seed)
     for _ in count():
         names = tuple(rng.choice(commands) for _ in range(rng.randrange(2, 6)))
@@ -112,7 +112,7 @@ def random_schedules(
         for _ in range(rng.randrange(2, 9)):
             place = rng.randrange(len(names))
             at[place] += rng.choice((rng.randrange(1, 6), rng.randrange(1, 60)))
-            is_ours = not COMMANDS[names[place]].outside  # what happens beside the product does not fail
+            is_ours = not COMMANDS[names[place]].outside  # events outside the product do not fail
             fault = rng.choice(faults) if is_ours and rng.random() < 0.2 else ""
             steps.append(Step(place, None if rng.random() < 0.25 else at[place], fault))
         yield Schedule(rng.choice(scenes), names, tuple(steps))

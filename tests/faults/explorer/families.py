@@ -1,4 +1,4 @@
-"""Which schedules are run: one command that is stopped, and what others do meanwhile."""
+"""Which schedules are run: one command that is preempted, and what others do meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STOPPED = (
     "repair",
     "other",
 )
-"""Commands that are stopped: an outside event takes one moment."""
+"""Commands that are preempted; an outside event is atomic."""
 
 CHAINS = tuple(
     tuple(text.split(","))
@@ -82,13 +82,13 @@ CHAINS = tuple(
         "write,export,write,export,write,export,compact,hour,compact",
     )
 )
-"""What runs to its end while the first command is stopped."""
+"""The commands that run to their ends while the first one is stopped."""
 
 BASES = ("new", "scaled", "grown", "grown-scaled", "freed", "merged", "strayed")
 LAYOUTS = ("events", "chunks", "zstd")
 
 ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":denied", "+exists")
-"""What becomes of the call that the first command was stopped before."""
+"""The outcomes of the call before which the first command was stopped."""
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "a late export sweeps what was published": (
@@ -154,18 +154,18 @@ KNOWN: dict[str, tuple[str, ...]] = {
     ),
     "a stream that was made again cannot be restored": ("chunks/new hold,remake,export",),
 }
-"""What was found: below the name of each the families of schedules (`at_each_point`) that found it."""
+"""Bugs that were found: under the name of each, the families of schedules (`at_each_point`) that found it."""
 
 
 def family(text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Scene, commands, and with which endings the family was found."""
+    """Scene, commands, and the outcomes with which the family was found."""
     scene, commands, *endings = text.split()
     return scene, tuple(commands.split(",")), tuple(endings[0].split(",")) if endings else ("",)
 
 
 @cache
 def combinations() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Every scene with every command that is stopped and every chain."""
+    """Every scene with every command that is preempted and every chain."""
     return tuple(
         (f"{layout}/{base}", (stopped, *chain))
         for layout, base, stopped, chain in product(LAYOUTS, BASES, STOPPED, CHAINS)
@@ -173,7 +173,7 @@ def combinations() -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
-    """One preemption: all points of all combinations, with all endings; then two preemptions. It may take days.
+    """One preemption: all points of all combinations, with all outcomes; then two preemptions. It may take days.
 
     Of the combinations, pairs of commands come first, then longer and longer ones: most faults need few steps.
 

@@ -1,4 +1,4 @@
-"""What a schedule must leave: all that was ever published, and nothing that never was.
+"""The expected result of a schedule: everything that was ever published, and nothing else.
 
 The ledger notes while a schedule runs what becomes published, what is let go and what the source loses. The judge
 compares that with what can be read at the end; streams in memory forget nothing, so they are the truth. Stretches of a
@@ -95,7 +95,7 @@ def _entry(data: bytes) -> Entry:
 
 @dataclass
 class Ledger:
-    """What happens to one archive and its stream while a schedule runs.
+    """The events of one archive and its stream while a schedule runs.
 
     Attributes:
         published: manifests. decided: the newest decision. dropped: up to which generation all has expired.
@@ -114,7 +114,7 @@ class Ledger:
 
     @classmethod
     def of(cls, world: World) -> Ledger:
-        """The ledger of how things are."""
+        """The ledger of the current state."""
         ledger = cls()
         for key, data in sorted(world.bucket("vault").objects.items()):
             ledger.note(key, data)
@@ -122,20 +122,20 @@ class Ledger:
         return ledger
 
     def watch(self, world: World) -> None:
-        """Note what happens from now on."""
+        """Record what happens from now on."""
         world.bucket("vault").changed = self._changed
         for place, cluster in world.clusters.items():
             cluster.lost = lambda name, before, after, place=place: self._lost(place, name, before, after)
 
     def note(self, key: str, data: bytes) -> int:
-        """Take a manifest or a dropped mark down; the mark's generation, else 0."""
+        """Record a manifest or a dropped mark; return the mark's generation, else 0."""
         name = key.removeprefix(FOLDER)
         mark = 0
         if _MANIFEST.fullmatch(name):
             entry = _entry(data)
             self.published.setdefault((entry.generation, entry.first), entry)
         elif (match := _DECISION.fullmatch(name)) and int(match[1]) > self.decided:
-            # one that comes late, below the newest, decides nothing
+            # one that arrives late, below the newest, decides nothing
             self.decided, mark = int(match[1]), json.loads(data)["dropped"]
         elif match := _DROPPED.fullmatch(name):
             mark = int(match[1])
@@ -143,7 +143,7 @@ class Ledger:
         return mark
 
     def required(self) -> dict[str, int]:
-        """What has to be there: all that was published and has not expired."""
+        """The data that must exist: all that was published and has not expired."""
         return joined([entry.masks for entry in self.published.values() if entry.first > self.dropped])
 
     def ever(self) -> dict[str, int]:
@@ -221,7 +221,7 @@ _scans: dict[int, Scan] = {}
 
 
 def scan(world: World) -> Scan:
-    """Read all that is in force."""
+    """Read everything in force."""
     state = hash(frozenset(world.bucket("vault").objects.items()))
     found = _scans.get(state)
     if found is None:
@@ -268,7 +268,7 @@ _rests: dict[int, tuple[str, ...]] = {}
 
 
 def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> tuple[str, ...]:
-    """What is wrong after a schedule; empty if nothing is."""
+    """The failures of a schedule; empty if there are none."""
     wrong = list(ledger.wrong)
     ledger.wrong.clear()
     for name, actor in zip(names, actors, strict=True):
@@ -341,7 +341,7 @@ def _differences(seen: Scan, state: StreamState) -> list[str]:
 
 
 def _owner(world: World, ledger: Ledger) -> tuple[str, int] | None:
-    """The stream whose archive this is."""
+    """The stream to which this archive belongs."""
     seen = scan(world)
     if not seen.held:
         return None
@@ -349,7 +349,7 @@ def _owner(world: World, ledger: Ledger) -> tuple[str, int] | None:
 
 
 def _mixed(world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
-    """Exports that say they archived a stream that is not the one there."""
+    """Exports that report success for another stream than the existing one."""
     owner = _owner(world, ledger)
     if owner is None:
         return
@@ -361,7 +361,7 @@ def _mixed(world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[
 
 
 def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, foreign: bool) -> Iterator[str]:
-    """The same commands again have to bring everything to rest."""
+    """Repeating the same commands must lead to a stable state."""
     global _names  # noqa: PLW0603  (who runs now)
     stuck = False
     for name in again:
@@ -395,9 +395,9 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
 
 
 def _may_fail(name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
-    """Whether a command may end so though nothing is wrong: another stream, or what it began with has expired."""
+    """Whether a command may end so without a bug: it is another stream, or the data that it read has expired."""
     ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
-    is_there = not (name == "work" and isinstance(error, NoSuchScope))  # nobody has put anything into the queue
+    is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue
     return not is_there or isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))
 
 
@@ -430,6 +430,6 @@ def _restored(scene: Scene, world: World) -> Iterator[str]:
 
 
 def run_as(names: Sequence[str]) -> None:
-    """Say which commands run now."""
+    """Select which commands run now."""
     global _names  # noqa: PLW0603  (as above)
     _names = names

@@ -1,4 +1,4 @@
-"""Running many schedules on several processes, and what came of them."""
+"""Running many schedules in several processes, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOSSES = frozenset({"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNA
 
 @dataclass(frozen=True)
 class Failure:
-    """A schedule that went wrong, as short as it could be made, and what was wrong."""
+    """A failed schedule, shortened as far as possible, and its failures."""
 
     schedule: str
     wrong: tuple[str, ...]
@@ -38,7 +38,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """What came of many schedules.
+    """The results of many schedules.
 
     Attributes:
         kinds: how many were plain preemptions, kills and errors. lost, doubled, other: of each kind, how many went
@@ -54,7 +54,7 @@ class Tally:
     seconds: float = 0.0
 
     def add(self, outcome: Outcome) -> str:
-        """Count one; returns the sort of what was wrong, if it is new."""
+        """Count one; returns the kind of its failure, if it is new."""
         kind = kind_of(outcome.schedule)
         self.kinds[kind] += 1
         if not outcome.wrong:
@@ -90,7 +90,7 @@ def kind_of(schedule: Schedule) -> str:
 
 
 def sort_of(outcome: Outcome) -> str:
-    """What is wrong, without what differs from one schedule to the next."""
+    """The failure without the parts that differ between schedules."""
     words = re.sub(r"[0-9a-f]{8,}|\d+", "N", outcome.wrong[0])[:70]
     return f"{outcome.schedule.commands[0]}: {words}"
 
@@ -124,7 +124,7 @@ def _work(seed: int, part: tuple[int, int], wanted: int, until: float, said: Sim
 
 
 def explore(schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9) -> Iterator[Tally]:
-    """Run so many schedules, or for so long; yields what came of all up to now, every so often."""
+    """Run a number of schedules, or for some time; yields the results so far at intervals."""
     context = multiprocessing.get_context("fork")
     said: SimpleQueue[Tally] = context.SimpleQueue()
     began = time.time()

@@ -58,7 +58,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 class Gate(Protocol):
-    """Asked before each call of a store: it may let others go on meanwhile.
+    """Called before each call of a store: it may run other commands meanwhile.
 
     It raises what the call is to fail with; what it returns is raised once the call has taken effect.
     """
@@ -67,17 +67,17 @@ class Gate(Protocol):
 
 
 def open_gate(call: str, what: str) -> BaseException | None:
-    """Lets all pass."""
+    """A gate that does nothing."""
     return None
 
 
 def _changed(key: str, data: bytes | None) -> None:
-    """For who does not want to know."""
+    """A listener that ignores everything."""
 
 
 @dataclass
 class Bucket:
-    """Objects, and who is told of each change: the key, and the new object or None."""
+    """Objects, and the listener that is called at each change with the key, and the new object or None."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     changed: Callable[[str, bytes | None], None] = _changed
@@ -87,13 +87,13 @@ class Bucket:
         return Bucket(dict(self.objects), _sorted=self._sorted)
 
     def put(self, key: str, data: bytes) -> None:
-        """Take an object under a new key."""
+        """Store an object under a new key."""
         self.objects[key] = data
         self._sorted = None
         self.changed(key, data)
 
     def delete(self, key: str) -> None:
-        """Drop an object, if there is one."""
+        """Delete an object, if there is one."""
         if self.objects.pop(key, None) is not None:
             self._sorted = None
             self.changed(key, None)
@@ -168,7 +168,7 @@ class MemoryObjects(ObjectStore):
                 yield ObjectInfo(key[skip:], size)
 
     def names(self, prefix: str, skip: int) -> list[str]:
-        """The keys that `list` finds, each without its first `skip` characters; the same call for the gate."""
+        """The keys that `list` returns, each without its first `skip` characters; the same call for the gate."""
         check_prefix(prefix)
         full, drop = self._base + prefix, len(self._base) + skip
         return _call(self._gate, "list", prefix, lambda: [key[drop:] for key in self._bucket.keys(full)])
@@ -213,7 +213,7 @@ def _call(gate: Gate, call: str, what: str, effect: Callable[[], T]) -> T:
 
 @dataclass(frozen=True)
 class StreamState:
-    """A stream. Nothing that was ever acknowledged is forgotten: what is truncated is only hidden.
+    """A stream. Acknowledged data is never forgotten: truncated data is only hidden.
 
     Attributes:
         number: tells it from others that had its name.
@@ -236,7 +236,7 @@ class StreamState:
         return self.record.describe(StreamCut(self.record.stream, ends))
 
     def readable(self) -> dict[SegmentId, int]:
-        """From where on each segment can be read; segments that are gone are absent."""
+        """The offset from which each segment can be read; deleted segments are absent."""
         return {segment: self.info(segment).start_offset for segment in self.record.live}
 
 
@@ -491,7 +491,7 @@ class MemoryStreams(StreamStore):
 
 
 class MemoryAppender(SegmentAppender):
-    """Appends to a segment as it stood when the appender was opened; what somebody else appends is a conflict."""
+    """Appends to a segment at the end found when the appender was opened; an append by another writer is a conflict."""
 
     def __init__(self, cluster: Cluster, stream: StreamName, segment: SegmentId, offset: int, gate: Gate) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Where schedules begin: a stream and what is archived of it. Each is made once; a schedule runs on a copy."""
+"""Initial states of schedules: a stream and its archive. Each is created once; a schedule runs on a copy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUTS: dict[str, tuple[Layout, Compression]] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """A beginning: the layout that commands archive in, and the stores."""
+    """An initial state: the layout in which commands archive, and the stores."""
 
     name: str
     layout: Layout
@@ -39,7 +39,7 @@ class Scene:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What exports and rotations are told."""
+        """The options of exports and rotations."""
         return {"layout": self.layout, "compress": self.compress, "range_size": RANGE_SIZE, "master": "inline"}
 
     @property
@@ -60,7 +60,7 @@ def open_source(cluster: str = CLUSTER) -> StreamStore:
 
 
 def add(store: StreamStore, word: str, count: int, name: StreamName = NAME) -> None:
-    """Events of several sizes to every open segment; their contents say which they are."""
+    """Append events of several sizes to every open segment; their contents identify them."""
     for segment in sorted(store.describe(name).tail.offsets):
         with store.appender(name, segment) as appender:
             appender.append(
@@ -81,7 +81,7 @@ def make(cluster: str = CLUSTER, word: str = "a", count: int = 5) -> None:
 
 
 def scale(store: StreamStore) -> None:
-    """Split the first open segment, merge the other with its neighbour the next time."""
+    """Split the first open segment, or the next time merge the other one with its neighbour."""
     current = store.describe(NAME).epochs[-1].segments
     (first, held), *rest = current.items()
     if len(current) == 2:
@@ -104,7 +104,7 @@ def _scaled(_: Scene) -> None:
 
 
 def _grown(scene: Scene) -> None:
-    """Three generations, and events that no generation has."""
+    """Three generations, and events that are in no generation."""
     make(count=3)
     _export(scene)
     for word in ("b", "c"):
@@ -116,7 +116,7 @@ def _grown(scene: Scene) -> None:
 
 
 def _grown_scaled(scene: Scene) -> None:
-    """As grown, with a scale within the second generation and one behind the last."""
+    """As grown, with a scale within the second generation and one after the last."""
     make(count=3)
     _export(scene)
     with open_source() as store:
@@ -131,7 +131,7 @@ def _grown_scaled(scene: Scene) -> None:
 
 
 def _freed(scene: Scene) -> None:
-    """As grown, but the archive has the only copy of what it has."""
+    """As grown, but the archive has the only copy of its data."""
     _grown(scene)
     _free(scene)
 
@@ -145,7 +145,7 @@ def _free(scene: Scene) -> None:
 
 
 def _merged(scene: Scene) -> None:
-    """Four generations, the first two merged, and nothing cleaned up; the archive has the only copy."""
+    """Four generations, the first two merged, without clean-up; the archive has the only copy."""
     from streamvault import compact_archive  # noqa: PLC0415
 
     make(count=3)
@@ -164,7 +164,7 @@ def _merged(scene: Scene) -> None:
 
 
 def _strayed(scene: Scene) -> None:
-    """As grown, with strays inside of events: in each generation, and in what none has yet."""
+    """As grown, with strays inside events: in each generation, and after the last one."""
     from layouts.keys import chunk_key, event_key  # noqa: PLC0415
 
     _grown(scene)

@@ -1,4 +1,4 @@
-"""The explorer finds what it should find, and finds nothing in the product."""
+"""The explorer finds planted bugs, and none in the product."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_schedule_is_deterministic() -> None:
 
 
 def _sweep_by_its_own_view(run: Any) -> None:
-    """Delete whatever this export does not know of, as exports did before they published."""
+    """Delete whatever this export does not know, as exports once did before they published."""
     archive, layout = run._archive, open_layout(run._plan.layout)
     for segment, planned in run._segments.items():
         if not list(run._chains[segment].pieces()):

@@ -1,4 +1,4 @@
-"""What the explorer has found, each as all schedules of the family that found it."""
+"""The bugs that the explorer has found, each as all schedules of the family that found it."""
 
 from __future__ import annotations
 

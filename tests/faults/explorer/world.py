@@ -41,7 +41,7 @@ _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Killed(BaseException):
-    """The process is gone; no code of the product may catch it and go on."""
+    """The process was killed; the product must not catch this and continue."""
 
 
 class Actor(greenlet.greenlet):
@@ -85,7 +85,7 @@ class Actor(greenlet.greenlet):
 
 @dataclass
 class World:
-    """All stores there are, by the place in their addresses, and the time."""
+    """All stores, by the location in their addresses, and the clock."""
 
     buckets: dict[str, Bucket] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class World:
         return MemoryStreams(self.cluster(address.location), address.uri, _gate)
 
     def state(self) -> int:
-        """Equal for worlds in which the same things lie."""
+        """Equal for worlds with equal contents."""
         objects = frozenset((place, frozenset(held.objects.items())) for place, held in self.buckets.items())
         streams = frozenset(
             (place, name, state.number, state.record.head, state.record.sealed, len(state.record.epochs), described)
@@ -200,7 +200,7 @@ class _Datetime(datetime):
 
 
 class _Threads:
-    """In the place of `objectstore.bulk._Threads`: the one thread there is does the work."""
+    """Replaces `objectstore.bulk._Threads`: the only thread does the work."""
 
     def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
         self._flow, self._work = flow, work
@@ -219,12 +219,12 @@ class _Threads:
 
 
 def _in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
-    """In the place of `objectstore.bulk.in_order`."""
+    """Replaces `objectstore.bulk.in_order`."""
     return (get(item) for item in items)
 
 
 def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T]) -> Iterator[tuple[int, R]]:
-    """In the place of `InlineRunner.run`: one task after the other, each when its result is asked for."""
+    """Replaces `InlineRunner.run`: one task after the other, each when its result is requested."""
     for index, spec in enumerate(specs):
         try:
             result = function(spec)
@@ -236,7 +236,7 @@ def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T])
 
 
 class _Thread:
-    """In the place of `threading.Thread`: does its work when it is started."""
+    """Replaces `threading.Thread`: does its work when it is started."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object) -> None:
         self._target, self._args = target, args
@@ -252,14 +252,14 @@ class _Thread:
 
 
 class _NoThread(_Thread):
-    """Never does its work: a lease's beats are what a paused process doesn't give."""
+    """Never does its work: a paused process does not renew its leases."""
 
     def start(self) -> None:
         pass
 
 
 class _Event:
-    """In the place of `threading.Event`."""
+    """Replaces `threading.Event`."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -277,7 +277,7 @@ class _Event:
 
 
 class _Lock:
-    """In the place of `threading.Lock`: there is one thread."""
+    """Replaces `threading.Lock`: there is one thread."""
 
     def __enter__(self) -> None: ...
 
@@ -285,7 +285,7 @@ class _Lock:
 
 
 class _Pool:
-    """In the place of `ThreadPoolExecutor`."""
+    """Replaces `ThreadPoolExecutor`."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -300,7 +300,7 @@ class _Pool:
 
 @contextlib.contextmanager
 def in_memory(world: World) -> Iterator[World]:
-    """Within it the product's addresses open the world's stores, its threads are none, and its clock is the world's."""
+    """Within it, the product's addresses open the world's stores, it has no threads, and its clock is the world's."""
     _worlds.append(world)
     try:
         if len(_worlds) > 1:
@@ -317,7 +317,7 @@ def in_memory(world: World) -> Iterator[World]:
 
 @cache
 def _all_patches() -> list[tuple[Any, str, Any]]:
-    """Computed once: what is remembered outlives a schedule."""
+    """Computed once: the results outlive a schedule."""
     return list(_patches())
 
 
@@ -328,7 +328,7 @@ def _token(nbytes: int | None = None) -> str:
 
 
 class _Remembered:
-    """A function whose result depends on its arguments alone, and is looked up the second time.
+    """A function whose result depends only on its arguments, and is cached.
 
     Args:
         function: returns what cannot be changed; or yields such things, if `rows`.
@@ -354,7 +354,7 @@ class _Remembered:
 
 
 def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any, str], list[str]]:
-    """In the place of `manifests.listing._keys`: also one call of the store, but no `ObjectInfo` for each object."""
+    """Replaces `manifests.listing._keys`: also one call of the store, but without an `ObjectInfo` for each object."""
 
     def keys(store: Any, prefix: str) -> list[str]:
         if isinstance(store, MemoryObjects):
@@ -365,13 +365,13 @@ def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any,
 
 
 def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], Any]:
-    """In the place of `manifests.listing._decision`: before the first decision the answer is always the same."""
+    """Replaces `manifests.listing._decision`: before the first decision the answer is always the same."""
     first = lru_cache(maxsize=None)(lambda prefix: read(None, prefix, 0))
     return lambda store, prefix, number: read(store, prefix, number) if number else first(prefix)
 
 
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Wherever the product has imported a function."""
+    """In every module that has imported a function."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in PACKAGES:
             for attribute, value in list(vars(module).items()):
@@ -380,7 +380,7 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
-    """Half of a schedule's time goes into reading the same small files again and again."""
+    """Half of a schedule's time is spent on reading the same small files repeatedly."""
     from layouts import keys  # noqa: PLC0415
     from manifests import entries, jsonfile, listing, ranges  # noqa: PLC0415
     from streamstore import cuts  # noqa: PLC0415
@@ -390,7 +390,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     seal = entries.File.encode
     sealed = _Remembered(lambda _, __, model: seal(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
-    # with the decision, or another one could come to have its id
+    # with the decision, or another one could get its id
     resolve = listing._resolve
     resolved = _Remembered(lambda _, keys, decision, numbers: (decision, resolve(decision, keys, list(numbers))), key=2)
 

@@ -1,4 +1,4 @@
-"""DAGs as users build them from the operators: they follow an archive, export a stream, check or warm an archive."""
+"""DAGs as users build them from the operators: they are triggered by an archive, export a stream, check or warm one."""
 
 from __future__ import annotations
 

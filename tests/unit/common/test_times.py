@@ -1,4 +1,4 @@
-"""Moments and durations: read and written."""
+"""Parsing and formatting of times and durations."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ LARGE = [
     random_bytes(9 * MIB, 1),
     b"between",
     *[bytes([number]) * 700_000 for number in range(5)],
-    bytes(20 * MIB),  # zeros, which a guess takes for events
+    bytes(20 * MIB),  # zeros, which a guess mistakes for events
     random_bytes(8 * MIB + 1, 3),
     b"",
     b"last",
@@ -173,7 +173,7 @@ def test_tables_hold_and_restore_large_events(place: Place) -> None:
 
 
 def test_compact_does_not_rewrite_large_events(place: Place) -> None:
-    """So that no chunk is made that is larger than the window, and none is written twice."""
+    """No chunk is larger than the window, and none is written twice."""
     place.fill([b"first"])
     for payload in (b"a", random_bytes(9 * MIB, 1), b"b", b"c"):
         export_stream(place.uri(), place.root, layout="chunks", master="inline")

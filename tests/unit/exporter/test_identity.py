@@ -1,4 +1,4 @@
-"""A plan and an archive belong to one stream: another one of the same name is refused, whatever its shape."""
+"""A plan and an archive belong to one stream: another stream with the same name is rejected, whatever its shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = SegmentId(0, 0)
 
 
 def made(folder: Path, *payloads: bytes, root: str | None = None) -> Vault:
-    """A stream of two segments with these events in each."""
+    """A stream of two segments, with the given events in each."""
     vault = Vault(folder) if root is None else Vault(folder, root)
     with vault.store as store:
         store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
@@ -29,7 +29,7 @@ def made(folder: Path, *payloads: bytes, root: str | None = None) -> Vault:
 
 
 def plan(vault: Vault) -> None:
-    """As a run that was killed right after it had planned."""
+    """The state left by a run that was killed right after planning."""
     with vault.store as store:
         settle_plan(
             archive_of(vault.root), store, PlanOptions(range_size=RANGE_SIZE), f"local://{vault.folder}/streams"
@@ -113,7 +113,7 @@ def test_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
     with vault.store as store:
         with pytest.raises(NoSuchSegment):
             identity.check_gone(store, NAME, FIRST)
-        with pytest.raises(Conflict, match="deleted and created again"):
+        with pytest.raises(Conflict, match="deleted and recreated"):
             identity.check_gone(store, NAME, SegmentId(7, 9))
         store.scale(NAME, [FIRST], [KeyRange(0.0, 0.5)])
         described = store.describe(NAME)
@@ -127,7 +127,7 @@ def test_segment_is_gone_only_if_the_head_has_passed_it(tmp_path: Path) -> None:
 def test_export_of_a_stream_recreated_meanwhile_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream is made again while its export runs: what was read of the old one and of the new one do not mix."""
+    """The stream is recreated during its export: data of the old and the new stream is not mixed."""
     vault = made(tmp_path, b"these", b"bytes")
 
     real = ExportRun._move

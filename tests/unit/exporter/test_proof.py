@@ -1,4 +1,4 @@
-"""The proof of boundaries: whatever order ranges finish in and whatever was guessed, the chain finds the truth."""
+"""The proof of boundaries: the chain finds the true ones, in whatever order ranges finish and whatever was guessed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def row(start: int, end: int, *, gaps: tuple[tuple[int, int], ...] = ()) -> Fini
 
 
 def true_rows(boundaries: list[int], size: int) -> list[FinishedRange]:
-    """The ranges that a segment with these event boundaries has."""
+    """The ranges of a segment with these event boundaries."""
     rows, at, end = [], boundaries[0], boundaries[-1]
     while at < end:
         limit = (at // size + 1) * size

@@ -1,4 +1,4 @@
-"""Exports that others overtake, or that meet what others have left: what is published stays, and work goes on."""
+"""Exports that are overtaken by others, or find leftovers of others: published data stays, and the work continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def archive_of(place: Place) -> Archive:
 def test_missing_segment_that_should_exist_ends_the_run(
     place: Place, blocks: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment store may say so while it recovers. It is neither a gap nor a reason to ask for ever."""
+    """A segment store may answer so while it recovers. That is neither a gap nor a reason to retry forever."""
     place.fill([bytes([number + 1]) * size for number in range(6)])
     with place.store as store:
         settle_plan(archive_of(place), store, PlanOptions(), "")
@@ -102,7 +102,7 @@ def test_plan_is_published_or_given_up(
 
 @pytest.mark.parametrize(("first", "second"), [("", "zstd"), ("zstd", "")])
 def test_ended_plan_does_not_block_another_compression(place: Place, first: Compression, second: Compression) -> None:
-    """What it has written of the stream is valid, and lies under the names that the next plan's runs use."""
+    """What it has written is valid, and has the names that runs of the next plan use."""
     place.fill([bytes([number]) * 100 for number in range(20)])
     cut = {f"{NAME}/0.#epoch.0": 1000}
     options: Any = {"layout": "chunks", "range_size": 300, "master": "inline"}
@@ -110,13 +110,13 @@ def test_ended_plan_does_not_block_another_compression(place: Place, first: Comp
         export_stream(place.uri(), place.root, to_cut=cut, compress=first, **options)
     report = export_stream(place.uri(), place.root, compress=second, **options)
     assert report.events == 20
-    assert "with the options it was begun with" in report.warnings[0]
+    assert "with its original options" in report.warnings[0]
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
 def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, layout: Layout) -> None:
-    """Its events would lie among this one's, and no listing tells which are whose."""
+    """Its events would be mixed with this stream's, and no listing shows which belong to which."""
     other = Place(place.folder / "other")
     place.fill([b"x" * 12, b"y" * 52, b"z" * 100])
     other.fill([b"a" * 22, b"b" * 42, b"c" * 100])
@@ -133,7 +133,7 @@ def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, la
 def test_overtaken_sweep_finds_no_damage(
     place: Place, layout: Layout, compress: Compression, stop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its generation was published, merged with others, and what it replaced is gone, or all of it has expired."""
+    """Its generation was published and merged with others, and the replaced data is deleted, or all has expired."""
     place.fill([b"\x07" * 40] * 4)
     options: Any = {"layout": layout, "compress": compress, "range_size": 4096, "master": "inline"}
     export_stream(place.uri(), place.root, **options)
@@ -187,7 +187,7 @@ def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypa
 
 
 def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the witness taken after the look whether it is the same stream, it would be the other one's."""
+    """If the witness were taken after the identity check, it would be the other stream's."""
     other = Place(place.folder / "other")
     place.fill([b"a" * 12, b"b" * 12])
     other.fill([b"x" * 12, b"y" * 12, b"z" * 12])
@@ -199,7 +199,7 @@ def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch
     def changing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Any:
         nonlocal reads
         reads += 1
-        store = self if reads == 1 else other.store  # the second look at the stream's bytes, and all that follow
+        store = self if reads == 1 else other.store  # the second check of the stream's bytes, and all later ones
         return read(store, stream, segment, start, end)
 
     monkeypatch.setattr(LocalStore, "read", changing)

@@ -1,4 +1,4 @@
-"""Payloads that look like events: whatever a task guesses, what is archived is the true events and nothing else."""
+"""Payloads that look like events: whatever a task guesses, exactly the true events are archived."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_RANGES = 40
 
 
 def nested(depth: int, core: bytes) -> bytes:
-    """Events in an event: each level is a chain of headers that leads to the end of the one around it."""
+    """Nested events: each level is a chain of headers that ends where the enclosing event ends."""
     for _ in range(depth):
         core = frame(b"") + frame(core)
     return core
@@ -64,7 +64,7 @@ def test_only_the_true_events_are_archived(
     held = sum(len(payload) + 8 for payload in payloads + other)
     range_size = max(range_size, held // MOST_RANGES)
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(Path(folder))  # whose name is new each time, and so is the archive's
+        place = Place(Path(folder))  # a new name each time, and so a new archive
         place.fill(payloads, other)
         place.prove(range_size, *kind)
 
@@ -82,7 +82,7 @@ def test_only_the_true_events_are_archived(
 def test_archive_is_right_though_guesses_are_wrong(
     place: Place, payloads: list[bytes], kind: tuple[Layout, Compression]
 ) -> None:
-    """The test before proves something only if tasks do guess wrong."""
+    """The previous test is meaningful only if tasks do guess wrong."""
     place.fill(payloads)
     guesses = list(place.guesses(512))
     assert sum(true != found for true, found in guesses) >= 3
@@ -107,7 +107,7 @@ def test_events_larger_than_a_range_are_archived(place: Place) -> None:
 
 
 def test_events_of_eight_mebibytes_are_archived(place: Place) -> None:
-    """The largest a client can write: the guess has to look further, and one block does not hold one."""
+    """The largest event that a client can write: the guess needs more than one block to recognize it."""
     largest = 8 * 1024 * 1024
     place.fill([b"\x05" * largest, bytes(largest), b"small", b"\x06" * largest, b""])
     place.prove(3 * 1024 * 1024)
@@ -115,7 +115,7 @@ def test_events_of_eight_mebibytes_are_archived(place: Place) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
-    """Rows and objects of wrong guesses that an earlier run left: the chain passes them by, the sweep takes them."""
+    """Rows and objects of wrong guesses that an earlier run left: the chain skips them, and the sweep deletes them."""
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())

@@ -1,4 +1,4 @@
-"""A finished import that is run again: refused, or with `--again` read back and verified."""
+"""A finished import that is run again: rejected, or with `--again` read back and verified."""
 
 from __future__ import annotations
 

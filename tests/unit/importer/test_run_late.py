@@ -1,4 +1,4 @@
-"""An import that is paused before any change to its target, while another run of it ends and users go on from there.
+"""An import that is paused before any change to its target, while another run of it ends and users use the stream.
 
 The late run may succeed or fail; what the other run and the users left has to stay as it is. It is tried with a lease
 that tells the late run that it is late, and with one that does not: nothing may rest on it.
@@ -45,7 +45,7 @@ Users = Callable[[LocalStore], None]
 
 
 class LostAppender:
-    """A lease's appender after somebody else has taken the lease over."""
+    """A lease's appender after another process has taken the lease over."""
 
     def __init__(self, *, tells: bool) -> None:
         self._tells = tells
@@ -62,7 +62,7 @@ class LostAppender:
 
 
 class Pause:
-    """Stops before one of the changes to the target, in the thread that makes it, and has others go on meanwhile."""
+    """Pauses before one of the changes to the target, in the thread that makes it, and lets others run meanwhile."""
 
     def __init__(self, at: int, others: Callable[[Pause], None]) -> None:
         self.at = at
@@ -99,7 +99,7 @@ class Pause:
 
 
 def a_source(store: LocalStore, *, sealed: bool) -> None:
-    """Numbers from 4 on, fewer segments than at first, and a head inside."""
+    """Segment numbers from 4 on, fewer segments than at first, and a head inside a segment."""
     store.create_scope(NAME.scope)
     store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=4)))
     store.delete(NAME)
@@ -122,7 +122,7 @@ def a_source(store: LocalStore, *, sealed: bool) -> None:
 
 
 def configured(store: LocalStore) -> None:
-    """A user writes to what was restored and gives it policies and tags of their own."""
+    """A user writes to the restored stream and sets policies and tags."""
     described = store.describe(BACK)
     if not described.sealed:
         for segment in described.tail.offsets:
@@ -132,7 +132,7 @@ def configured(store: LocalStore) -> None:
 
 
 def made_again(store: LocalStore) -> None:
-    """A user deletes what was restored and makes a stream of their own."""
+    """A user deletes the restored stream and creates another one."""
     store.delete(BACK)
     store.create_stream(BACK, StreamConfiguration(scaling=Scaling(min_segments=3), tags=("mine",)))
     for segment in store.describe(BACK).tail.offsets:
@@ -171,7 +171,7 @@ def test_late_run_changes_nothing(
     def meanwhile(folder: Path, pause: Pause) -> None:
         pause.lose_lease(tells=tells)
         while True:
-            # until the late run's tasks, which are not paused, have let go of their segments
+            # until the late run's tasks, which are not paused, have released their segments
             with contextlib.suppress(StoreBusy):
                 restore(folder)
                 break
@@ -197,7 +197,7 @@ def test_late_run_changes_nothing(
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
-    """An archive of a stream that was made again, whose scales go below its first number of segments."""
+    """An archive of a recreated stream, whose scales go below its initial number of segments."""
     vault = Vault(tmp_path)
     with vault.store as store:
         a_source(store, sealed=False)
@@ -217,7 +217,7 @@ def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch:
     real = LocalStore.create_stream
 
     def answer_lost(store: LocalStore, name: StreamName, configuration: StreamConfiguration) -> None:
-        """The request is sent again, as a client does that lost its connection."""
+        """The request is sent again, as by a client that lost its connection."""
         real(store, name, configuration)
         if name == BACK:
             real(store, name, configuration)
@@ -228,7 +228,7 @@ def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch:
 
 
 def scale_by_rate(vault: Vault) -> None:
-    """Let the source have a policy by rate, and archive it."""
+    """Give the source a policy by rate, and archive it."""
     with vault.store as store:
         described = store.describe(NAME)
         store.update_stream(NAME, replace(described.configuration, scaling=BY_RATE))
@@ -237,7 +237,7 @@ def scale_by_rate(vault: Vault) -> None:
 
 
 def policies_on_the_way(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> set[ScaleKind]:
-    """The kinds of policy that the target has while an import fills it; it has the source's when that is done."""
+    """The kinds of policy that the target has while an import fills it; at the end it has the source's."""
     seen = set()
     fill = importing.fill_segment
 
@@ -276,7 +276,7 @@ def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch
 
 
 class Killed(BaseException):
-    """Ends a run in this process as kill -9 ends a process: nothing cleans up."""
+    """Ends a run in this process without any cleanup, as kill -9 ends a process."""
 
 
 def kill_after_finish(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def vault(tmp_path: Path) -> Vault:
 
 
 class Killed(BaseException):
-    """Ends a run in this process as kill -9 ends a process: nothing cleans up."""
+    """Ends a run in this process without any cleanup, as kill -9 ends a process."""
 
 
 def restore(vault: Vault, *options: str) -> int:
@@ -47,7 +47,7 @@ def restore(vault: Vault, *options: str) -> int:
 
 
 def begin(vault: Vault, *options: str) -> None:
-    """An import that stops when half of it is there."""
+    """An import that stops when half of the data is restored."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importing, "fill_segment", failing())
         assert restore(vault, *options) == 1
@@ -68,13 +68,13 @@ def failing() -> Callable[[Any], Any]:
 
 
 def grow(vault: Vault) -> None:
-    """The stream as the second generation has it, and a third one."""
+    """The stream as of the second generation, and a third one."""
     vault.add(b"third" * 100)
     vault.export("chunks")
 
 
 def is_second(vault: Vault, *options: str) -> bool:
-    """Whether what was restored is what `--generation 2` restores."""
+    """Whether the restored stream is what `--generation 2` restores."""
     wanted = replace(NAME, stream="wanted")
     uri = vault.uri(wanted)
     assert main(["import", vault.archive, uri, "--generation", "2", "--master", "inline", *options]) == 0
@@ -170,7 +170,7 @@ def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixtur
 
 
 def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: str) -> None:
-    """The mark is gone, and only the lease says whose the target is."""
+    """The tag is removed, and only the lease shows which import the target belongs to."""
     real = Target.finish
 
     def finish(self: Target) -> None:

@@ -1,4 +1,4 @@
-"""What an import reads back: what an earlier run had appended; with --read-back, everything."""
+"""What an import reads back: the data that an earlier run appended; with --read-back, all data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vault(tmp_path: Path) -> Vault:
 
 
 class Seen:
-    """What was verified by reading it back."""
+    """The data that was verified by reading it back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tasks: list[VerifyTask] = []
@@ -90,7 +90,7 @@ def test_command_has_the_option_read_back(tmp_path: Path, seen: Seen) -> None:
 
 
 def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:
-    """Nobody knows the digest of a part."""
+    """A part of a range has no known digest."""
     with vault.store as store:
         middle = vault.events()[-3][0]
         tail = dict(store.describe(NAME).tail.offsets) | {middle.segment: middle.offset}
@@ -103,7 +103,7 @@ def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:
 
 
 class Stopped:
-    """Fills segments until so many have been done; then half of one is appended, and the run fails.
+    """Fills some segments, then half of another one; then the run fails.
 
     Its last byte may be wrong, as if a store had lost it.
     """
@@ -149,7 +149,7 @@ def test_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
 
 
 def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
-    """A resumed import trusts no byte that it has not appended."""
+    """A resumed import reads back every byte that it has not appended itself."""
     with pytest.MonkeyPatch.context() as patch:
         stopped = Stopped(patch, 0, wrong=True)
         with pytest.raises(Failed, match="stopped for a test"):

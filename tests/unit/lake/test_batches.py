@@ -1,4 +1,4 @@
-"""Events as Arrow batches: every event of the bytes, under its own pointer, however the bytes are cut."""
+"""Events as Arrow batches: every event with its own pointer, wherever the blocks are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads into columns: nothing is lost, what does not decode says why, whatever stands beside it."""
+"""Decoding of payloads into columns: nothing is lost, and a payload that cannot be decoded has a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables straight from a stream: each run adds what is new, every event once, whatever happens in between."""
+"""Tables directly from a stream: each run adds the new events, each event once, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def table_of(vault: Vault) -> Archive:
 
 
 def is_whole(vault: Vault) -> bool:
-    """The table has the stream's events and no others, each once, and each generation in the stream's order."""
+    """The table has exactly the stream's events, each once, and each generation is in the stream's order."""
     rows = rows_of(vault.root)
     for generation in {row["generation"] for row in rows}:
         places = [(row["epoch"], row["segment"], row["offset"]) for row in rows if row["generation"] == generation]
@@ -113,7 +113,7 @@ def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> No
         store.create_scope(NAME.scope)
         store.create_stream(NAME, StreamConfiguration())
         segment = next(iter(store.describe(NAME).tail.offsets))
-        # a guess that starts in one of these comes out at a true boundary, having hidden events
+        # a guess that starts in one of these ends at a true boundary, having skipped events
         append_events(store, NAME, segment, [lure(40) + b"\0" * 900, b"a" * 32, b"b" * 300] * 40)
     hand_off(vault, target_size=1024)
     assert is_whole(vault)
@@ -122,7 +122,7 @@ def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> No
 
 def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
-    # what of a segment is no more than a file is not read to find boundaries
+    # if a segment's part is no larger than a file, it is not read to find boundaries
     monkeypatch.setattr("lake.from_stream.find_range", None)
     before = contents(vault.root)
     vault.add(b"before the scale")
@@ -149,7 +149,7 @@ class Died(Failed):
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, root: str, after: int) -> Callable[[], None]:
-    """Objects are put some times, then no more; returns what ends that."""
+    """A number of puts succeed, then all fail; returns the exception that ends the run."""
     kind = type(objects_of(root))
     left, put = after, kind.put
 
@@ -180,7 +180,7 @@ def test_run_killed_before_any_write_is_resumed(tmp_path: Path, monkeypatch: pyt
         assert is_published == (writes >= died), "a generation is there when all is"
         vault.add(b"since")
         report = hand_off(vault, target_size=1024)
-        # what was fixed is finished as it was, and what came since is another generation
+        # the planned generation is finished unchanged, and newer events become another generation
         assert report.generations == ((1, 2) if is_fixed else (1,))
         assert is_whole(vault)
         if is_published:
@@ -261,7 +261,7 @@ def test_recreated_stream_is_refused(vault: Vault) -> None:
         store.create_stream(NAME, StreamConfiguration())
     vault.add(b"another stream")
     before = contents(vault.root)
-    with pytest.raises(Conflict, match="deleted and created again"):
+    with pytest.raises(Conflict, match="deleted and recreated"):
         hand_off(vault)
     assert contents(vault.root) == before
 
@@ -361,7 +361,7 @@ def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch:
     found = table.scan().to_arrow()
     assert sorted(found["pointer"].to_pylist()) == sorted(str(pointer) for pointer, _ in vault.events())
     assert sorted(set(found["generation"].to_pylist())) == [1, 2]
-    # a generation of which nothing was left when it was read
+    # a generation that was completely truncated before it was read
     vault.add(b"lost")
 
     def write(task: FileTask) -> WrittenFile:

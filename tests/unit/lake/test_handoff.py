@@ -1,4 +1,4 @@
-"""The verb handoff: every event a row, each generation once, whatever was there before."""
+"""`handoff`: every event is a row, and each generation is written once, whatever exists already."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_resumed_run_keeps_the_files_it_finds(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     whole = contents(vault.root)
-    # as a run leaves it that was killed before it published
+    # the state left by a run that was killed before it published
     manifest = f"{PREFIX}_table/stream/_manifest/0000000001.json"
     for key in (manifest, manifest.replace(".json", ".ranges.parquet"), table_keys(vault.root)[1]):
         replace_object(vault.root, key, None)
@@ -146,7 +146,7 @@ def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
     with pytest.raises(Conflict, match="with other ranges"):
         hand_off(vault)
     replace_object(vault.root, first, b"no Parquet")
-    with pytest.raises(Conflict, match="of no table"):
+    with pytest.raises(Conflict, match="an unrelated file already exists"):
         hand_off(vault)
 
 

@@ -1,4 +1,4 @@
-"""Handing off archives whose generations have expired or were merged: before, between and during handoffs."""
+"""Handoff of archives whose generations expired or were merged before, between or during handoffs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def expire(vault: Vault, keep: int) -> None:
 
 
 def compact(vault: Vault) -> None:
-    """Merge all, and delete what was merged."""
+    """Merge all generations, and delete the originals."""
     compact_archive(vault.archive, master="inline")
     clear(vault)
 
@@ -161,7 +161,7 @@ def test_only_the_missing_part_of_a_merged_generation_is_added(
     assert kept.items() <= contents(vault.root).items()
     generation = table_of(vault).load(5)
     assert (generation.manifest.first, generation.manifest.from_) == (3, end)
-    # the digests are those of what the table has got, whatever the archive's ranges are
+    # the digests are those of the table's data, whatever the archive's ranges are
     rows = [row for key in table_keys(vault.root) if "=5/" in key for row in rows_in(objects_of(vault.root), key)]
     for segment, ranges in generation.rows.items():
         for one in ranges:
@@ -199,7 +199,7 @@ def test_range_across_the_cut_is_verified_as_a_whole(tmp_path: Path) -> None:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files: int) -> None:
-    """Something happens once, before a run's next file after some."""
+    """Does something once, before a run's next file after some files."""
     left = files
 
     def write(task: FileTask) -> WrittenFile:
@@ -225,7 +225,7 @@ def test_generations_merged_during_a_handoff_are_a_conflict(
     table = table_of(vault)
     assert table.generations() == [1, 2, 3, 4, *added[:files]]
     hand_off(vault)
-    # what was begun is finished, then comes the rest of the merged one
+    # the unfinished generation is finished first, then the rest of the merged one is added
     assert table.generations() == [1, 2, 3, 4, *added]
     assert is_whole(vault)
 
@@ -246,7 +246,7 @@ def test_concurrent_runs_that_know_different_generations_agree(vault: Vault, mon
     more(vault, 5)
 
     def merge_and_hand_off() -> None:
-        compact_archive(vault.archive, master="inline")  # what was merged is still there
+        compact_archive(vault.archive, master="inline")  # the merged originals still exist
         more(vault, 6)
         assert hand_off(vault).generations == (1, 2, 3, 4, 5, 6, 7)
 
@@ -268,7 +268,7 @@ def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
         ranges_key(GenerationSpan.of(5)),
     ):
         replace_object(vault.root, f"{NAME}/_table/stream/{key}", None)
-    # as two runs leave it that were killed before they published
+    # the state left by two runs that were killed before they published
     compact(vault)
     report = hand_off(vault)
     assert (report.added, report.moved_bytes) == ((5, 6), 0), "every file is taken"
@@ -278,7 +278,7 @@ def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
 
 
 def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, tmp_path: Path) -> None:
-    """Of the same name, as long, with the same epochs: as another cluster may have it."""
+    """The same name, length and epochs: a stream as another cluster may have it."""
     twins = []
     for folder, letter in ((tmp_path / "one", b"a"), (tmp_path / "other", b"b")):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Handoffs that are late: paused before any of their requests while others do everything, then going on."""
+"""Late handoffs: paused before any of their requests while others do everything, then resumed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
 REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
 QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "commit_table")
-"""What a store and a catalog are asked for."""
+"""The requests to a store and a catalog."""
 
 
 class Pause:
-    """Others act once, before one of the requests that are made meanwhile.
+    """Lets others act once, before one of the requests.
 
     Args:
         kinds: classes whose methods of these names are requests.
@@ -125,7 +125,7 @@ def truncate(vault: Vault) -> None:
 
 
 def none_twice(vault: Vault) -> set[str]:
-    """The pointers of the rows in the table's folder, each of which is there once."""
+    """The pointers of the rows in the table's folder, each of which exists once."""
     found = Counter(row["pointer"] for row in rows_of(vault.root))
     assert set(found.values()) == {1}
     return set(found)
@@ -194,7 +194,7 @@ def spoiled(task: FileTask) -> WrittenFile:
 
 
 def give_up(vault: Vault) -> None:
-    """A run that cannot read what was planned."""
+    """A run that cannot read the planned data."""
     with patch.object(lake.run, "write_file", spoiled), suppress(Problem):
         from_stream(vault)
 

@@ -1,4 +1,4 @@
-"""Whatever an archive goes through, a table of it has every event since the table's beginning, once and in order."""
+"""Whatever happens to an archive, its table has every event since the table's beginning, once and in order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Lake:
             self.is_whole()
 
     def hand_off(self) -> None:
-        """Hand off; a table that is left behind by an expiry is refused, and another one begun."""
+        """Hand off; if an expiry has overtaken the table, the run is rejected and another table is created."""
         history = archive_of(self.vault.root).history()
         try:
             handoff_archive(self.vault.archive, table=self.name, target_size=1500, master="inline")
@@ -105,7 +105,7 @@ class Lake:
         assert self.rows() == self.wanted()
 
     def rows(self) -> list[Row]:
-        """The table's rows, by segment; those of a segment as they lie in the table."""
+        """The table's rows by segment, in the table's order."""
         rows = rows_of(self.vault.root, self.name)
         found = [(row["epoch"], row["segment"], row["offset"], row["payload"]) for row in rows]
         return sorted(found, key=lambda row: row[:2])
@@ -130,7 +130,7 @@ class Lake:
 
 
 class Killed:
-    """Writes some files and fails then."""
+    """Writes some files, then fails."""
 
     class Problem(Failed):
         """The failure."""

@@ -35,13 +35,13 @@ def vault_of_two(folder: Path, kind: tuple[Layout, Compression] = KINDS[0], root
 
 @pytest.fixture(scope="module")
 def vault(tmp_path_factory: pytest.TempPathFactory) -> Vault:
-    """Nobody changes it."""
+    """Two generations in a shared archive; tests do not change it."""
     folder = tmp_path_factory.mktemp("vault")
     return vault_of_two(folder, root=f"file://{folder}/vault")
 
 
 def rows(reader: pa.RecordBatchReader) -> list[tuple[EventPointer, bytes]]:
-    """Every event; all columns have to agree with its pointer."""
+    """Every event, after checking that all columns agree with its pointer."""
     found = []
     for row in reader.read_all().to_pylist():
         pointer = EventPointer.parse(row["pointer"])

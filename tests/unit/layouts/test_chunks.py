@@ -167,7 +167,7 @@ def test_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
     for offset in (START + 60, START + len(raw) - 1):
         if header[0] == 0x7F:
             continue  # one event of any length holds the byte; only its end would show the damage
-        with pytest.raises(Damaged, match="no chain of events leads to the offset"):
+        with pytest.raises(Damaged, match="no event begins at the offset"):
             RAW.find_event(place_of(store), extent(raw), offset)
 
 

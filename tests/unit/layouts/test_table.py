@@ -136,7 +136,7 @@ def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
 
 
 def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
-    """Foreign bytes, a file of no table, and one of other ranges, whatever their names."""
+    """Foreign bytes, a file of no table, and a file with other ranges, under any name."""
     table = table_of(vault)
     history, folder = table.history(), table_data(table.prefix)
     there = table_keys(vault.root)

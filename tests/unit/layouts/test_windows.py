@@ -1,4 +1,4 @@
-"""A task's window: a window that is too small is rejected before anything is done."""
+"""A task's window: one that is too small is rejected before any work."""
 
 from __future__ import annotations
 

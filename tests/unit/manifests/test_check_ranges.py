@@ -1,4 +1,4 @@
-"""The check: what is missing, changed or extra is found and named, and nothing else is."""
+"""The check: everything missing, changed or extra is found and named, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def archive(root: RootAddress) -> Archive:
 
 
 def sent(task: T) -> T:
-    """As Spark would send it."""
+    """Serialized, as Spark would send it."""
     return pickle.loads(pickle.dumps(task))
 
 
 def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int = 1) -> CheckResult:
-    """All of a check's tasks, added up."""
+    """The sums over all of a check's tasks."""
     history = archive.history()
     unfinished = find_plan(archive.store, archive.prefix, GenerationSpan.of(history.generation + 1))
     ranges, strays = plan_check(history, root, archive.prefix, share=share, seed=seed, unfinished=unfinished)

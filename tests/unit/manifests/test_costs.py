@@ -1,4 +1,4 @@
-"""What a plan asks of S3, held against what is asked in truth."""
+"""The estimated S3 requests of a plan, compared with the requests that are made."""
 
 from __future__ import annotations
 

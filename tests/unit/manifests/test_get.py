@@ -1,4 +1,4 @@
-"""One event out of an archive by its pointer, and all that can be wrong with a pointer or an archive."""
+"""Reading one event by its pointer, and every error of a pointer or an archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.small_archives import KINDS, NAME, Vault, a_root, contents, data
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Vault:
-    """Three generations: the second is of another layout, and something is gone before the third. Nobody changes it."""
+    """Three generations: the second has another layout, and events were truncated before the third."""
     vault = Vault(tmp_path_factory.mktemp("vault"))
     vault.make()
     vault.export(*request.param)

@@ -1,4 +1,4 @@
-"""Which manifests are in force: those that the newest decision leaves in force, and no other."""
+"""Which manifests are in force: those that the newest decision keeps, and no others."""
 
 from __future__ import annotations
 

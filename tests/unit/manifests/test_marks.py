@@ -1,4 +1,4 @@
-"""Marks and decisions: what they say, and that nothing else is believed."""
+"""Marks and decisions: their contents, and that invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_contradicting_server_is_not_asked_for_ever(store: ObjectStore, monkeypa
         raise AlreadyExists("no", where="there")
 
     monkeypatch.setattr(ObstoreStore, "put", lying)
-    with pytest.raises(Conflict, match="other runs are always first"):
+    with pytest.raises(Conflict, match="other runs kept writing theirs first"):
         Archive(store, NAME).decide(expire(1))
 
 

@@ -1,4 +1,4 @@
-"""The manifest as a value: what goes out comes back, and what cannot be is refused in one line."""
+"""The manifest as a value: it survives a round trip, and an invalid one is rejected with one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs as Pravega really makes them."""
+"""Epochs as Pravega creates them."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_row_of_something_else_is_damage(store: ObjectStore, data: bytes) -> Non
 
 
 class Vanishing:
-    """A store from which another run takes everything away between the listing and the reading."""
+    """A store from which another run deletes everything between the listing and the reading."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

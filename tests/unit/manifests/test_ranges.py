@@ -1,4 +1,4 @@
-"""The index of ranges: rows to Parquet and back, and every row that cannot be."""
+"""The index of ranges: the round trip through Parquet, and every invalid row."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_compressed_index_is_damage() -> None:
 
 def many_frames(count: int, **options: Any) -> bytes:
     row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST]
-    frames = pa.array([[None] * count], type=pa.list_(pa.int32()))  # they take no room in the file
+    frames = pa.array([[None] * count], type=pa.list_(pa.int32()))  # they occupy no space in the file
     table = pa.table([*([value] for value in row), frames], schema=SCHEMA.append(FRAMES))
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="none", use_dictionary=["segment"], **options)
@@ -172,7 +172,7 @@ def test_small_file_that_claims_millions_of_frames_is_damage() -> None:
 
 
 def varint(number: int, size: int = 0) -> bytes:
-    """A number as Thrift has it, on so many bytes at least."""
+    """A Thrift integer, encoded in a minimum number of bytes."""
     number <<= 1
     digits = [number >> shift & 127 for shift in range(0, max(7 * size, number.bit_length()), 7)]
     return bytes([*(digit | 128 for digit in digits[:-1]), digits[-1]])
@@ -213,10 +213,10 @@ def test_truncated_or_changed_index_is_damage() -> None:
     refusal(b"x" * 100)
     refusal(b"")
     for place in range(len(data)):
-        for other in (data[place] ^ 0xFF, 42):  # a codec of this number makes pyarrow end the process
+        for other in (data[place] ^ 0xFF, 42):  # pyarrow crashes the process at a codec with this number
             changed = bytearray(data)
             changed[place] = other
-            # Some changes make another readable file, which then disagrees with the manifest; none is a traceback.
+            # Some changes result in a readable file that disagrees with the manifest; none may cause a traceback.
             with suppress(Damaged):
                 list(decode_ranges(NAME, bytes(changed), WHERE))
 

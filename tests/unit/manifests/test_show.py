@@ -1,4 +1,4 @@
-"""Finding archives and tables: wherever they lie, whatever lies beside them, and what is said if there are none."""
+"""Finding archives and tables at any depth, beside other files, and the message if there are none."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
 
 
 def test_foreign_keys_with_empty_parts_are_ignored(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys such as ``/x``, ``x//y`` or ``x/../y``, which S3 allows, and which no other store of the tests can hold."""
+    """Keys such as ``/x``, ``x//y`` or ``x/../y``, which S3 allows, and which no other store of the tests can store."""
     vault.export()
     real = ObstoreStore.folders
 

@@ -1,4 +1,4 @@
-"""What a process holds after many threads have used large buffers."""
+"""The memory of a process after many threads have used large buffers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ print(resident() - before)
 
 
 def held(*arguments: str) -> int:
-    """MiB that a new process holds more after its threads have ended."""
+    """The memory (MiB) by which a new process has grown after its threads have ended."""
     return int(subprocess.run([sys.executable, "-c", HELD, *arguments], capture_output=True, check=True).stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems' C libraries have other ways")
 def test_freed_large_buffers_return_to_the_system() -> None:
-    assert held() > 24  # or there would be nothing to see
+    assert held() > 24  # otherwise the test would measure nothing
     assert held("give back") < 12
 
 

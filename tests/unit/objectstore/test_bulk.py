@@ -1,4 +1,4 @@
-"""Many objects at once: order, bounds, errors, early ends."""
+"""Many objects at once: order, limits, errors, early ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from objectstore.store import SMALL
 
 
 class Watched(ObstoreStore):
-    """A store in memory that takes its time and notes how much was in flight at most."""
+    """A slow store in memory that records the maximum amount in flight."""
 
     def __init__(self, seconds: float = 0.002) -> None:
         super().__init__(MemoryStore(), bucket="memory://watched")
@@ -109,7 +109,7 @@ def test_bytes_in_flight_are_bounded_by_the_window() -> None:
     list(get_all(store, sizes(wanted), window_bytes=3500))
     assert 2000 <= store.most_bytes <= 3000
     put_all(store, [(f"b/{number}", b"x" * 5000) for number in range(5)], window_bytes=3500)
-    assert store.most_bytes == 5000  # one that is larger goes alone
+    assert store.most_bytes == 5000  # a larger one is sent alone
 
 
 def test_results_that_wait_for_the_consumer_count_towards_the_window() -> None:
@@ -154,7 +154,7 @@ def test_error_of_the_source_is_raised_unchanged() -> None:
     store = Watched()
     with pytest.raises(ZeroDivisionError, match="in the source"):
         put_all(store, source())
-    assert len(list(store.list("a/"))) == 50  # what was taken before is there
+    assert len(list(store.list("a/"))) == 50  # the results taken before are there
     with pytest.raises(ZeroDivisionError):
         list(get_all(store, ((key, len(data)) for key, data in source())))
 
@@ -165,7 +165,7 @@ def test_first_error_ends_the_run() -> None:
     store.fail_at = 100
     with pytest.raises(AccessDenied, match="no permission"):
         put_all(store, wanted)
-    assert store.requests < 300  # of 400: what was in flight went on, no more was taken
+    assert store.requests < 300  # of 400: those in flight were finished, and no more were taken
     store.fail_at = -1
     put_all(store, wanted)
     store.fail_at = store.requests + 100

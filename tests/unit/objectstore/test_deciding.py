@@ -1,4 +1,4 @@
-"""Decisions: the first one holds, and a store that contradicts itself is not asked for ever."""
+"""Create-only puts: the first one wins, and a store that contradicts itself is not retried forever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.plans import PREFIX, plan_of, row
 
 
 class Contradicting(ObstoreStore):
-    """A store that refuses to create objects that it has not got."""
+    """A store that refuses to create objects that do not exist."""
 
     def __init__(self, refusals: int) -> None:
         super().__init__(MemoryStore(), bucket="memory://x")

@@ -1,4 +1,4 @@
-"""What a server may answer, over a real connection: each answer is one named problem of one line."""
+"""A server's answers, over a real connection: each is one error with a one-line message."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_partly_failed_bulk_deletion_raises_its_error(says: Says) -> None:
 
 def test_missing_key_does_not_hide_a_refused_one_in_a_deletion() -> None:
     class Bucket(MemoryStore):
-        """Answers for each key, as S3 does; obstore passes on the first error only."""
+        """Answers for each key, as S3 gives them; obstore reports only the first error."""
 
         asked: ClassVar[list[str]] = []
 

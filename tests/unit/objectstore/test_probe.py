@@ -1,4 +1,4 @@
-"""Servers that speak S3 and cannot hold an archive, or not safely: found out when an archive is begun, and said."""
+"""S3 servers that cannot hold an archive, or not safely, are detected and reported when an archive is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries: what is tried again, how often, for how long, and what a lost answer means."""
+"""Retries: which requests, how often, for how long, and how a lost response is resolved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 
 class Failing(ObjectStore):
-    """A store in memory that fails when it is told to: before it did what was asked, or after (a lost answer)."""
+    """A store in memory that fails on request: before the operation took effect, or after it (a lost response)."""
 
     def __init__(self) -> None:
         self.inner = ObstoreStore(MemoryStore(), bucket="memory://x")
@@ -112,7 +112,7 @@ def test_every_kind_of_request_is_tried_again(failing: Failing) -> None:
         failing.before = [busy(), away(), busy()]
         failing.attempts = 0
         assert ask() == expected
-        assert failing.attempts == (4 if ask is not asks[5][0] else 5)  # a put looks first when it tries again
+        assert failing.attempts == (4 if ask is not asks[5][0] else 5)  # a put checks first when it retries
     assert store.uri == failing.uri
 
 
@@ -139,7 +139,7 @@ def test_put_whose_answer_was_lost_succeeds(failing: Failing) -> None:
         store.put("b", b"payload")
     assert failing.inner.get("b") == b"somebody else's"
     with pytest.raises(AlreadyExists):
-        store.put("a", b"payload")  # without a lost answer, a taken key is a taken key
+        store.put("a", b"payload")  # without a lost response, an existing key is an error
 
 
 @pytest.mark.usefixtures("failing")
@@ -219,4 +219,4 @@ def test_requests_and_bytes_are_counted() -> None:
     assert (meter.sizes, meter.lists, meter.deletes) == (1, 5, 2)
     assert meter.requests == 2501 + 2 + 1 + 5 + 2
     store.folders("")
-    assert meter.lists == 5  # what was handed out stays as it was
+    assert meter.lists == 5  # the data handed out stays unchanged

@@ -1,4 +1,4 @@
-"""Roots: their URIs, and what is resolved from the AWS environment and files."""
+"""Root URIs, and what is resolved from the AWS environment and files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_archive_address_splits_into_root_scope_and_stream() -> None:
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An AWS config file of this test's own; no credentials in the environment."""
+    """An AWS config file for this test; no credentials in the environment."""
     file = tmp_path / "config"
     monkeypatch.setenv("AWS_CONFIG_FILE", str(file))
     file.write_text("")

@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic: what they move, how they compare, what they say of memory."""
+"""The benchmarks' own arithmetic: amounts, comparisons, memory figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation speaks of what there is."""
+"""The commands, options, files and links in the documentation exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook of the guide runs as it stands, and is kept without outputs."""
+"""The guide's notebook runs unchanged, and is stored without outputs."""
 
 from __future__ import annotations
 

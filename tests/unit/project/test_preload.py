@@ -1,4 +1,4 @@
-"""What verbs and their tasks load: a second of imports is a second of every command, and memory of every task."""
+"""The modules that verbs and tasks import: imports cost time in every command, and memory in every task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERBS = (
 
 
 def loaded(*modules: str) -> set[str]:
-    """The packages that a process has loaded after these modules."""
+    """The packages that a process has loaded after importing these modules."""
     imports = ", ".join(modules)
     program = f"import sys, {imports}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     return set(

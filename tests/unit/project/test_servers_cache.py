@@ -1,4 +1,4 @@
-"""The cache of fetched servers: each thing built once, whole or not at all."""
+"""The cache of downloaded servers: each is built once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_cached_builds_once_for_concurrent_users() -> None:
         (folder / "program").write_text("content")
 
     seen: list[str] = []
-    # each call opens the lock file itself, so threads exclude each other just as processes do
+    # each call opens the lock file itself, so threads exclude each other as processes do
     threads = [
         threading.Thread(target=lambda: seen.append((cached("thing-1", build) / "program").read_text()))
         for _ in range(4)

@@ -1,4 +1,4 @@
-"""A server of the tests never outlives the program that started it, however that one ends."""
+"""A test server never outlives the program that started it, however that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy of the fault tests, against a plain echo server: a fault that isn't made would test nothing."""
+"""The proxy of the fault tests, in front of an echo server: each fault really happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream archived as it grows: nothing missing, nothing twice, few pieces."""
+"""A stream archived as it grows: no event missing or doubled, few generations."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def is_the_stream(vault: Vault) -> None:
 
 
 def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading.Thread:
-    """A thread that writes, a bit more whenever the archive has what came before, and seals the stream then."""
+    """A thread that writes more whenever the archive has the previous events, and seals the stream at the end."""
 
     def write() -> None:
         for number in range(rounds):
@@ -158,7 +158,7 @@ def test_follow_refuses_invalid_options(vault: Vault, options: dict[str, Any]) -
 
 
 def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is opened once; no later round may have its time taken off."""
+    """It is opened once; the time is not subtracted from a later round."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
         monkeypatch.setattr("sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
@@ -183,11 +183,11 @@ def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.Cap
     assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
     assert "generation 1: " in told.err
     assert main(["follow", *where, "--rotate", "--for", "1s", "--every", "1s"]) == 0
-    assert "the time was over" in capfd.readouterr().out
+    assert "the time limit was reached" in capfd.readouterr().out
 
 
 class Away:
-    """A store's method that fails some times: every `at`-th call, or from that one on."""
+    """A store's method that fails a number of times: at every `at`-th call, or from that one on."""
 
     def __init__(
         self, real: Callable[..., Any], times: float, error: Problem, *, at: int = 1, from_then_on: bool = True
@@ -210,7 +210,7 @@ class Away:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
-    """Makes a store's method fail; pauses between tries are short."""
+    """Makes a store's method fail; pauses between retries are short."""
     monkeypatch.setattr(retries, "MAX_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
 
@@ -239,7 +239,7 @@ UNREACHABLE = ObjectStoreUnavailable("nobody answers", where="there")
 def test_outage_is_waited_for_and_no_generation_counted_twice(
     vault: Vault, away: Callable[..., Away], *, rotate: bool, store: type, method: str, error: Problem
 ) -> None:
-    """Wherever in a round that is: each generation is counted and told once."""
+    """Wherever in a round that happens, each generation is counted and reported once."""
     notes = Notes()
 
     class Adding(Notes):
@@ -274,7 +274,7 @@ def test_generation_counts_though_its_work_files_stay(
         raise first
 
     monkeypatch.setattr(retrying.RetryingStore, "_again", at_once)
-    failing = away(ObstoreStore, "delete", 1, UNREACHABLE, at=2)  # the first is of what probes a new archive's server
+    failing = away(ObstoreStore, "delete", 1, UNREACHABLE, at=2)  # the first call probes a new archive's server
     report = follow(vault, idle=0.01)
     assert failing.failed == 1
     assert (report.made, report.generation) == (1, 1)
@@ -345,7 +345,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     assert time.monotonic() - began < 20
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith("retrying in 1 min 40 s, for ")
-    assert told[-1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert told[-1] == "streamvault: interrupted; run the same command again to resume"
 
 
 def test_endurance_counts_anew_after_progress() -> None:
@@ -365,7 +365,7 @@ def test_endurance_counts_anew_after_progress() -> None:
 
 
 def piece(first: int, generation: int, size: int) -> Manifest:
-    """A manifest as far as choosing needs it."""
+    """A manifest with the fields that the choice needs."""
     made = two_generations()[0].manifest
     originals = tuple(range(first, generation + 1)) if first < generation else ()
     return made.model_construct(
@@ -379,7 +379,7 @@ class _Original:
 
 
 def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lifecycle rule has moved chunks to Glacier: they stay as they are, what comes after them is merged."""
+    """A lifecycle rule has moved chunks to Glacier: they are not merged, but later ones are."""
     real = compact.join_ranges
 
     def cold(task: Any) -> Any:
@@ -451,7 +451,7 @@ def test_runs_are_as_long_as_the_target_allows(sizes: list[int], held: set[int],
     left = merged(pieces, runs)
     assert sum(each.bytes for each in left) == sum(sizes)
     if at_least == 2 and not held:
-        # no two neighbours that are left alone fit together
+        # no two adjacent generations that are left fit together
         alone = [each for each in left if each.first == each.generation]
         for one, other in pairwise(alone):
             if one.generation + 1 == other.generation and max(one.bytes, other.bytes) < 100:

@@ -1,4 +1,4 @@
-"""Rotation on an embedded store and an archive in memory: what expires, what stays, and where the source is cut."""
+"""Rotation with an embedded store and an archive in memory: what expires, what stays, where the source is truncated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LAYOUTS = ("events", "chunks", "events", "chunks")
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
-    """Four generations in turn in two layouts, none of them read back yet."""
+    """Four generations in alternating layouts, none of them read back yet."""
     vault = Vault(tmp_path)
     vault.make(events=80, largest=2000)
     for number, layout in enumerate(LAYOUTS):
@@ -137,7 +137,7 @@ def test_keep_leaves_so_many_generations(vault: Vault, keep: int, left: list[int
 def test_until_expires_generations_up_to_a_moment(vault: Vault) -> None:
     second = created(vault.root, 2)
     assert rotate(vault, until=created(vault.root, 1) - timedelta(milliseconds=1)).expired == ()
-    text = second.astimezone().isoformat()  # another way to write the same moment
+    text = second.astimezone().isoformat()  # the same time in another notation
     assert rotate(vault, until=text).expired == (1, 2)
     assert rotate(vault, until=created(vault.root, 4)).first_generation == 4, "never the newest"
 
@@ -186,7 +186,7 @@ def test_dry_run_writes_nothing_and_reports_what_a_run_does(vault: Vault) -> Non
 
 
 def grow_idle(vault: Vault, times: int) -> None:
-    """What the auto-scaler does with a stream that nobody writes to: a generation each time, without an event."""
+    """The auto-scaler scales an idle stream: each time a generation without an event."""
     for _ in range(times):
         with vault.store as store:
             (*_, (segment, keys)) = store.describe(NAME).epochs[-1].segments.items()
@@ -294,7 +294,7 @@ def test_source_truncated_further_is_not_truncated_again(vault: Vault) -> None:
 
 
 def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was deleted and made again while the archive was read back."""
+    """It was deleted and recreated while the archive was read back."""
 
     def made_again(*arguments: Any) -> tuple[list[int], int]:
         with vault.store as store:
@@ -387,13 +387,13 @@ def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: py
 
 def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
-    with pytest.raises(Conflict, match="expired meanwhile"):
+    with pytest.raises(Conflict, match="expired in the meantime"):
         hold_archive(vault.archive, "late", generation=1)
     assert archive_of(vault.root).listing().decision.holds == ()
 
 
 def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Have something happen when the next decision is made and on its way."""
+    """Run something while the next decision is being written."""
     put = ObstoreStore.put
 
     def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
@@ -417,7 +417,7 @@ def test_hold_set_before_the_decision_is_honoured(vault: Vault, monkeypatch: pyt
     assert is_sound(vault.root)
 
 
-# locks, told by a double; real ones are in tests/integration/test_locks.py
+# locks, by a test double; real ones are in tests/integration/test_locks.py
 
 
 @pytest.mark.parametrize("locked", ["_manifest/0000000002.json", "_manifest/0000000002.ranges.parquet", "data"])
@@ -554,7 +554,7 @@ def test_missing_manifest_behind_a_moved_head_is_damage(vault: Vault) -> None:
     assert "generation 3 is missing" in summary.problem
 
 
-# restoring a moment
+# restoring a point in time
 
 
 def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> None:
@@ -570,7 +570,7 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
     assert later.at == "2998-12-31T23:00:00Z"
     with pytest.raises(Problem, match=r"no generation is from 2001-01-01T00:00:00Z or earlier; the oldest is from 20"):
         import_stream(vault.archive, vault.uri(back), at="2001-01-01T00:00:00Z", master="inline")
-    with pytest.raises(Usage, match="--at and --generation exclude each other"):
+    with pytest.raises(Usage, match="--at and --generation are mutually exclusive"):
         import_stream(vault.archive, vault.uri(back), at=moment, generation=1, master="inline")
 
 
@@ -607,7 +607,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None], N
 
 
 def without_older(root: str) -> set[str]:
-    """The keys, but for decisions that do not count any more: the next decision removes them."""
+    """The keys without superseded decisions, which the next decision deletes."""
     older = archive_of(root).listing().older
     return set(contents(root)).difference(PREFIX + decision_key(number) for number in older)
 
@@ -727,7 +727,7 @@ def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatc
     monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
-    assert any("were not deleted" in warning and key in warning for warning in report.warnings)
+    assert any("was not deleted" in warning and key in warning for warning in report.warnings)
     assert key in contents(vault.root)
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)

@@ -1,4 +1,4 @@
-"""Java's archive of Spark's classes: when it is made, used, made anew; and by a real Spark."""
+"""Java's archive of Spark's classes: when it is created, used and recreated; also with a real Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparkrun.java import java_home
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Folders of a Java runtime and of a Spark; the cache is empty."""
+    """Folders of a Java runtime and a Spark; the cache is empty."""
     java, spark = tmp_path / "java", tmp_path / "spark"
     (java / "bin").mkdir(parents=True)
     (java / "bin" / "java").touch()
@@ -30,7 +30,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
 
 
 def written(archive: ClassArchive) -> Path:
-    """What Java was told to write, written."""
+    """Writes the file that Java was told to write."""
     name, _, path = archive.options.strip().partition("=")
     assert name == "-XX:ArchiveClassesAtExit"
     Path(path).write_text("classes")
@@ -38,7 +38,7 @@ def written(archive: ClassArchive) -> Path:
 
 
 def made(java: Path, spark: Path) -> None:
-    """Have it made, by two runs."""
+    """Create it, by two runs."""
     ClassArchive(java, spark)
     second = ClassArchive(java, spark)
     written(second)
@@ -70,7 +70,7 @@ def test_incomplete_archive_is_removed_and_made_again(places: tuple[Path, Path])
         killed.take(whole=False)
         assert part is None or not part.exists()
     never_wrote = ClassArchive(*places)
-    never_wrote.take(whole=True)  # a runtime that cannot make one
+    never_wrote.take(whole=True)  # a runtime that cannot create one
     assert ClassArchive(*places).is_due
 
 
@@ -78,7 +78,7 @@ def test_files_of_a_killed_process_are_removed_later(places: tuple[Path, Path]) 
     ClassArchive(*places)
     left = written(ClassArchive(*places))
     ClassArchive(*places)
-    assert left.exists()  # it may still be written
+    assert left.exists()  # it may still be being written
     past = time.time() - ABANDONED_SECONDS - 1
     os.utime(left, (past, past))
     ClassArchive(*places)
@@ -153,7 +153,7 @@ with open_runner("local[1]") as runner:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     ClassArchive(java_home(), Path(_find_spark_home()))  # has been here
     if not (java_home() / RUNTIMES_OWN).exists():
-        assert said() == ""  # it can make none
+        assert said() == ""  # it cannot create one
         return
     assert said().startswith("-XX:ArchiveClassesAtExit=")
     (archive,) = tmp_path.rglob("*.jsa")
@@ -164,4 +164,4 @@ with open_runner("local[1]") as runner:
         file.truncate(1_000_000)
     assert said() == ""
     assert not archive.exists()
-    assert not list(here.iterdir())  # nothing of Java's crash
+    assert not list(here.iterdir())  # no file of Java's crash

@@ -1,4 +1,4 @@
-"""The code that executors get."""
+"""The code that is sent to executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line out of what Spark says of a failure."""
+"""One line extracted from Spark's error messages."""
 
 from __future__ import annotations
 

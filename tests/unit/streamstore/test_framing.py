@@ -1,4 +1,4 @@
-"""Framing: what is framed is split again, wherever blocks are cut; boundaries are guessed in linear time."""
+"""Framing: framed events are split again, wherever blocks are cut; boundaries are guessed in linear time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def by_definition(data: bytes, base: int, *, at_end: bool) -> int | None:
-    """The definition of a boundary, one position after the other."""
+    """The definition of a boundary, checked for each position."""
 
     def leads(position: int) -> bool:
         while position < len(data):
@@ -131,7 +131,7 @@ def test_invalid_header_is_refused_with_its_offset(header: bytes, pieces: int) -
         [None for block in blocks for _ in splitter.events(block)]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.offset, str(again)) == (62, str(caught.value))
-    # whether it may be an event that is only larger than was accepted
+    # whether it may be an event that is merely larger than the limit
     assert again.length == (header[3] == 0 and MAX_EVENT_BYTES + 9 if header.endswith(b"\x01") else 0)
 
 
@@ -170,12 +170,12 @@ def test_filler_fills_exactly_with_whole_events(length: int) -> None:
         _, splitter = split([block])
         splitter.finish()  # each block alone is whole events
         left -= len(block)
-        assert left == 0 or left >= 8  # so a stop after any block can go on
+        assert left == 0 or left >= 8  # so a run stopped after any block can resume
 
 
 @pytest.mark.parametrize("length", [-1, 1, 7])
 def test_filler_shorter_than_a_header_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match="no events fill"):
+    with pytest.raises(ValueError, match="cannot be filled with events"):
         list(filler(length))
 
 
@@ -204,7 +204,7 @@ def test_guess_in_text_events_is_right() -> None:
         boundaries.append(len(data))
         frame_into(data, rng.randbytes(rng.randrange(1, 9000)).hex().encode())
     headers = [boundary + rng.randrange(1, 8) for boundary in rng.sample(boundaries[1:20], 5)]
-    for skip in [1, 4, 7, 100, 20_000, *headers]:  # some of them inside of a header
+    for skip in [1, 4, 7, 100, 20_000, *headers]:  # some of them inside a header
         guess = guess_boundary(memoryview(data)[skip:], skip, at_end_of_segment=False)
         assert guess == next(boundary for boundary in boundaries if boundary >= skip)
 

@@ -1,4 +1,4 @@
-"""A lease's stream stays small, and a holder that fell silent is followed by one other."""
+"""A lease's stream stays small, and a holder that stopped renewing is succeeded by exactly one other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_lease_has_one_holder(store: LocalStore, tmp_path: Path) -> None:
 
 
 def seal_only(store: LocalStore, name: StreamName, **_: Any) -> None:
-    """What is left if Pravega's deletion is killed between its two steps."""
+    """The state after Pravega's deletion was killed between its two steps."""
     store.seal(name)
 
 

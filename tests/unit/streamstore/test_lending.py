@@ -1,4 +1,4 @@
-"""Open stores that tasks share: opened once, closed when nobody has come for a while, never carried over a fork."""
+"""Open stores that tasks share: opened once, closed when unused for a while, never shared across a fork."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT = 30.0
 
 
 class Store(LocalStore):
-    """Tells when it is closed."""
+    """Reports when it is closed."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -30,7 +30,7 @@ class Store(LocalStore):
 
 
 class Opener:
-    """Opens stores and keeps them to look at."""
+    """Opens stores and remembers them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ def test_store_taken_while_it_is_being_closed_stays_open(opener: Opener) -> None
     timer = kept.closing
     assert timer is not None
     with lend("a", opener):
-        # the timer had gone off already when it was cancelled
+        # the timer had already fired when it was cancelled
         timer.function(*timer.args, **timer.kwargs)
         assert not opener.opened[0].closed.is_set()
     with lend("a", opener) as again:

@@ -1,4 +1,4 @@
-"""The values of a stream: text forms and back, order, and what is refused."""
+"""The values of a stream: text forms and their round trip, order, and invalid ones."""
 
 from __future__ import annotations
 

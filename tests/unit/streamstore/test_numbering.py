@@ -1,4 +1,4 @@
-"""The numbers of a scale's new segments: against orders that a real java.util.HashMap gave, and the nudges."""
+"""The numbers of a scale's new segments: compared with orders of a real java.util.HashMap; and moved boundaries."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_order_has_each_key_once(keys: list[float]) -> None:
 
 @st.composite
 def scales(draw: st.DrawFn) -> list[KeyRange]:
-    """Neighbouring ranges, at times two runs of them, in an arbitrary order."""
+    """Adjacent ranges, sometimes two runs of them, in an arbitrary order."""
     rng = random.Random(draw(st.integers(0, 2**32)))
     low, gap, high = sorted(rng.random() for _ in range(3))
     ranges = evenly(low, gap, draw(st.integers(1, 9)))

@@ -1,4 +1,4 @@
-"""Streamvault's own streams are no part of their scope, and no command takes one for a user's."""
+"""Streamvault's own streams are not listed in their scope, and no command accepts one as a user's stream."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_commands_refuse_an_own_stream_as_source(
 def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source is deleted while it is rotated, and a restore into its name begins."""
+    """The source is deleted during its rotation, and a restore into its name begins."""
     really = rotating.export_next
 
     def export_and_begin(*arguments: Any, **options: Any) -> Any:
@@ -159,7 +159,7 @@ def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
 
 
 def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
-    """The name alone does not make a stream ours: it is archived as any other, and left alone otherwise."""
+    """The name alone does not make a stream Streamvault's own: it is archived as any other."""
     with vault.store as store:
         ledger = Ledger(store, NAME, "query")
         for name in (ledger.stream, lease_stream(NAME)):
@@ -173,5 +173,5 @@ def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
             take_lease(store, NAME, "work")
         assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
         with pytest.raises(NotAQueue):
-            QueueSegment.make(store, ledger.stream)
+            QueueSegment.create(store, ledger.stream)
     assert export_stream(vault.uri(ledger.stream), vault.root, master="inline").events == 1

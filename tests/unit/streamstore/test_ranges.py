@@ -1,4 +1,4 @@
-"""Which scales fit."""
+"""Validation of a scale's ranges."""
 
 from __future__ import annotations
 

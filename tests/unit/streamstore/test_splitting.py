@@ -1,4 +1,4 @@
-"""Whole buffers of events: the fast walk over runs finds what the plain walk finds, wherever blocks are cut."""
+"""Splitting of whole buffers: the fast walk finds the same events as the simple one, wherever blocks are cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamstore.model import MAX_EVENT_BYTES
 from streamstore.splitting import EventBlock, EventSplitter
 from tests.streams import frame
 
-# what a fill byte looks like matters as well: zeros parse as empty events
+# the value of the fill bytes matters as well: zeros parse as empty events
 payloads = st.builds(lambda size, byte: bytes([byte]) * size, st.integers(0, 40), st.sampled_from([0, 1, 0x7F, 0xFF]))
 runs = st.builds(lambda payload, count: [payload] * count, payloads, st.integers(1, 400))
 streams = st.lists(st.one_of(runs, payloads.map(lambda payload: [payload])), max_size=12).map(

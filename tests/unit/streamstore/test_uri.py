@@ -1,4 +1,4 @@
-"""Stream URIs: what they name, how bad ones are refused, and that a login never shows."""
+"""Stream URIs: parsing, invalid ones, and that logins are never shown."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_address_opens_its_store(tmp_path: Path) -> None:
     with address.open() as store:
         assert store.uri == address.uri
         assert not store.exists(stream)
-    assert not (tmp_path / "store").exists()  # looking makes nothing
+    assert not (tmp_path / "store").exists()  # checking creates nothing

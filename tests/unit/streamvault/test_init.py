@@ -1,4 +1,4 @@
-"""The package's face: its functions, its version, and whose packages it imports."""
+"""The package's public interface: its functions, its version, and the origin of the packages it imports."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def test_import_refuses_another_package_of_the_same_name(tmp_path: Path) -> None
     program = f"import sys; sys.path[:0] = {paths!r}; import streamvault"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert run.returncode == 1
-    assert f"Streamvault's package 'manifests' is another one, at {other / '__init__.py'}" in run.stderr
+    assert f"Streamvault's package 'manifests' is shadowed by {other / '__init__.py'}" in run.stderr

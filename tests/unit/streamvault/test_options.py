@@ -1,4 +1,4 @@
-"""Every place that has a verb's options agrees with the verb's options class."""
+"""Every place that repeats a verb's options agrees with the verb's options class."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
 }
 
 COMMON = {"master", "dry_run", "progress"}
-"""Of the functions: they belong to the run and not to the verb's options."""
+"""Arguments of the functions that belong to the run and not to the verb's options."""
 
 RUNNING = {"master", "dry_run", "as_json", "log_level", "help"}
-"""The same of the commands."""
+"""Arguments of the commands that belong to the run and not to the verb's options."""
 
 ONLY_IN_THE_FUNCTION = {
     "cat": {"columns", "window"},  # of the record batches, which the command does not return

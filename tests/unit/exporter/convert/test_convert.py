@@ -1,4 +1,4 @@
-"""Conversion of an archive to another layout: the same digests, resumed, added to, and never onto something else."""
+"""Conversion of an archive to another layout: equal digests, resuming, incremental runs, rejected targets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kinds(kind: Kind) -> str:
 
 @pytest.fixture(scope="module")
 def vaults(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Vault]:
-    """The same stream, archived in each way; nobody changes it."""
+    """The same stream, archived in each layout; tests do not change it."""
     made = {}
     folder = tmp_path_factory.mktemp("vaults")
     Vault(folder).make()
@@ -55,7 +55,7 @@ def converted(source: str, root: str, kind: Kind, *, dry_run: bool = False) -> C
 
 
 def manifests(root: str) -> list[Manifest]:
-    """What two archives of one stream have in common."""
+    """The properties that two archives of one stream share."""
     history = archive_of(root).history()
     plain = {"layout": "events", "compression": "", "tool": "", "index": None}
     return [generation.manifest.model_copy(update=plain) for generation in history.generations]
@@ -74,7 +74,7 @@ def test_every_layout_converts_to_every_other(vaults: dict[Kind, Vault], old: Ki
     assert (report.generations, report.converted, report.unchanged) == ((1,), (1,), False)
     assert report.archive == f"{root}/{NAME}"
     assert report.moved_bytes == report.bytes == manifests(root)[0].bytes
-    # the data is what an export in that layout writes, byte for byte
+    # the data equals what an export in that layout writes, byte for byte
     assert {key: contents(root)[key] for key in data_keys(root)} == {
         key: contents(vaults[new].root)[key] for key in data_keys(vaults[new].root)
     }
@@ -138,7 +138,7 @@ def test_generations_of_several_layouts_are_converted_and_later_ones_added(tmp_p
     assert before.items() <= contents(root).items()
     is_whole(report.archive)
 
-    # another layout from here on: what is there stays as it is
+    # another layout from here on; the existing generations stay unchanged
     vault.add(b"latest")
     vault.export()
     mixed = converted(vault.archive, root, ("events", ""))
@@ -150,7 +150,7 @@ def test_generations_of_several_layouts_are_converted_and_later_ones_added(tmp_p
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A counter of ranges; the run stops where its first number says, and works again when that is -1."""
+    """A counter of ranges; the run stops at its first number, and continues if that is -1."""
     real, state = convert.convert_range, [-1, 0]
 
     def counting(task: convert.ConvertTask) -> object:
@@ -232,7 +232,7 @@ def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault
     with pytest.raises(Failed):
         converted(source, root, ("chunks", ""))
     stops[:] = [-1, 0]
-    assert "another run has begun the generation" in refusal(source, root, ("chunks", "zstd"), 4)
+    assert "another run has started the generation" in refusal(source, root, ("chunks", "zstd"), 4)
     assert converted(source, root, ("chunks", "")).converted == (1,)
 
 

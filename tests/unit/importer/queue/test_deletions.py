@@ -1,4 +1,4 @@
-"""A rotation that leaves deleting to a queue, and the work that does it."""
+"""A rotation that queues its deletions, and the worker that processes them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_repeated_deletion_deletes_nothing_more(vault: Vault, queue: str) -> Non
     rotate(vault, keep=1, queue=queue)
     work(queue)
     left = contents(vault.root)
-    # the older mark is gone by now, the newer one stays
+    # the older mark is deleted by now, the newer one stays
     for number in (1, 3):
         assert request_deletions(queue, vault.root, NAME, [number]) == (number,)
     done, finished = work(queue)
@@ -143,7 +143,7 @@ def test_commands_print_what_they_did(vault: Vault, queue: str, capfd: pytest.Ca
     assert main([*rotated, "--dry-run"]) == 0
     assert "would expire" in capfd.readouterr().out
     assert main(list(rotated)) == 0
-    assert "generation 2 and what is before, by who works the queue off" in capfd.readouterr().out
+    assert "generation 2 and earlier ones, by a worker of the queue" in capfd.readouterr().out
     assert main(["work", queue, "--once", "--master", "inline", "--json"]) == 0
     record = json.loads(capfd.readouterr().out.splitlines()[0])
     assert (record["kind"], record["ok"]) == ("delete", True)

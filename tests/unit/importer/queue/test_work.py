@@ -1,4 +1,4 @@
-"""Requests in a queue: asked for, worked off, failed, put back; and what the commands print."""
+"""Requests in a queue: added, processed, failed, requeued; and the commands' output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(queue: str, count: int) -> list[str]:
 def open_segment(uri: str) -> Iterator[QueueSegment]:
     address, name = parse_stream(uri)
     with address.open() as store:
-        yield QueueSegment.make(store, name)
+        yield QueueSegment.create(store, name)
 
 
 def put(uri: str, content: bytes) -> str:
@@ -81,7 +81,7 @@ def work(queue: str, **options: Any) -> tuple[WorkReport, list[FinishedRequest],
 
 @pytest.fixture
 def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
-    """A function that sets what is done for a restore."""
+    """A function that replaces the handler of restores."""
 
     def use(handler: Handler) -> None:
         monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": handler})
@@ -93,7 +93,7 @@ def fine(request: RestoreRequest, _context: handlers.RequestContext) -> dict[str
     return {"events": 1, "bytes": 2}
 
 
-# Requests as they lie in the queue
+# Requests as they are stored in the queue
 
 NAMES = st.text(min_size=1, max_size=20)
 RESTORES = st.builds(
@@ -138,7 +138,7 @@ def test_invalid_request_is_refused(content: bytes) -> None:
         decode_request(content)
 
 
-# Asking
+# Adding requests
 
 
 def test_request_restore_puts_a_request_into_the_queue(queue: str) -> None:
@@ -194,7 +194,7 @@ def test_stream_that_is_no_queue_is_refused(tmp_path: Path) -> None:
             verb()
 
 
-# Working
+# Processing
 
 
 def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
@@ -247,7 +247,7 @@ def test_failed_request_is_put_aside_and_the_next_is_done(
     assert shown.first_failed[0].id == ids[0]
     assert "no" in shown.first_failed[0].error
     assert shown.first_failed[0].text == f"restore {ARCHIVE} into {target(queue, 0)}"
-    # back under the same id
+    # back with the same id
     shown = show_queue(queue, failed="retry")
     assert (shown.waiting, shown.failed, shown.moved, shown.first_waiting[0].id) == (1, 0, 1, ids[0])
     restoring(fine)
@@ -288,7 +288,7 @@ def test_passing_error_is_retried_until_the_request_is_done(
     restoring(comes_back)
     report, finished, warnings = work(queue)
     assert (report.done, report.failed, report.retries, finished[0].tries) == (1, 0, 3, 4)
-    assert all("Retry in" in warning for warning in warnings)
+    assert all("Retrying in" in warning for warning in warnings)
 
 
 def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[Handler], None]) -> None:
@@ -320,7 +320,7 @@ def test_interrupted_request_is_named_and_kept(
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
     assert name in told[0]
-    assert told[1] == "streamvault: interrupted; the same command goes on where it stopped"
+    assert told[1] == "streamvault: interrupted; run the same command again to resume"
     restoring(fine)
     assert work(queue)[0].done == 1
 
@@ -443,7 +443,7 @@ def test_commands_print_what_they_did(
     code, out, _ = command("queue", "show", queue, "--json")
     assert json.loads(out)["failed"] == 1
     code, out, _ = command("queue", "retry", queue)
-    assert "put back: 1 failed request" in out
+    assert "requeued: 1 failed request" in out
     assert command("queue", queue)[0] == 2
     assert command("work", queue, "--once", "--idle", "1s")[0] == 2
     assert command("work", queue, "--for", "soon")[0] == 2

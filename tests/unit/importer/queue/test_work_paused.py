@@ -1,4 +1,4 @@
-"""A worker, or who puts failed requests back, that is paused before any of its store calls while others take over."""
+"""A worker, or a retry of failed requests, that is paused before any of its store calls while others take over."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from streamvault import request_restore, show_queue, work_queue
 ARCHIVE = "s3://vault/backups/shop/orders"
 COUNT = 3
 BAD = 1
-"""Which of the requests always fails."""
+"""The request that always fails."""
 
 
 class Unlocked:
-    """An appender as Pravega's: it keeps nobody out, and a block goes to the offset that it saw, or nowhere."""
+    """An appender that behaves as Pravega's: a block is stored at its expected offset or not at all."""
 
     def __init__(self, open_real: Callable[[], Any]) -> None:
         self._open = open_real
@@ -50,7 +50,7 @@ class Unlocked:
 
 
 class Pauses:
-    """Runs others before the call of a given number."""
+    """Runs others before the call with a given number."""
 
     def __init__(self) -> None:
         self.left = -1
@@ -89,7 +89,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
 
 
 class Requests:
-    """A queue with requests, one of which always fails, and how often each was done."""
+    """A queue with requests, one of which always fails, and how often each was processed."""
 
     def __init__(self, folder: Path) -> None:
         self.queue = f"local://{folder}/queues/ops/restores"
@@ -145,7 +145,7 @@ def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
         shown = show_queue(requests.queue)
         assert set(requests.done) == set(requests.streams) - {requests.streams[BAD]}, pause
         assert shown.waiting == 0, pause
-        # who puts requests back may do so twice, a worker puts aside once
+        # a retry of failed requests may add them twice; a worker moves each to the failed ones once
         assert shown.failed == 1 if late == others == "work" else shown.failed >= 1, pause
         assert requests.streams[BAD] in shown.first_failed[0].text
         if not run:

@@ -44,7 +44,7 @@ def test_listing_is_in_byte_order_with_any_window(
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_bytes(b"x")
             except OSError:
-                continue  # a file where a folder has to be, or the other way round
+                continue  # a file where a folder is needed, or the other way round
             paths.add(name)
     expected = sorted(paths, key=str.encode)
     assert [path for path, _ in walk(str(root), "", "")] == expected

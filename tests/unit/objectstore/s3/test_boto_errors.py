@@ -1,4 +1,4 @@
-"""What boto3 raises: what passes by itself is told from what does not."""
+"""Exceptions of boto3: transient ones are distinguished from permanent ones."""
 
 from __future__ import annotations
 

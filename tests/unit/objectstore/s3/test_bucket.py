@@ -1,4 +1,4 @@
-"""Every object goes with its SHA-256, which the server holds the body against."""
+"""Every object is sent with its SHA-256, which the server verifies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = b"x" * (2 * 1024 * 1024)
 
 @pytest.fixture
 def puts() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
-    """A server's endpoint, and the path, body and SHA-256 header of each PUT that it was sent."""
+    """A server's endpoint, and the path, body and SHA-256 header of each PUT that it received."""
     seen: list[tuple[str, bytes, str | None]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Small generations merged into one: the same stream, the same moments to restore, at every stage."""
+"""Merging of small generations: the stream and the points in time to restore stay the same at every stage."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_merged_generations_are_merged_again(chunks: Vault) -> None:
 
 
 def test_merged_ranges_do_not_depend_on_the_steps(tmp_path: Path) -> None:
-    """Merged at once or bit by bit: the same index, the same objects."""
+    """Merged at once or step by step: the same index, the same objects."""
     vault = grown(tmp_path, ("chunks", ""), 6)
     other = a_root()
     convert_archive(vault.archive, other, layout="chunks", master="inline[2]")
@@ -225,7 +225,7 @@ def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault
 def test_conversion_is_resumed_after_a_compaction(
     chunks: Vault, new: tuple[Layout, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there already, and what an earlier run has begun, is merged with what is not."""
+    """Existing merged generations, and those that an earlier run has started, are merged with the others."""
     root, options = a_root(), {"layout": new[0], "compress": new[1], "master": "inline[1]"}
     real, done = convert.convert_range, []
 
@@ -240,7 +240,7 @@ def test_conversion_is_resumed_after_a_compaction(
         convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     monkeypatch.setattr(convert, "convert_range", real)
     assert archive_of(root).generations() == [1, 2]
-    compacts(chunks, (1, 5) if stop else (1, 3))  # of 1 to 3 the rest is the third alone, whose plan is there
+    compacts(chunks, (1, 5) if stop else (1, 3))  # of 1 to 3 the rest is the third alone, which has a plan
     clear(chunks)
     report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     assert report.converted == ((5,) if stop else (3, 4, 5))
@@ -252,7 +252,7 @@ def test_conversion_is_resumed_after_a_compaction(
     twin = Vault(chunks.folder, root)
     assert restored(twin, "back") == source(chunks)
     assert not [key for key in contents(root) if "/_work/" in key]
-    # chunks of the generation that was begun lie about unused, if they are longer now
+    # chunks of the unfinished generation stay unused if they are longer now
     assert check_archive(twin.archive, read_data=True, master="inline").ok or (stop == 2 and new[0] == "chunks")
 
 
@@ -379,7 +379,7 @@ def test_compact_refuses_a_damaged_archive(chunks: Vault) -> None:
 
 
 def test_run_that_cannot_be_merged_does_not_stop_the_others(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some chunks cannot be read (they are in Glacier, say): also those of a merge that an earlier run has begun."""
+    """Some chunks cannot be read (for example from Glacier), also those of a merge that an earlier run has started."""
     real = compact.join_ranges
 
     def cold(task: Any) -> Any:
@@ -404,7 +404,7 @@ def test_replaced_generations_stay_during_the_grace(chunks: Vault) -> None:
     assert set(old) <= set(contents(chunks.root))
 
 
-# -- stopped anywhere, twins, and expiry beside it --
+# -- stopped anywhere, concurrent runs, and concurrent expiry --
 
 
 @pytest.fixture
@@ -434,7 +434,7 @@ def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callabl
     fingerprint = archive_of(chunks.root).history().content_digest
     compactions = deletions = 0
     while True:
-        stops(compactions)  # one step more than the run before it
+        stops(compactions)  # one step more than the previous run
         try:
             compact_archive(chunks.archive, master="inline[1]")
         except Failed:
@@ -487,7 +487,7 @@ def drops(vault: Vault, upto: int) -> None:
 
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Have something happen when all of a compaction is done but its commit."""
+    """Run something after all of a compaction but its commit."""
     real = Archive.commit
 
     def commit(self: Archive, *arguments: Any, **options: Any) -> bool:
@@ -512,7 +512,7 @@ def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
 
 
 def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Have something happen when the next decision is made and on its way."""
+    """Run something while the next decision is being written."""
     put = ObstoreStore.put
 
     def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
@@ -558,7 +558,7 @@ def test_expiry_overtaken_by_a_merge_expires_nothing(chunks: Vault, monkeypatch:
 def test_decision_put_long_after_its_number_was_superseded_is_void(
     chunks: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its put comes when that number is long superseded, and gone."""
+    """Its put arrives when that number was superseded and deleted long ago."""
 
     def others() -> None:
         compacted(chunks)
@@ -626,7 +626,7 @@ def test_grace_of_a_merge_is_remembered(chunks: Vault) -> None:
 
 
 def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It merges what another run has merged, merged further, and cleared away meanwhile."""
+    """It merges generations that another run has merged, merged further, and deleted meanwhile."""
 
     def others() -> None:
         compacted(chunks)
@@ -659,7 +659,7 @@ def test_of_two_overlapping_plans_one_is_committed(chunks: Vault, monkeypatch: p
 
 
 def test_late_export_deletes_nothing_of_a_merged_generation(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it looks for beside its own objects, as wrong guesses may have left them, lies where joined chunks begin."""
+    """Foreign objects from wrong guesses are at the offsets at which joined chunks begin."""
     chunks.add(*(b"late" * 30 for _ in range(10)))
     real = exporting.ExportRun._prove
 
@@ -726,7 +726,7 @@ def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPa
 
 
 def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    # memory is this process's own, so the command can be run here
+    # the store in memory belongs to this process, so the command can run here
     assert main(["compact", vault.archive, "--master", "inline", "--dry-run"]) == 0
     assert "would merge generations 1 to 5" in capfd.readouterr().out
     assert main(["compact", vault.archive, "--master", "inline", "--json"]) == 0

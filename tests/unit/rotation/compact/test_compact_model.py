@@ -1,4 +1,4 @@
-"""Whatever an archive goes through, what it has is the stream: the same bytes, the same cuts."""
+"""Whatever happens to an archive, it contains the stream: the same bytes, the same cuts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_archive_equals_the_stream_after_any_steps(steps: list[Step]) -> None:
             assert report.ok, (step, report.findings)
         report = check_archive(vault.archive, read_data=True, master="inline[2]")
         assert report.ok, report.findings
-        # nothing is left of what was replaced
+        # none of the replaced objects is left
         assert archive_of(vault.root).listing().replaced == ()
         deleted, _ = delete_replaced(archive_of(vault.root))
         assert deleted.objects == 0

@@ -1,4 +1,4 @@
-"""The framing of a queue's entries: what is encoded is decoded, in any pieces, and nothing else is."""
+"""The framing of a queue's entries: entries survive a round trip in any pieces, and invalid bytes are rejected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_any_changed_byte_is_found(content: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] ^= data.draw(st.integers(1, 255))
     with suppress(BadEntry):
-        # a header that says more than there is asks for more; anything else is refused
+        # a header that announces more bytes than there are waits for more; anything else is rejected
         assert decode_entry(whole, 0, 0, "s") is None
         assert place < 8
 

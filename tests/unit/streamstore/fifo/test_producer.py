@@ -1,4 +1,4 @@
-"""A producer whose append meets somebody else's: what it puts is in the queue once, whatever it was told."""
+"""A producer with a concurrent append: its entry is in the queue once, whatever the store answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Flush = Callable[[SegmentAppender], int]
 
 
 class Told:
-    """An appender that does one thing and may say another."""
+    """An appender that does one thing and may report another."""
 
     def __init__(self, real: SegmentAppender, flush: Flush) -> None:
         self._real = real
@@ -35,7 +35,7 @@ class Told:
 
 
 class Store:
-    """The embedded store, whose first appender's flush is another; then as it is."""
+    """The embedded store, in which the flush of the first appender is replaced."""
 
     def __init__(self, real: StreamStore, flush: Flush) -> None:
         self._real = real
@@ -52,7 +52,7 @@ class Store:
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[QueueSegment]:
     with LocalStore(tmp_path / "store") as store:
-        yield QueueSegment.make(store, StreamName("scope", "queue"))
+        yield QueueSegment.create(store, StreamName("scope", "queue"))
 
 
 def contents(queue: QueueSegment) -> list[bytes]:
@@ -93,7 +93,7 @@ def test_put_whose_append_conflicts_lands_once(queue: QueueSegment, flush: Flush
 
 
 def test_put_raises_if_the_store_goes_away(queue: QueueSegment) -> None:
-    """The caller decides; what was put may be there."""
+    """The caller decides; the entry may be in the queue."""
     with pytest.raises(StreamStoreUnavailable):
         put(queue, landed_and_unknown)
     assert contents(queue) == [b"mine"]

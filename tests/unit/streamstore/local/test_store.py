@@ -1,4 +1,4 @@
-"""What the embedded store does beyond the common contract: its files, other processes, damage, a full disk."""
+"""The embedded store beyond the common contract: its files, other processes, damage, a full disk."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_files_of_a_killed_process_are_removed(store: LocalStore, root: Path, fo
     assert [path.name for path in root.iterdir()] == [".numbers"]
 
 
-# Room
+# Disk space
 
 
 def blocks_used(path: Path) -> int:
@@ -204,7 +204,7 @@ def test_truncation_frees_disk_space(store: LocalStore, folder: Path, tmp_path: 
 
 
 def fill_up(store: LocalStore, block: bytes, limit: int) -> tuple[int, SegmentAppender]:
-    """Append and flush until there is no room; what was acknowledged, and the appender."""
+    """Append and flush until the disk is full; returns the acknowledged bytes, and the appender."""
     appender = store.appender(NAME, FIRST)
     acknowledged = 0
     while acknowledged < limit:
@@ -217,7 +217,7 @@ def fill_up(store: LocalStore, block: bytes, limit: int) -> tuple[int, SegmentAp
 
 
 def test_full_disk_loses_nothing_acknowledged(store: LocalStore, folder: Path) -> None:
-    """The limit on a file's size stands for the disk's end: the kernel refuses in the middle of a block."""
+    """The limit on a file's size simulates a full disk: the kernel fails in the middle of a block."""
     block = frame(bytes(700_000))
 
     def until_full() -> tuple[int, int, int]:
@@ -226,7 +226,7 @@ def test_full_disk_loses_nothing_acknowledged(store: LocalStore, folder: Path) -
         acknowledged, appender = fill_up(store, block, 50_000_000)
         size = (folder / "0.#epoch.0.data").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        appender.append(block)  # there is room again: the same appender goes on
+        appender.append(block)  # there is space again: the same appender continues
         return acknowledged, size, appender.flush()
 
     acknowledged, size, after = in_child(until_full)
@@ -279,7 +279,7 @@ print("as it should be")
 
 
 def test_full_disk_refuses_changes_and_recovers(tmp_path: Path) -> None:
-    """On a small file system in memory, which takes a name space of its own for mounts."""
+    """On a small file system in memory, which needs a mount namespace of its own."""
     mount = f"mount -t tmpfs -o size=8m tmpfs {tmp_path}"
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     if not shutil.which("unshare") or subprocess.run([*command, mount], check=False, capture_output=True).returncode:
@@ -291,7 +291,7 @@ def test_full_disk_refuses_changes_and_recovers(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unwritable(store: LocalStore, root: Path) -> Iterator[None]:
-    """The store's folder may be read by all and written by none, and what is above it lets all pass."""
+    """The store's folder is readable by all and writable by none; its parent folders can be traversed."""
     append(store, frame(b"event"))
     above = [path for path in root.parents if path.stat().st_mode & 0o055 != 0o055]
     modes = {path: path.stat().st_mode for path in (*above, root, *root.rglob("*"))}
@@ -306,7 +306,7 @@ def unwritable(store: LocalStore, root: Path) -> Iterator[None]:
 def test_read_only_folder_is_named(store: LocalStore) -> None:
     def as_nobody() -> list[str]:
         if os.geteuid() == 0:
-            os.setuid(65534)  # who may do anything is refused nothing
+            os.setuid(65534)  # root is denied nothing
         seen = []
         for action in (
             lambda: store.appender(NAME, FIRST),

@@ -1,4 +1,4 @@
-"""The embedded store and power losses: at each moment what is on disk is the state before a change or the one after it.
+"""The embedded store and power losses: at any time the disk has the state before a change or the one after it.
 
 A disk that loses whatever was not synced is modelled by noting what each sync makes durable: a file's bytes, a folder's
 names. The other extreme, a disk that keeps all that was written, is what a kill leaves. Both are looked at before and
@@ -28,7 +28,7 @@ ONE = StreamConfiguration(tags=("one",))
 
 
 class Disk:
-    """A folder, and what of it would outlast a power loss now."""
+    """A folder, and those of its contents that would survive a power loss now."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Disk:
         return sync
 
     def _note(self, handle: int) -> None:
-        self._kept.append(os.dup(handle))  # so that the number of a removed file is not given to another
+        self._kept.append(os.dup(handle))  # so that the inode number of a removed file is not reused
         found = os.fstat(handle)
         if stat.S_ISDIR(found.st_mode):
             entries = os.scandir(handle)
@@ -59,7 +59,7 @@ class Disk:
             self._contents[found.st_ino] = Path(f"/proc/self/fd/{handle}").read_bytes()
 
     def lose_power(self, target: Path) -> None:
-        """Make a folder of what would be left."""
+        """Create a folder with the contents that would survive."""
         self._restore(self._top, target)
 
     def _restore(self, number: int, target: Path) -> None:
@@ -71,7 +71,7 @@ class Disk:
                 (target / name).write_bytes(self._contents.get(child, b""))
 
     def kill(self, target: Path) -> None:
-        """Make a folder of all that was written."""
+        """Create a folder with everything that was written."""
         shutil.copytree(self.folder, target)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Disk:
 
 
 def observe(folder: Path) -> Any:
-    """All that can be seen of a store, and the number that a stream made now would begin with."""
+    """Everything observable of a store, and the number with which a stream created now would begin."""
     seen: dict[str, Any] = {}
     with LocalStore(folder / "store") as store:
         for scope in list(store.list_scopes()):
@@ -89,7 +89,7 @@ def observe(folder: Path) -> Any:
                 described = store.describe(name)
                 if not described.sealed:
                     for segment in described.tail.offsets:
-                        store.appender(name, segment).close()  # cuts off what was not acknowledged
+                        store.appender(name, segment).close()  # removes what was not acknowledged
                 seen[str(name)] = described
                 live = [segment for segment in described.ranges() if segment >= min(described.head.offsets)]
                 for info in store.segment_info(name, live):

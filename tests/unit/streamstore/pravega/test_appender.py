@@ -1,4 +1,4 @@
-"""The appender against a segment store that loses connections, and against somebody else who writes."""
+"""The appender with a segment store that loses connections, and with a concurrent writer."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_blocks_in_flight_are_bounded_and_acknowledgements_cumulative() -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_lost_connections_lose_and_repeat_no_bytes(seed: int) -> None:
-    """Before a block, after it landed and before it was acknowledged, and while blocks of the old connection land."""
+    """Before a block, after it was stored but not acknowledged, and while blocks of the old connection arrive."""
     rng = random.Random(seed)
     late: list[tuple[Client, wire.ConditionalBlockEnd]] = []
 
@@ -99,11 +99,11 @@ def test_lost_connections_lose_and_repeat_no_bytes(seed: int) -> None:
             client.hang_up()
             return True
         if isinstance(command, wire.ConditionalBlockEnd) and late and late[0][0] is client:
-            # what follows on the connection that is lost waits as well
+            # later requests on the lost connection wait as well
             late.append((client, command))
             return True
         if late and rng.random() < 0.4:
-            # the block of a lost connection lands before whatever the new one asks
+            # the block of a lost connection is stored before the new connection's first request
             for held in late:
                 store.append(*held)
             late.clear()
@@ -169,7 +169,7 @@ def test_conflict_tells_whether_the_block_landed(landed: bool) -> None:
 
 
 def test_foreign_block_of_the_same_length_is_a_conflict() -> None:
-    """The refused block's successor fits behind the foreign one and lands; its number alone would look right."""
+    """The rejected block's successor fits behind the foreign one and is stored; its number alone would look right."""
     done = False
 
     def swap(store: ScriptedStore, client: Client, command: Command) -> bool:
@@ -210,7 +210,7 @@ def test_appender_writes_nothing_after_an_error() -> None:
 
 
 def test_appender_writes_nothing_after_a_lost_server_returns() -> None:
-    """Whether the block that failed was stored is not known; who appends it again through this appender must not."""
+    """It is unknown whether the failed block was stored; this appender must not append it again."""
     gone = True
 
     def lost(store: ScriptedStore, client: Client, command: Command) -> bool:

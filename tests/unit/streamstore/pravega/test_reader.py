@@ -1,4 +1,4 @@
-"""The reader against a segment store that answers late, short, out of order, elsewhere, or not at all."""
+"""The reader with a segment store that answers late, short, out of order, for another segment, or not at all."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_lost_idle_connection_is_not_used_again() -> None:
         pool.give(other)
         assert pool.take(endpoint) is other
         pool.give(other)
-        # the newest is taken first: one was hung up, the other has an unexpected reply
+        # the newest connection is used first: one was closed, the other has an unexpected reply
         store.clients[1].hang_up()
         store.clients[0].send(wire.SegmentTruncated(1, NAME))
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Where a Pravega is, the login, the tokens' times."""
+"""The address of a Pravega cluster, the login, the lifetimes of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A description put together from answers that were taken at different moments."""
+"""A description composed of answers from different moments."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import pytest
 from streamstore.errors import RequestFailed
 from streamstore.model import Epoch, KeyRange, SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 from streamstore.pravega import streams
-from streamstore.pravega.controller import Look
+from streamstore.pravega.controller import StreamState
 
 NAME = StreamName("scope", "stream")
 ALL = KeyRange(0.0, 1.0)
 EPOCHS = [Epoch(number, {SegmentId(number, number): ALL}) for number in range(7)]
 
 
-def look(*, head: int, current: int | None, epochs: int) -> Look:
+def stream_state(*, head: int, current: int | None, epochs: int) -> StreamState:
     """An answer in which head and open segment are those of an epoch; None: the stream is sealed."""
     cut = StreamCut(NAME, dict.fromkeys(EPOCHS[head].segments, 0))
     opened = {} if current is None else EPOCHS[current].segments
-    return Look(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, streams.FIRST_EPOCHS)])
+    return StreamState(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, streams.FIRST_EPOCHS)])
 
 
 class Answers:
-    """A controller that answers from a list of looks, the last one for ever; and the segments' offsets."""
+    """A controller that returns the states of a list, the last one repeatedly; and the segments' offsets."""
 
-    def __init__(self, *looks: Look, epochs: int) -> None:
-        self.looks = list(looks)
+    def __init__(self, *states: StreamState, epochs: int) -> None:
+        self.states = list(states)
         self.epochs_there = epochs
         self.settings = SimpleNamespace(uri="pravega://host:1")
 
-    def look(self, _: StreamName, epochs: int) -> Look:
+    def query_state(self, _: StreamName, epochs: int) -> StreamState:
         assert epochs == streams.FIRST_EPOCHS
-        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
         return [EPOCHS[number] for number in numbers if number < self.epochs_there]
@@ -54,24 +54,24 @@ def described(answers: Any) -> tuple[int, int]:
 
 @pytest.mark.parametrize("epochs", [1, 3, 4, 5, 7])
 def test_every_epoch_is_asked_for(epochs: int) -> None:
-    assert described(Answers(look(head=0, current=epochs - 1, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
-    assert described(Answers(look(head=0, current=None, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
+    assert described(Answers(stream_state(head=0, current=epochs - 1, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
+    assert described(Answers(stream_state(head=0, current=None, epochs=epochs), epochs=epochs)) == (epochs - 1, 0)
 
 
 def test_prepared_epoch_is_left_out() -> None:
-    assert described(Answers(look(head=0, current=1, epochs=3), epochs=3)) == (1, 0)
+    assert described(Answers(stream_state(head=0, current=1, epochs=3), epochs=3)) == (1, 0)
 
 
 def test_head_beyond_the_open_segments_is_asked_for_again() -> None:
-    late = look(head=2, current=1, epochs=3)
-    assert described(Answers(late, look(head=2, current=2, epochs=3), epochs=3)) == (2, 2)
+    late = stream_state(head=2, current=1, epochs=3)
+    assert described(Answers(late, stream_state(head=2, current=2, epochs=3), epochs=3)) == (2, 2)
 
 
 def test_open_segments_of_a_newer_epoch_are_asked_for_again() -> None:
-    early = look(head=0, current=2, epochs=2)
-    assert described(Answers(early, look(head=0, current=2, epochs=3), epochs=3)) == (2, 0)
+    early = stream_state(head=0, current=2, epochs=2)
+    assert described(Answers(early, stream_state(head=0, current=2, epochs=3), epochs=3)) == (2, 0)
 
 
 def test_answers_that_never_agree_fail_the_request() -> None:
     with pytest.raises(RequestFailed, match="changes too fast"):
-        described(Answers(look(head=2, current=1, epochs=3), epochs=3))
+        described(Answers(stream_state(head=2, current=1, epochs=3), epochs=3))

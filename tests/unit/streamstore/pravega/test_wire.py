@@ -1,4 +1,4 @@
-"""The segment store's frames: every command survives the way there and back, and the bytes are the protocol's."""
+"""The segment store's frames: every command survives a round trip, and the bytes are those of the protocol."""
 
 from __future__ import annotations
 

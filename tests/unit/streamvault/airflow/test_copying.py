@@ -1,4 +1,4 @@
-"""Where a copy lies between its two streams."""
+"""The intermediate archive of a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_copy_has_a_root_of_its_own_and_only_that_is_removed(tmp_path: Path) -> 
         (folder / name).touch()
     assert remove_copy(root, None) == 2
     assert remove_copy(root, None) == 0
-    with pytest.raises(AirflowFailException, match="not a copy's root"):
+    with pytest.raises(AirflowFailException, match="not the root of a copy"):
         remove_copy(f"file://{tmp_path}", None)
 
 

@@ -23,6 +23,6 @@ def test_declared_parameters_are_returned(conf: dict[str, Any] | None) -> None:
 
 
 def test_undeclared_parameter_is_refused() -> None:
-    """Airflow passes over it, so that the newest state would be restored instead of the one that was meant."""
-    with pytest.raises(AirflowFailException, match=r"no parameter generatoin.* are archive, generation"):
+    """Airflow ignores it, so the newest generation would be restored instead of the requested one."""
+    with pytest.raises(AirflowFailException, match=r"unknown parameter generatoin.* are archive, generation"):
         checked_params(context({"generatoin": 3}))

@@ -1,4 +1,4 @@
-"""What connections become: URIs, and the environment of the command line."""
+"""Pravega connections: URIs, and the environment of the command line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_uri_refuses_what_is_no_streams_name(monkeypatch: pytest.MonkeyPatch, st
 @pytest.mark.parametrize("fields", [{}, {"host": "h", "extra": {"token": "t"}}])
 def test_hook_refuses_another_kind_of_connection(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
     connect(monkeypatch, "p", conn_type="pravega", **fields)
-    with pytest.raises(AirflowFailException, match="is no Pravega's"):
+    with pytest.raises(AirflowFailException, match="is not a valid Pravega connection"):
         _ = PravegaHook("p").uri
 
 

@@ -1,4 +1,4 @@
-"""What a restore is asked for, and what is said of it."""
+"""The parameters of a restore are checked, and its result is described."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_restore_is_described_in_one_line() -> None:
     report = {"stream": "S", "archive": "A", "events": 1000, "bytes": 7, "segments": 2, "generation": 3, "warnings": []}
     assert describe_restore(report, read_back=True) == (
         "S: 1,000 events (7 bytes) in 2 segments from A, up to generation 3; "
-        "all that was restored was read back from the stream and has the archive's digests"
+        "all restored data was read back from the stream and matches the archive's digests"
     )
-    assert "as it was appended" in describe_restore(report, read_back=False)
+    assert "appended by an earlier attempt" in describe_restore(report, read_back=False)
 
 
 def test_description_says_that_the_beginning_has_expired(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_description_says_that_the_beginning_has_expired(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"at": "2026-01-01T00:00:00Z", "generation": 1}, "at and generation do not go together"),
+        ({"at": "2026-01-01T00:00:00Z", "generation": 1}, "at and generation are mutually exclusive"),
         ({"at": "2026-01-01T00:00:00"}, "has no time zone"),
         ({"archive": "file:///vault"}, "not an archive URI"),
         ({"target": "local://a/b"}, "not a stream's URI"),

@@ -1,4 +1,4 @@
-"""The declared list of what is rotated."""
+"""The declared list of rotations."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_list_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        (None, "nothing says what to rotate"),
+        (None, "no list of rotations"),
         ([], "streams: .* at least 1"),
         ([{"stream": "a/b", "scope": "a"}], r"streams\.0: give either stream or scope"),
         ([{"stream": "a/b", "keeep": 1}], r"streams\.0\.keeep: Extra inputs"),
         ({"keep": 0, "streams": ["a/b"]}, "keep: .* greater than or equal to 1"),
-        ({"keep": 1, "until": "2026-01-01T00:00:00Z", "streams": ["a/b"]}, "keep and until do not go together"),
+        ({"keep": 1, "until": "2026-01-01T00:00:00Z", "streams": ["a/b"]}, "keep and until are mutually exclusive"),
         ({"keep_for": "long", "streams": ["a/b"]}, "keep_for: 'long' is not a duration"),
         ({"until": "2026-01-01", "streams": ["a/b"]}, "until: it has no time zone"),
         ({"root": "ftp://h", "streams": ["a/b"]}, "not a root URI"),
@@ -65,7 +65,7 @@ def test_invalid_list_is_refused(declared: Any, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("declared", "said"),
-    [(["a/b"], "it has no root"), ({"root": "s3://vault", "streams": ["a/b", "a/b"]}, "there twice")],
+    [(["a/b"], "root is missing"), ({"root": "s3://vault", "streams": ["a/b", "a/b"]}, "listed twice")],
 )
 def test_list_without_a_root_or_with_duplicates_is_refused(declared: Any, said: str) -> None:
     with pytest.raises(AirflowFailException, match=said):
@@ -84,5 +84,7 @@ def test_streams_are_shared_out_over_batches(count: int, monkeypatch: pytest.Mon
 
 def test_more_streams_than_fit_all_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
-    with pytest.raises(AirflowFailException, match=r"9 streams .* takes 8: .* Raise AIRFLOW__CORE__MAX_MAP_LENGTH"):
+    with pytest.raises(
+        AirflowFailException, match=r"9 streams .* at most 8: .* Increase AIRFLOW__CORE__MAX_MAP_LENGTH"
+    ):
         in_batches([{}] * 9, 4)

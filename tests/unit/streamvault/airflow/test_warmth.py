@@ -1,4 +1,4 @@
-"""Cold storage, on moto: what a restore needs and cannot read, asking for it, and waiting until it can."""
+"""Cold storage, on moto: the objects that a restore needs and cannot read, requesting them, and waiting for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, ask_back, needed_ranges, next_cold
+from streamvault.airflow.warmth import Position, needed_ranges, next_cold, request_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -22,7 +22,7 @@ PREFIX = "vault/scope/stream"
 
 
 class Frozen:
-    """An archive of two generations on moto, of layout ``events``; what is to be cold is frozen by its key."""
+    """An archive of two generations on moto, in layout ``events``; objects are moved to cold storage by key."""
 
     def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
         self.client = server.client()
@@ -83,13 +83,13 @@ def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None
     further = next_cold(client, frozen.uri, needed, Position(found.before.number, found.key))
     assert further is not None
     assert (further.key, further.before.key) == (below + there[3], below + there[2])
-    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 2
+    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 2
     assert next_cold(client, frozen.uri, needed) is None
-    assert ask_back(client, frozen.uri, needed, days=1, tier="Bulk") == 0
+    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 0
 
 
-def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
-    """Neither later generations nor tables nor what lies beside the archive's ranges."""
+def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
+    """Neither later generations nor tables nor objects beside the archive's ranges."""
     frozen.freeze([*frozen.first, *frozen.second])
     others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
     created = json.loads(
@@ -97,15 +97,15 @@ def test_ask_back_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
     )["created"]
     for upto in ({"generation": 1}, {"at": created}):
         client = s3_client("aws_default")
-        ask_back(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
+        request_cold(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
         assert [frozen.asked(key) for key in frozen.first] == [True] * len(frozen.first)
         assert [frozen.asked(key) for key in frozen.second] == [False] * len(frozen.second)
-    assert ask_back(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
+    assert request_cold(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
     assert [frozen.asked(key) for key in others] == [False] * 2
 
 
 class Slow:
-    """A client of a server that takes its time: what was asked for is on its way for some looks."""
+    """A client of a slow server: requested objects are being restored for some checks."""
 
     def __init__(self, client: Any, looks: int) -> None:
         self._client = client
@@ -132,11 +132,11 @@ def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
 def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     real = s3_client("aws_default")
     frozen.freeze(frozen.first[1:2])
-    ask_back(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
+    request_cold(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
     slow = Slow(real, looks=3)
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
-        archive=frozen.uri, stretches=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
+        archive=frozen.uri, ranges=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
     )
     assert events_of(trigger) == [{"error": ""}]
     assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
@@ -144,35 +144,35 @@ def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: 
 
 def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
     trigger = ArchiveReadableTrigger(
-        archive="s3://nowhere-at-all/a/b", stretches=None, aws_conn_id="aws_default", poll_seconds=1
+        archive="s3://nowhere-at-all/a/b", ranges=None, aws_conn_id="aws_default", poll_seconds=1
     )
     assert "no such bucket" in events_of(trigger)[0]["error"]
 
 
 def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
-    """What the trigger is given by an operator that leaves its task to the triggerer."""
+    """The trigger's arguments, from an operator that defers its task to the triggerer."""
     with pytest.raises(TaskDeferred) as deferred:
         work()
     kind, arguments = deferred.value.trigger.serialize()
     assert kind == "streamvault.airflow.triggers.ArchiveReadableTrigger"
     assert "secret" not in json.dumps(arguments)
-    assert deferred.value.method_name == "go_on"
+    assert deferred.value.method_name == "execute_complete"
     return json.loads(json.dumps(arguments))  # type: ignore[no-any-return]
 
 
 def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
-    """First until the manifests can be read, which say what else is needed, then until that can."""
+    """First until the manifests can be read, which list the other objects, then until those can be read."""
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
     manifests = deferred_by(lambda: operator.execute({}))
-    assert manifests["stretches"] is None
+    assert manifests["ranges"] is None
     assert not frozen.asked(frozen.first[0])
     event = events_of(ArchiveReadableTrigger(**manifests))[0]
-    data = deferred_by(lambda: operator.go_on({}, event))
-    operator.go_on({}, events_of(ArchiveReadableTrigger(**data))[0])
+    data = deferred_by(lambda: operator.execute_complete({}, event))
+    operator.execute_complete({}, events_of(ArchiveReadableTrigger(**data))[0])
     operator.execute({})  # a retry finds it readable
     with pytest.raises(AirflowException, match="gone"):
-        operator.go_on({}, {"error": "gone"})
+        operator.execute_complete({}, {"error": "gone"})
 
 
 @pytest.mark.parametrize("wait", [False, "False"])
@@ -196,7 +196,7 @@ def test_operator_fails_if_the_archive_does_not_exist(
 
 
 def test_operator_refuses_an_unknown_tier(frozen: Frozen) -> None:
-    with pytest.raises(AirflowFailException, match="There are Bulk"):
+    with pytest.raises(AirflowFailException, match="Use one of Bulk"):
         WarmArchiveOperator(task_id="t", archive=frozen.uri, tier="Slow").execute({})
 
 

@@ -110,17 +110,17 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["export", "x", "y", "--range-size", "5Q"],
-            "Invalid value for '--range-size': '5Q' is not a size. Use for example 64MiB, 1GiB",
+            "Invalid value for '--range-size': '5Q' is not a size. Examples: 64MiB, 1GiB",
         ),
         (
             ["check", "x", "--read-data-subset", "0%"],
-            "Invalid value for '--read-data-subset': '0%' is not a percentage. Use for example 10%",
+            "Invalid value for '--read-data-subset': '0%' is not a percentage above 0% and up to 100%. Example: 10%",
         ),
         (
             ["check", "x", "--read-data", "--read-data-subset", "10%"],
-            "--read-data reads everything, --read-data-subset a part. Give one of them.",
+            "--read-data and --read-data-subset are mutually exclusive. Give only one of them.",
         ),
-        (["check", "x", "--seed", "1"], "--seed chooses the ranges of a sample. Give --read-data-subset too."),
+        (["check", "x", "--seed", "1"], "--seed requires --read-data-subset. Add --read-data-subset."),
         (
             ["export", "x", "y", "--from", "no/such/file"],
             "--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself",
@@ -133,7 +133,7 @@ print(len(sys.modules), file=sys.stderr)
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
         (
             ["rotate", "x", "y", "--keep-for", "3 years"],
-            "Invalid value for '--keep-for': '3 years' is not a duration. Use for example 90d, 2w, 36h, 15m or 30s.",
+            "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 15m, 30s.",
         ),
         (
             ["rotate", "x", "y", "--keep", "0"],
@@ -141,7 +141,7 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
-            "--keep, --keep-for and --until exclude each other. Give only one of them.",
+            "--keep, --keep-for and --until are mutually exclusive. Give only one of them.",
         ),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
@@ -150,7 +150,7 @@ print(len(sys.modules), file=sys.stderr)
         (["hold", "file:///x/a/b", "a b"], "a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'"),
         (
             ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
-            "--at is not a time: 'noon'. Use for example 2026-01-31T18:00:00Z",
+            "--at is not a time: 'noon'. Examples: 2026-01-31T18:00:00Z",
         ),
         (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
     ],
@@ -178,7 +178,7 @@ def test_cut_is_read_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_offers_commands_and_choices(shell: str) -> None:
-    # these variables are how a shell asks
+    # a shell requests completions by these variables
     words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
     ask = {"_STREAMVAULT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     shown = streamvault(**ask, **{words: "streamvault ", "COMP_CWORD": "1"})
@@ -264,7 +264,7 @@ def _at_a_terminal(script: str) -> str:
         while chunk := os.read(terminal, 65536):
             seen += chunk
     except OSError:
-        pass  # how Linux says that the other side is closed
+        pass  # how Linux reports that the other side is closed
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())

@@ -1,4 +1,4 @@
-"""What the commands print for a person, from reports as the verbs return them."""
+"""The commands' text output, from reports as the verbs return them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_export_is_shown_with_all_its_numbers(shown: Shown) -> None:
         ranges=7, gaps=(GAP,), seconds=4.2, total_seconds=14.6,
     )  # fmt: skip
     assert shown(show_export, report) == [
-        f"wrote generation 3 of {ARCHIVE} (went on with an unfinished run)",
+        f"wrote generation 3 of {ARCHIVE} (resumed an unfinished run)",
         "events    10,000",
         "bytes     3,145,728 (3.0 MiB)",
-        "of these  2.0 MiB were there already",
+        "of these  2.0 MiB archived by an earlier run",
         "ranges    7",
-        "gaps      1 gap: see streamvault show",
-        "seconds   4.20 s of 14.6 s in all",
+        "gaps      1 (see the warnings)",
+        "time      4.20 s (total 14.6 s)",
     ]
 
 
@@ -79,21 +79,21 @@ def test_import_shows_what_differs_from_the_source(shown: Shown) -> None:
         moved_boundaries=(MovedBoundary(epoch=1, source=0.25, target=0.2500000000000001, ulps=2),), gaps=(GAP, GAP),
     )  # fmt: skip
     lines = shown(show_import, report)
-    assert lines[0] == f"restored {ARCHIVE} into local:///data/shop/restored (went on with an unfinished import)"
+    assert lines[0] == f"restored {ARCHIVE} into local:///data/shop/restored (resumed an unfinished import)"
     assert "segments    4 in 2 epochs" in lines
-    assert "of these    40 B were there already" in lines
+    assert "of these    40 B restored by an earlier run" in lines
     assert lines[-2] == "shifted: every offset of shop/orders/0.#epoch.0 is 6,400 lower than in the source"
     assert lines[-1] == (
-        "moved: in epoch 1 the key-range boundary 0.25 stands at 0.2500000000000001 (2 ulps), so that segments keep "
+        "moved: in epoch 1 the key-range boundary 0.25 is at 0.2500000000000001 (2 ulps), so that segments keep "
         "their numbers"
     )
 
 
-def test_check_shows_a_sound_and_a_damaged_archive(shown: Shown) -> None:
-    sound = CheckReport(archive=ARCHIVE, generations=(1, 2), ok=True, ranges=9, ranges_read=1, seed=7, notes=("odd",))
-    lines = shown(show_check, sound)
-    assert lines[0] == f"sound: {ARCHIVE}"
-    assert "ranges       9, the data of 1 read and compared" in lines
+def test_check_shows_a_intact_and_a_damaged_archive(shown: Shown) -> None:
+    intact = CheckReport(archive=ARCHIVE, generations=(1, 2), ok=True, ranges=9, ranges_read=1, seed=7, notes=("odd",))
+    lines = shown(show_check, intact)
+    assert lines[0] == f"intact: {ARCHIVE}"
+    assert "ranges       9, 1 read and verified" in lines
     assert "seed         7" in lines
     assert lines[-1] == "note: odd"
 
@@ -147,7 +147,7 @@ def test_show_shows_a_manifest(shown: Shown) -> None:
     }
     lines = shown(show_manifest, ARCHIVE, document)
     assert lines[0] == ARCHIVE
-    assert "scaling      events, target 100 events/s a segment, factor 2, min segments 2" in lines
+    assert "scaling      events, target 100 events/s per segment, factor 2, min segments 2" in lines
     assert "retention    time, minimum 3,600,000 ms" in lines
     assert "tags         a, b" in lines
     table = [line.split() for line in lines if "#epoch" in line and "gap" not in line]
@@ -172,12 +172,12 @@ def test_rotation_is_shown_with_what_expired(shown: Shown) -> None:
         "hold         monthly, on generation 9",
         "read back    generation 9",
         "expired      generations 1 to 3",
-        "kept         generation 4, by retention (COMPLIANCE) of a/b until 2030-01-01T00:00:00Z",
+        "kept         generation 4, because of retention (COMPLIANCE) of a/b until 2030-01-01T00:00:00Z",
         "deleted      1,500 objects, 12 requests",
-        "resumed      a deletion that an earlier run had begun",
+        "resumed      an unfinished deletion of an earlier run",
         "archive has  generations 4 to 9",
-        "truncated    the stream, up to the end of what is archived and was read back",
-        "seconds      0.00 s of 2.00 s in all",
+        "truncated    the stream, up to the end of the archived and verified data",
+        "time         0.00 s (total 2.00 s)",
     ]
 
 
@@ -186,7 +186,7 @@ def test_rotation_with_nothing_to_do_is_shown(shown: Shown) -> None:
     lines = shown(show_rotation, RotateReport(archive=ARCHIVE, export=export, generation=1, first_generation=1))
     assert lines[:-1] == [
         f"nothing new since generation 1 of {ARCHIVE}",
-        "read back    nothing; all was read back before",
+        "read back    nothing; everything was read back before",
         "expired      nothing",
         "archive has  generation 1",
     ]

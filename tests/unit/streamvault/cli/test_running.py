@@ -1,4 +1,4 @@
-"""Every way a command can end: its line, its JSON, its code."""
+"""Every way in which a command can end: its line, its JSON, its exit code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FOREIGN = InvalidCut("a stream cut names a segment of another stream", where="a/
         (FOREIGN, 2, "a stream cut names a segment of another stream: a/c/0.#epoch.0"),
         (Damaged("an object is missing", where="events/0"), 3, "an object is missing: events/0"),
         (Conflict("the target is not empty", where="a/b"), 4, "the target is not empty: a/b"),
-        (KeyboardInterrupt(), 130, "interrupted; the same command goes on where it stopped"),
+        (KeyboardInterrupt(), 130, "interrupted; run the same command again to resume"),
         (ValueError("odd\nthing"), 1, f"internal error: ValueError: odd thing. {AGAIN}"),
         (NotImplementedError(), 1, f"internal error: NotImplementedError. {AGAIN}"),
         (BrokenPipeError(32, "Broken"), 1, f"internal error: BrokenPipeError: [Errno 32] Broken. {AGAIN}"),
@@ -181,7 +181,7 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == "streamvault: interrupted; the same command goes on where it stopped\n"
+    assert err == "streamvault: interrupted; run the same command again to resume\n"
     assert json.loads(out)["error"]["exit_code"] == 130
 
 

@@ -1,4 +1,4 @@
-"""How much of each segment a batch takes."""
+"""How much of each segment a micro-batch reads."""
 
 from __future__ import annotations
 

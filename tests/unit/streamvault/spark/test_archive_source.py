@@ -50,7 +50,7 @@ def test_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 @pytest.mark.parametrize("inside", [False, True], ids=["at the same offset", "inside"])
 def test_objects_off_the_chain_are_not_read(tmp_path: Path, kind: Any, inside: bool) -> None:
-    """What a wrongly guessed start or a late run has left, of wrong lengths, or inside of events and ranges."""
+    """Strays of a wrong guess or a late run: with wrong lengths, or inside events and ranges."""
     vault = Vault(tmp_path)
     vault.make(events=60, largest=3000)
     vault.export(*kind)

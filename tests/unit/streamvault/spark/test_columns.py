@@ -1,4 +1,4 @@
-"""Which columns a read has."""
+"""The columns of a read."""
 
 from __future__ import annotations
 

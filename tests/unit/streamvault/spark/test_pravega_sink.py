@@ -1,4 +1,4 @@
-"""What the driver commits, with a kill at every point: a named write is there once, whatever happened before."""
+"""What the driver commits, with a kill at every point: a named write takes effect once, whatever happened before."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_batch_is_written_once_whenever_the_driver_is_killed(
                 kill_at_record(patch, lambda write: write.committed, after=True)
         with pytest.raises(Killed):
             sink.commit([place.task(b"1"), place.task(b"2")], 1)
-    if expired:  # what was open is aborted by the store
+    if expired:  # the store aborts what was open
         for number, state in place.transactions.states.items():
             if state is TransactionState.OPEN:
                 place.transactions.states[number] = TransactionState.ABORTED
@@ -96,7 +96,7 @@ def test_batch_is_written_once_whenever_the_driver_is_killed(
 
 
 def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
-    """It counts from 0 again, so its new events would be taken for written."""
+    """It counts from 0 again, so its new events would be considered written."""
     sink = PravegaStreamSink(place.writing("orders-copy"))
     for number in range(3):
         sink.commit([place.task(b"%d" % number, query="before")], number)
@@ -114,7 +114,7 @@ def test_foreach_batch_refuses_another_query_of_the_same_name(place: Place) -> N
 
 
 def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
-    """Where its batches end was planned anew, so they are not those that were written."""
+    """The ends of its batches were planned anew, so they differ from those that were written."""
     sink = PravegaStreamSink(place.writing())
     for number in range(3):
         sink.commit([place.task(b"%d" % number)], number)
@@ -139,10 +139,10 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
     place.store.delete(TARGET)
     place.store.create_stream(TARGET, StreamConfiguration(scaling=Scaling(min_segments=3)))
     for version in (1, 2):
-        with pytest.raises(Conflict, match=r"deleted and created again .*Delete the stream (scope/spark-writes-\w+)"):
+        with pytest.raises(Conflict, match=r"deleted and recreated .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
-    ledger = Ledger(place.store, TARGET, "nightly").stream  # the way out
+    ledger = Ledger(place.store, TARGET, "nightly").stream  # the remedy in the message
     place.store.seal(ledger)
     place.store.delete(ledger)
     PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])

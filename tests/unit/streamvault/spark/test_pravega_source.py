@@ -32,7 +32,10 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"path": "local:///a/s/t", "startOffset": "0"}, "unknown option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
-        ({"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"}, "the option is the same as from"),
+        (
+            {"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"},
+            "the option is another name of from",
+        ),
         ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' is not valid"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
         ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
@@ -85,7 +88,7 @@ def test_filters_leave_out_segments_and_ranges(store: LocalStore, tmp_path: Path
     inside = [event for event in wanted if event[0].segment.number == 1 and low <= event[0].offset < high]
     assert [event for event in found if event in inside] == inside
     assert {pointer.segment.number for pointer, _ in found} == {1}
-    # exactly one range, from a walk; up to there, where each range has to be proved
+    # exactly one range, found by a walk; up to it, each range must be proved
     assert len(partitions) == {"segment": 1, "walked": 1, "guessed": 4}[boundaries]
     assert max(pointer.offset for pointer, _ in found) < high
     everything: list[Filter] = [EqualTo(("segment",), 7)]
@@ -108,13 +111,13 @@ def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
 def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("guesses")
     with LocalStore(folder / "streams") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.spark.reading._LEAST_RANGE_SIZE", 1)
+        patch.setattr("streamvault.spark.reading._MIN_RANGE_SIZE", 1)
         single(store, list(payloads(60, seed, largest=3000)))
         wanted = list(events_of(store, NAME))
         try:
             found = read(source(folder, boundaries="guessed", rangeSize="512"))[1]
         except Failed:
-            return  # it said so
+            return  # the message recommends it
         assert found == wanted
 
 

@@ -1,4 +1,4 @@
-"""A streaming query of a stream, played without Spark: its batches, its end, scales and truncations."""
+"""A streaming query of a stream, simulated without Spark: its batches, its end, scales and truncations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch_of(reader: PravegaStreamReader, start: dict[str, int], end: dict[str, 
 
 
 class Following:
-    """Plays Spark: batch after batch until nothing new comes; each batch is read twice, as after a restart."""
+    """Simulates Spark: batch after batch until nothing is new; each batch is read twice, as after a restart."""
 
     def __init__(self, tmp_path: Path, limit: ReadLimit | None = None, **options: str) -> None:
         made = source(tmp_path, startingOffsets="earliest", **options)
@@ -43,7 +43,7 @@ class Following:
 
 
 def check_order(store: LocalStore, batches: list[Events]) -> None:
-    """Nothing of a segment comes together with, or after, something of one that follows it."""
+    """No event of a segment is in the same batch as, or in a later one than, events of its successors."""
     ranges = store.describe(NAME).ranges()
     read: set[SegmentId] = set()
     for batch in batches:
@@ -67,7 +67,7 @@ def test_query_follows_a_stream_over_its_scales(store: LocalStore, tmp_path: Pat
         largest = max(pointer.length for batch in batches for pointer, _ in batch)
         segments = len(store.describe(NAME).tail.offsets)
         assert max(sum(p.length for p, _ in batch) for batch in batches) <= 20 * 1024 + segments * largest
-    # it goes on growing, and scales with nothing in between
+    # the stream keeps growing, and scales with nothing in between
     segment = max(store.describe(NAME).tail.offsets)
     append_events(store, NAME, segment, [b"more"])
     held = store.describe(NAME).epochs[-1].segments[segment]
@@ -108,7 +108,7 @@ def test_query_ends_at_its_ending_offsets(store: LocalStore, tmp_path: Path) -> 
         append_events(store, NAME, segment, [b"beyond"])
     found = Following(tmp_path, endingOffsets=text(cut)).follow()
     assert sorted(event for batch in found for event in batch) == sorted(wanted)
-    # one that wants more of one segment than there is, and less of another than there is
+    # one that requests more of one segment than there is, and less of another
     first, *others = cut.offsets
     mixed = StreamCut(NAME, {**cut.offsets, first: 10**9})
     found = Following(tmp_path, to=text(mixed)).follow()

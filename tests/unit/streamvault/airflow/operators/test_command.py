@@ -1,4 +1,4 @@
-"""The operators: command lines, what exit codes mean, and that no secret is in what can be seen."""
+"""The operators: command lines, the meaning of exit codes, and that no secret is visible."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.outcome import raising_for_airflow, report_of
-from streamvault.airflow.submit import Ended, StreamvaultSubmitHook
-from streamvault.cli.errors import ending
+from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.cli.errors import command_error
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 
@@ -109,8 +109,8 @@ def test_every_option_of_a_verb_is_a_template_field(operator: type[CommandOperat
     assert expected <= set(operator.template_fields)
 
 
-def ended(code: int, **document: Any) -> Ended:
-    return Ended(code, document or None, "the last lines")
+def ended(code: int, **document: Any) -> Outcome:
+    return Outcome(code, document or None, "the last lines")
 
 
 ERROR = {"what": "it is not there", "where": "s3://v", "todo": "Look.", "exit_code": 0}
@@ -151,9 +151,9 @@ def test_exit_codes_not_worth_a_retry_fail_the_task(code: int) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
 )
 def test_kind_of_problem_decides_whether_airflow_retries(problem: Problem, again: bool) -> None:
-    document = ending(problem, resumable=True).to_json()
+    document = command_error(problem, resumable=True).to_json()
     with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
-        report_of(Ended(problem.exit_code, document))
+        report_of(Outcome(problem.exit_code, document))
     with pytest.raises(AirflowException, match=problem.what) as said_in_a_task, raising_for_airflow():
         raise problem
     for raised in (said_by_a_command, said_in_a_task):
@@ -166,10 +166,10 @@ def test_overtaken_run_is_told_to_run_the_command_again() -> None:
 
 
 def test_backfill_rotates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would do so once for each past slot, and expire what is to be kept."""
+    """It would run one rotation for each past interval, and could expire generations to be kept."""
     monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has rotated"))
     operator = RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT, keep=2)
-    with pytest.raises(AirflowFailException, match="a backfill would rotate once for each past slot"):
+    with pytest.raises(AirflowFailException, match="a backfill would run one rotation now for each past interval"):
         operator.execute({"dag_run": SimpleNamespace(run_type="backfill")})
 
 
@@ -214,7 +214,7 @@ def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
 
 
 class Outlets(dict[Any, Any]):
-    """Stands for what Airflow collects events of assets in."""
+    """Replaces the object in which Airflow collects asset events."""
 
     def __missing__(self, key: Any) -> Outlets:
         self[key] = Outlets()
@@ -241,9 +241,9 @@ class Attempt:
 def test_new_generation_is_announced_as_an_asset_event(
     monkeypatch: pytest.MonkeyPatch, unchanged: bool, attempt: int, told: bool
 ) -> None:
-    """Also if an attempt before wrote it, and was killed before it could say so."""
+    """Also if an earlier attempt wrote it and was killed before it could emit the event."""
     report = {"archive": ARCHIVE, "generation": 2, "events": 7, "bytes": 70, "unchanged": unchanged}
-    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(0, report))
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
     alias, outlets = AssetAlias("archives"), Outlets()
     operator = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT, outlets=[alias])
     assert operator.execute({"ti": Attempt(attempt), "outlet_events": outlets}) == report
@@ -253,7 +253,7 @@ def test_new_generation_is_announced_as_an_asset_event(
 
 def test_findings_of_a_failed_check_are_pushed_as_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"archive": ARCHIVE, "ok": False, "findings": ["gone"]}
-    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Ended(3, report))
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(3, report))
     attempt = Attempt(1)
     with pytest.raises(AirflowFailException, match="gone"):
         CheckArchiveOperator(task_id="t", archive=ARCHIVE).execute({"ti": attempt})
