@@ -28,8 +28,7 @@ from manifests.costs import cost_of_handoff
 from manifests.model import Manifest
 from objectstore.probe import fit_server
 from sparkrun.masters import Master
-from sparkrun.opening import open_runner
-from sparkrun.preload import TABLE_MODULES
+from sparkrun.opening import TABLE_MODULES, open_runner
 from streamstore.model import LARGEST_EVENT_BYTES
 
 __all__ = ["handoff_archive", "print_table_ddl"]

@@ -32,8 +32,7 @@ from manifests.range_row import RangeRow
 from manifests.replaced import joins_of, merges_under_way, state_of
 from manifests.reports import CheckReport
 from manifests.sweeping import remove_strays, tasks_of
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 from sparkrun.runner import Runner
 
 __all__ = ["check_archive", "run_checks"]

@@ -13,7 +13,7 @@ from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
 from objectstore.errors import InArchiveClass
 from objectstore.s3.cold import ColdStorage, StoredObject
-from objectstore.s3.tiers import Tier
+from objectstore.s3.storage_classes import Tier
 
 __all__ = ["await_warm", "name_cold", "warm_archive"]
 

@@ -29,7 +29,7 @@ from rotation.options import EVERY, GRACE, RETRY_FOR, TARGET, FollowOptions
 from rotation.reports import FollowedGeneration, FollowReport
 from rotation.rotate import Rotation
 from sparkrun.masters import Master
-from sparkrun.tasks import Tasks
+from sparkrun.opening import Tasks
 from streamstore.model import LARGEST_EVENT_BYTES
 from streamstore.own import describe_source
 

@@ -30,7 +30,7 @@ from rotation.expire import Expiry, Policy, expire, plan_expiry
 from rotation.options import RotateOptions
 from rotation.reports import RotateReport
 from sparkrun.masters import Master
-from sparkrun.tasks import Tasks
+from sparkrun.opening import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
 from streamstore.model import LARGEST_EVENT_BYTES, StreamCut

@@ -29,8 +29,8 @@ from rotation.compact.run import Compacted, compact_generations
 from rotation.options import GRACE, TARGET, CompactOptions
 from rotation.reports import CompactedRun, CompactReport
 from sparkrun.masters import Master
+from sparkrun.opening import Tasks
 from sparkrun.runner import Runner
-from sparkrun.tasks import Tasks
 
 __all__ = ["Choose", "Compaction", "compact_archive"]
 

@@ -161,7 +161,7 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
     """It is opened once; the time is not subtracted from a later round."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
-        monkeypatch.setattr("sparkrun.tasks.open_runner", lambda *_: nullcontext(runner))
+        monkeypatch.setattr("sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
         adding = iter([b"first", b"second"])
 
         class Adding(Notes):
