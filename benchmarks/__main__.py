@@ -11,17 +11,8 @@ from benchmarks import chunks, export_import, former, handoff, memory, planning,
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
-BENCHMARKS = {
-    "chunks": chunks,
-    "export_import": export_import,
-    "former": former,
-    "handoff": handoff,
-    "memory": memory,
-    "planning": planning,
-    "scaling": scaling,
-    "spark_read": spark_read,
-    "stages": stages,
-}
+MODULES = (chunks, export_import, former, handoff, memory, planning, scaling, spark_read, stages)
+BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 def main() -> int:

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict
 
-from benchmarks.chunk_limits import ChunksJob, get_and_append, read_and_put
-from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.peers import drop, naive_arms
-from benchmarks.product import run_command
-from benchmarks.results import Results
+from benchmarks.limits import LimitJob, get_and_append, read_and_put
+from benchmarks.measuring import Arm, Measured, interleave, spread
+from benchmarks.naive import naive_arms
+from benchmarks.product import Outcome
+from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
+from streamstore.model import StreamName
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -80,73 +80,63 @@ class _Comparison:
             self._setting.settle,
         )
         title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
-        rows = []
-        for limit, ours, whole, verb in (
-            (out, export, command_out, "export"),
-            (back, restore, command_back, "import"),
-        ):
+        rows: list[tuple[str, ...]] = []
+        for limit, ours, whole, verb in ((out, export, command_out, "export"), (back, restore, command_back, "import")):
             peers = [arm.name for arm in reversed(naive[verb])]
-            for name in (limit, ours, whole, *peers):
-                against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
-                rows.append(
-                    (
-                        name,
-                        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
-                        *against,
-                        spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
-                        spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
-                    )
+            rows += [
+                (
+                    *beside(found, name, limit, peers),
+                    spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
+                    spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
                 )
+                for name in (limit, ours, whole, *peers)
+            ]
         figures = {name: [asdict(measured) for measured in found[name]] for name in found}
         against_peers = ("times naive, 32 threads", "times naive, one by one")
         heads = (title, "of the loop", *against_peers, "MB/s", "Spark's start and the rest (s)")
         results.add(title, table(heads, rows), figures)
 
-    def _job(self, uri: str, root: str) -> ChunksJob:
-        setting = self._setting
-        return ChunksJob(uri, setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
+    def _job(self, stream: StreamName, repeat: int) -> LimitJob:
+        setting, uri = self._setting, self._setting.stream_uri(stream)
+        root = f"{repeat}/loop"
+        return LimitJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism(), uri)
 
     def _loop_out(self, repeat: int) -> Measured:
-        return self._looped(read_and_put, self._job(self._setting.stream_uri(self._source), f"{repeat}/loop"))
+        return self._looped(read_and_put, self._job(self._source, repeat))
 
     def _loop_back(self, repeat: int) -> Measured:
         target = self._setting.stream(f"looped-{repeat}")
-        measured = self._looped(get_and_append, self._job(self._setting.stream_uri(target), f"{repeat}/loop"))
+        measured = self._looped(get_and_append, self._job(target, repeat))
         self._setting.store.delete(target)
         return measured
 
-    def _looped(self, move: Callable[[ChunksJob], tuple[int, float]], job: ChunksJob) -> Measured:
+    def _looped(self, move: Callable[[LimitJob], tuple[int, float]], job: LimitJob) -> Measured:
         events, seconds = move(job)
         return self._workload.measured(events, events * self._workload.length, seconds)
 
     def _export(self, repeat: int) -> Measured:
-        uri, root = self._setting.stream_uri(self._source), self._setting.root_uri(f"{repeat}/vault")
-        return self._command("export", uri, root, "--layout", "chunks")
+        return self._moved("export", self._setting.export(self._source, f"{repeat}/vault", "--layout", "chunks"))
 
     def _export_whole(self, repeat: int) -> Measured:
-        uri, root = self._setting.stream_uri(self._source), self._setting.root_uri(f"{repeat}/whole")
-        return self._whole("export", uri, root, "--layout", "chunks")
+        root = f"{repeat}/whole"
+        return self._whole(self._setting.export(self._source, root, "--layout", "chunks", head_start=True))
 
     def _import(self, repeat: int) -> Measured:
-        return self._restored(f"restored-{repeat}", repeat, self._command)
+        return self._moved("import", self._restored(f"restored-{repeat}", repeat))
 
     def _import_whole(self, repeat: int) -> Measured:
-        return self._restored(f"restored-whole-{repeat}", repeat, self._whole)
+        return self._whole(self._restored(f"restored-whole-{repeat}", repeat, head_start=True))
 
-    def _restored(self, name: str, repeat: int, command: Callable[..., Measured]) -> Measured:
-        target = self._setting.stream(name)
-        archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{self._source}"
-        measured = command("import", archive, self._setting.stream_uri(target))
-        drop(self._setting, target, self._workload.bytes)
-        return measured
+    def _restored(self, name: str, repeat: int, *, head_start: bool = False) -> Outcome:
+        target, size = self._setting.stream(name), self._workload.bytes
+        return self._setting.restore(self._source, f"{repeat}/vault", target, size, head_start=head_start)
 
-    def _command(self, verb: str, *arguments: str) -> Measured:
+    def _moved(self, verb: str, outcome: Outcome) -> Measured:
         """Measure the work of Spark's tasks, without Spark's start."""
-        report = run_command(verb, *arguments, environment=self._setting.s3.environment()).report
+        report = outcome.report
         self._starts[verb].append(report["total_seconds"] - report["seconds"])
         return self._workload.measured(report["events"], report["bytes"], report["seconds"])
 
-    def _whole(self, verb: str, *arguments: str) -> Measured:
+    def _whole(self, outcome: Outcome) -> Measured:
         """Measure the total time of the command with its default options, including its start."""
-        outcome = run_command(verb, *arguments, environment=self._setting.s3.environment(), head_start=True)
         return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from benchmarks.limits import ObjectsJob, get_alone, put_alone
-from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.peers import drop, naive_arms
-from benchmarks.product import run_command
-from benchmarks.results import Results
+from benchmarks.limits import LimitJob, get_alone, put_alone
+from benchmarks.measuring import Arm, Measured, interleave, spread
+from benchmarks.naive import naive_arms
+from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 from streamstore.model import StreamName
 
@@ -68,37 +67,33 @@ class _Comparison:
         put, get = f"the limit: put by {self._limit}", f"the limit: list and get by {self._limit}"
         arms = [
             Arm(put, self._put_alone),
-            Arm(export, self._export),
+            Arm(export, partial(self._export, self._source, self._workload)),
             *naive["export"],
             Arm(get, self._get_alone),
-            Arm(restore, self._import),
+            Arm(restore, partial(self._import, self._source, self._workload)),
             *naive["import"],
         ]
         if not self._quick:
-            arms += [Arm(_few("export"), self._export_few), Arm(_few("import"), self._import_few)]
+            few = (self._source_of_few, self._few)
+            arms += [Arm(_few("export"), partial(self._export, *few)), Arm(_few("import"), partial(self._import, *few))]
         found = interleave(arms, repeats, self._setting.settle)
         size = size_text(self._workload.size)
         for verb, ours, limit in (("export", export, put), ("import", restore, get)):
             peers = [arm.name for arm in reversed(naive[verb])]
             rows = [_row(found, name, limit=limit, peers=peers) for name in (limit, ours, *peers)]
-            heads = (
-                f"{verb}, {size} events",
-                "of the limit",
-                *(f"times {name.removeprefix(f'{verb} ')}" for name in peers),
-                "events/s",
-                "MB/s",
-            )
+            title, times = f"{verb}, {size} events", [f"times {name.removeprefix(f'{verb} ')}" for name in peers]
+            heads = (title, "of the limit", *times, "events/s", "MB/s")
             names = [name for name in (limit, ours, *peers, _few(verb)) if name in found]
             figures = {name: [asdict(measured) for measured in found[name]] for name in names}
             text = table(heads, rows)
             if not self._quick:
                 fixed = spread_text(spread([one.seconds for one in found[_few(verb)]]), 1)
                 text += f"\n\nWhat every {verb} costs beside its events (one of {self._few.events} events): {fixed} s."
-            results.add(f"{verb}, {size} events", text, figures)
+            results.add(title, text, figures)
 
-    def _objects(self, root: str) -> ObjectsJob:
+    def _objects(self, root: str) -> LimitJob:
         setting = self._setting
-        return ObjectsJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
+        return LimitJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
 
     def _put_alone(self, repeat: int) -> Measured:
         return self._moved(*put_alone(self._objects(f"{repeat}/limit")))
@@ -106,29 +101,12 @@ class _Comparison:
     def _get_alone(self, repeat: int) -> Measured:
         return self._moved(*get_alone(self._objects(f"{repeat}/vault")))
 
-    def _export(self, repeat: int) -> Measured:
-        return self._run_export(self._source, self._workload, repeat)
+    def _export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+        return _reported(self._setting.export(source, f"{repeat}/vault").report, workload)
 
-    def _export_few(self, repeat: int) -> Measured:
-        return self._run_export(self._source_of_few, self._few, repeat)
-
-    def _import(self, repeat: int) -> Measured:
-        return self._run_import(self._source, self._workload, repeat)
-
-    def _import_few(self, repeat: int) -> Measured:
-        return self._run_import(self._source_of_few, self._few, repeat)
-
-    def _run_export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
-        uri, root = self._setting.stream_uri(source), self._setting.root_uri(f"{repeat}/vault")
-        return _reported(run_command("export", uri, root, environment=self._setting.s3.environment()).report, workload)
-
-    def _run_import(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
+    def _import(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
         target = self._setting.stream(f"{source.stream}-restored-{repeat}")
-        archive = f"{self._setting.root_uri(f'{repeat}/vault')}/{source}"
-        uri = self._setting.stream_uri(target)
-        outcome = run_command("import", archive, uri, environment=self._setting.s3.environment())
-        drop(self._setting, target, workload.bytes)
-        return _reported(outcome.report, workload)
+        return _reported(self._setting.restore(source, f"{repeat}/vault", target, workload.bytes).report, workload)
 
     def _moved(self, events: int, seconds: float) -> Measured:
         return self._workload.measured(events, events * self._workload.length, seconds)
@@ -143,12 +121,8 @@ def _reported(report: dict[str, Any], workload: Workload) -> Measured:
 
 
 def _row(found: dict[str, list[Measured]], name: str, *, limit: str, peers: Sequence[str]) -> list[str]:
-    measured = found[name]
-    against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
     return [
-        name,
-        "1" if name == limit else spread_text(ratio(found, name, limit), 2),
-        *against,
-        spread_text(spread([one.events_per_second for one in measured]), 0),
-        spread_text(spread([one.megabytes_per_second for one in measured]), 2),
+        *beside(found, name, limit, peers),
+        spread_text(spread([one.events_per_second for one in found[name]]), 0),
+        spread_text(spread([one.megabytes_per_second for one in found[name]]), 2),
     ]

@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, spread
-from benchmarks.peers import drop
-from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.product import Outcome
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -57,7 +55,7 @@ class _Beside:
         self._setting = setting
         self._workload = workload
         self._layout = layout
-        self._checkouts = {"this": None, "former": checkout}
+        self._how = {side: {"head_start": True, "checkout": {"former": checkout}.get(side)} for side in SIDES}
         self._source = setting.stream("source")
         self._outcomes: dict[str, list[Outcome]] = {}
 
@@ -84,14 +82,8 @@ class _Beside:
                     *(spread_text(spread(processor[name]), 1) for name in (this, former)),
                 )
             )
-        heads = (
-            f"{title}: beside the former",
-            "speed, whole command",
-            "speed, without the start",
-            "processor seconds",
-            "now (s)",
-            "before (s)",
-        )
+        speeds = ("speed, whole command", "speed, without the start")
+        heads = (f"{title}: beside the former", *speeds, "processor seconds", "now (s)", "before (s)")
         figures = {
             name: [
                 {**asdict(one), "moving": seconds, "processor": used}
@@ -102,29 +94,23 @@ class _Beside:
         results.add(title, table(heads, rows), figures)
 
     def _export(self, side: str, repeat: int) -> Measured:
-        uri, root = self._setting.stream_uri(self._source), self._root(side, repeat)
-        return self._command(side, "export", uri, root, "--layout", self._layout)
+        options = ("--layout", self._layout)
+        return self._noted(
+            "export", side, self._setting.export(self._source, _root(side, repeat), *options, **self._how[side])
+        )
 
     def _import(self, side: str, repeat: int) -> Measured:
-        target = self._setting.stream(f"restored-{side}-{repeat + 1}")
-        archive = f"{self._root(side, repeat)}/{self._source}"
-        measured = self._command(side, "import", archive, self._setting.stream_uri(target))
-        drop(self._setting, target, self._workload.bytes)
-        return measured
+        target, size = self._setting.stream(f"restored-{side}-{repeat + 1}"), self._workload.bytes
+        outcome = self._setting.restore(self._source, _root(side, repeat), target, size, **self._how[side])
+        return self._noted("import", side, outcome)
 
-    def _root(self, side: str, repeat: int) -> str:
-        return self._setting.root_uri(f"{repeat + 1}/{side}")
-
-    def _command(self, side: str, verb: str, *arguments: str) -> Measured:
-        outcome = run_command(
-            verb,
-            *arguments,
-            environment=self._setting.s3.environment(),
-            head_start=True,
-            checkout=self._checkouts[side],
-        )
+    def _noted(self, verb: str, side: str, outcome: Outcome) -> Measured:
         self._outcomes.setdefault(_name(verb, side), []).append(outcome)
         return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)
+
+
+def _root(side: str, repeat: int) -> str:
+    return f"{repeat + 1}/{side}"
 
 
 def _name(verb: str, side: str) -> str:

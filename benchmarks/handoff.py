@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+import pyarrow as pa
 import pyarrow.fs
+import pyarrow.parquet as pq
 
-from benchmarks.lake_tables import SCHEMA, Readings, rows_in_memory, write_by_hand
 from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, say, spread
 from benchmarks.product import run_command
-from benchmarks.results import Results
+from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import Setting, open_setting
-from benchmarks.tables import spread_text, table
+from lake.batches import EVENT_SCHEMA
 from lake.column_types import trino_type
+from streamstore.framing import frame_many
+from streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.servers.moto import moto_server
 from tests.servers.trino import TrinoServer
 
@@ -34,6 +38,15 @@ QUERIES = {
     "a range of offsets": 'SELECT count(*) FROM {} WHERE segment = 1 AND "offset" BETWEEN 1000000 AND 1100000',
 }
 
+COUNTRIES = ("CH", "DE", "FR", "IT", "AT", "LI")
+SCHEMA = pa.schema(
+    [*EVENT_SCHEMA, ("id", pa.int64()), ("country", pa.string()), ("x", pa.float64()), ("text", pa.string())]
+)
+"""Columns of both tables, without those for undecodable payloads and for the generation."""
+
+ROW_GROUP_ROWS = 256 * 1024
+FILE_ROWS = 1_000_000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``python -m benchmarks handoff``."""
@@ -47,7 +60,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Measure writing and querying; add a table for each."""
     if arguments.quick:
         arguments.events, arguments.repeats = 10_000, 1
-    readings = Readings(arguments.events, arguments.size, SEGMENTS)
+    readings = _Readings(arguments.events, arguments.size, SEGMENTS)
     with ExitStack() as servers:
         setting = servers.enter_context(open_setting("minio", quick=arguments.quick))
         results.describe(setting.describe())
@@ -60,16 +73,91 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         _queries(setting, trino, readings, results, statements=statements, repeats=arguments.repeats)
 
 
+class _Readings:
+    """A stream of JSON events whose payloads have about ``size`` bytes."""
+
+    def __init__(self, events: int, size: int, segments: int) -> None:
+        self.events = events
+        self.size = size
+        self.segments = segments
+
+    def numbers(self, segment: int) -> range:
+        """Return the numbers of a segment's events."""
+        return range(segment, self.events, self.segments)
+
+    def fill(self, setting: Setting, stream: StreamName) -> int:
+        """Create the stream; return the bytes of its segments."""
+        store, size = setting.store, 0
+        store.create_scope(stream.scope)
+        store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=self.segments)))
+        for segment in range(self.segments):
+            with store.appender(stream, SegmentId(0, segment)) as appender:
+                for block in frame_many(self.payload(number) for number in self.numbers(segment)):
+                    appender.append(block)
+                size += appender.flush()
+        return size
+
+    def payload(self, number: int) -> bytes:
+        """Return an event's payload."""
+        return json.dumps(self.fields(number)).encode()
+
+    def fields(self, number: int) -> dict[str, object]:
+        """Return an event's fields; the text does not compress well."""
+        text = f"{number * 2654435761 % 2**64:x}" * (self.size // 16)
+        return {"id": number, "country": COUNTRIES[number % 6], "x": number % 1009 / 8, "text": text[: self.size - 60]}
+
+
+def _rows_in_memory(readings: _Readings, stream: StreamName) -> Iterator[pa.Table]:
+    """Yield all rows, already decoded, about a million at a time."""
+    for segment in range(readings.segments):
+        offset, rows = 0, []
+        for number in readings.numbers(segment):
+            payload = readings.payload(number)
+            length = HEADER_BYTES + len(payload)
+            own = {
+                "scope": stream.scope,
+                "stream": stream.stream,
+                "epoch": 0,
+                "segment": segment,
+                "offset": offset,
+                "length": length,
+                "pointer": f"{stream}/{segment}.#epoch.0:{offset}-{length}",
+                "payload": payload,
+            }
+            rows.append({**own, **readings.fields(number)})
+            offset += length
+            if len(rows) == 50_000:
+                yield pa.Table.from_pylist(rows, SCHEMA)
+                rows = []
+        if rows:
+            yield pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _write_by_hand(tables: list[pa.Table], folder: str, filesystem: pa.fs.FileSystem) -> float:
+    """Write rows with pyarrow's fastest method, one file per `FILE_ROWS` rows; return the seconds."""
+    began = time.monotonic()
+    held = pa.concat_tables(tables)
+    for number, start in enumerate(range(0, len(held), FILE_ROWS)):
+        pq.write_table(
+            held.slice(start, FILE_ROWS),
+            f"{folder}/part-{number:05d}.parquet",
+            row_group_size=ROW_GROUP_ROWS,
+            compression="zstd",
+            filesystem=filesystem,
+        )
+    return time.monotonic() - began
+
+
 class _Comparison:
     """Comparison of writing: the stream is archived once, and handed off in each repeat."""
 
-    def __init__(self, setting: Setting, readings: Readings, glue: str) -> None:
+    def __init__(self, setting: Setting, readings: _Readings, glue: str) -> None:
         self._setting = setting
         self._readings = readings
         self._environment = {**setting.s3.environment(), "AWS_ENDPOINT_URL_GLUE": glue}
         self._stream = setting.stream("readings")
         self._bytes = 0
-        self._filesystem = pyarrow.fs.S3FileSystem(
+        self._filesystem = pa.fs.S3FileSystem(
             access_key=setting.s3.access_key,
             secret_key=setting.s3.secret_key,
             endpoint_override=setting.s3.endpoint,
@@ -81,16 +169,16 @@ class _Comparison:
         self._bytes = self._readings.fill(self._setting, self._stream)
         uri, root = self._setting.stream_uri(self._stream), self._setting.root_uri("vault")
         run_command("export", uri, root, "--layout", "chunks", environment=self._environment)
-        rows = list(rows_in_memory(self._readings, self._stream))
+        rows = list(_rows_in_memory(self._readings, self._stream))
 
         def by_hand(repeat: int) -> Measured:
             folder = f"{self._setting.bucket}/by-hand/{repeat}"
-            return Measured(self._readings.events, self._bytes, write_by_hand(rows, folder, self._filesystem))
+            return Measured(self._readings.events, self._bytes, _write_by_hand(rows, folder, self._filesystem))
 
         arms = [
             Arm(BY_HAND, by_hand),
-            Arm(f"{OURS}, payload alone", self._plain),
-            Arm(f"{OURS}, JSON decoded", self._json),
+            Arm(f"{OURS}, payload alone", partial(self._hand_off, "plain", ())),
+            Arm(f"{OURS}, JSON decoded", partial(self._hand_off, "json", ("--decode", "json", "--catalog", "glue"))),
         ]
         found = interleave(arms, repeats, self._setting.settle)
         title = f"writing a table, {self._readings.events:,} events, {self._bytes / 1e6:,.0f} MB"
@@ -111,15 +199,9 @@ class _Comparison:
         printed = run_command("ddl", archive, "trino", "--table", "lake.json_0", environment=self._environment)
         return str(printed.report["ddl"])
 
-    def _plain(self, repeat: int) -> Measured:
-        return self._hand_off(f"plain_{repeat}")
-
-    def _json(self, repeat: int) -> Measured:
-        return self._hand_off(f"json_{repeat}", "--decode", "json", "--catalog", "glue")
-
-    def _hand_off(self, name: str, *options: str) -> Measured:
+    def _hand_off(self, name: str, options: Sequence[str], repeat: int) -> Measured:
         archive = f"{self._setting.root_uri('vault')}/{self._stream}"
-        kind = ("--format", "parquet", "--table", f"lake.{name}")
+        kind = ("--format", "parquet", "--table", f"lake.{name}_{repeat}")
         report = run_command("handoff", archive, *kind, *options, environment=self._environment).report
         if report["events"] != self._readings.events or report["undecoded"]:
             raise RuntimeError(f"{report['events']} events became rows instead of {self._readings.events}")
@@ -127,7 +209,7 @@ class _Comparison:
 
 
 def _queries(
-    setting: Setting, trino: TrinoServer, readings: Readings, results: Results, *, statements: str, repeats: int
+    setting: Setting, trino: TrinoServer, readings: _Readings, results: Results, *, statements: str, repeats: int
 ) -> None:
     """Compare queries of our table from the first repeat with those of the table written by pyarrow."""
     columns = ", ".join(f'"{field.name}" {trino_type(field.type)}' for field in SCHEMA)

@@ -1,8 +1,9 @@
-"""The limit: the same client library that puts and gets the same objects, and does nothing else.
+"""The limits: loops that move the same objects or the same bytes, and do nothing else.
 
-It uses as many processes as Spark runs tasks at once, each with as many threads as a task has concurrent requests.
-Payloads are views into memory, and keys are made beforehand. Requests are signed like the product's; unlike those, they
-may overwrite.
+They use as many processes as Spark runs tasks at once. Events: each process puts and gets with as many threads as a
+task has concurrent requests; payloads are views into memory, and keys are made beforehand. Requests are signed like the
+product's; unlike those, they may overwrite. Chunks: read a range of a segment, put it; get it, append it in conditional
+blocks. Their stream client is the product's own, because no other Python client reads byte ranges.
 """
 
 from __future__ import annotations
@@ -10,36 +11,38 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import obstore
 from obstore.store import S3Store
 
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from layouts.keys import EVENT_KEYS, archive_prefix
-from streamstore.model import SegmentId, StreamName
+from layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
+from streamstore.framing import MAX_BLOCK_BYTES
+from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server
 
-__all__ = ["ObjectsJob", "get_alone", "open_alone", "prepare_get", "prepare_put", "put_alone"]
+__all__ = [
+    "RANGE_BYTES",
+    "LimitJob",
+    "get_alone",
+    "get_and_append",
+    "prepare_get",
+    "prepare_put",
+    "put_alone",
+    "read_and_put",
+]
 
+RANGE_BYTES = 64 * 1024 * 1024
 THREADS = 32
 LISTED_AHEAD = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectsJob:
-    """The objects of some segments of one archive.
-
-    Attributes:
-        server: the S3 server.
-        bucket: the bucket.
-        root: the archive's root in the bucket.
-        stream: the archived stream.
-        workload: contents of the stream.
-        processes: number of processes that share the work.
-        index: number of this process.
-    """
+class LimitJob:
+    """The objects of one archive, of which process ``index`` moves its share; ``uri`` is the stream of chunks."""
 
     server: S3Server
     bucket: str
@@ -47,6 +50,7 @@ class ObjectsJob:
     stream: StreamName
     workload: Workload
     processes: int
+    uri: str = ""
     index: int = 0
 
     @property
@@ -55,46 +59,62 @@ class ObjectsJob:
         return range(self.index, self.workload.segments, self.processes)
 
     def open(self) -> S3Store:
-        """Open the root with an established connection."""
-        return open_alone(self.server, self.bucket, self.root, self.index)
+        """Open the root with obstore alone and an established connection."""
+        store = S3Store(
+            self.bucket,
+            prefix=self.root,
+            config={
+                "endpoint": self.server.endpoint,
+                "region": self.server.region,
+                "access_key_id": self.server.access_key,
+                "secret_access_key": self.server.secret_key,
+                "virtual_hosted_style_request": False,
+            },
+            client_options={"allow_http": True, "timeout": "300s"},
+        )
+        obstore.put(store, f"warm-up-{self.index}", b"")
+        return store
+
+    def ranges(self, segment: int) -> list[tuple[int, int]]:
+        """Return a segment's ranges, split as in an export of chunks."""
+        length, end = self.workload.length, self.workload.share(segment) * self.workload.length
+        edges = [-(-low // length) * length for low in range(0, end, RANGE_BYTES)]
+        return list(zip(edges, [*edges[1:], end], strict=True))
+
+    def key(self, segment: int, start: int, end: int) -> str:
+        """Return a range's key, as in an archive of chunks."""
+        prefix = archive_prefix(self.stream.scope, self.stream.stream)
+        return prefix + chunk_key(SegmentId(0, segment), start, end - start)
 
 
-def open_alone(server: S3Server, bucket: str, root: str, index: int) -> S3Store:
-    """Open a root with obstore alone and an established connection."""
-    store = S3Store(
-        bucket,
-        prefix=root,
-        config={
-            "endpoint": server.endpoint,
-            "region": server.region,
-            "access_key_id": server.access_key,
-            "secret_access_key": server.secret_key,
-            "virtual_hosted_style_request": False,
-        },
-        client_options={"allow_http": True, "timeout": "300s"},
-    )
-    obstore.put(store, f"warm-up-{index}", b"")
-    return store
-
-
-def put_alone(job: ObjectsJob) -> tuple[int, float]:
-    """Put the archive's objects; return their number and the seconds."""
+def put_alone(job: LimitJob) -> tuple[int, float]:
+    """Put the events' objects; return their number and the seconds."""
     return run_together(prepare_put, _split(job))
 
 
-def get_alone(job: ObjectsJob) -> tuple[int, float]:
-    """List and get the archive's objects; return their number and the seconds."""
+def get_alone(job: LimitJob) -> tuple[int, float]:
+    """List and get the events' objects; return their number and the seconds."""
     return run_together(prepare_get, _split(job))
 
 
-def _split(job: ObjectsJob) -> list[ObjectsJob]:
-    return [
-        ObjectsJob(job.server, job.bucket, job.root, job.stream, job.workload, job.processes, index)
-        for index in range(job.processes)
-    ]
+def read_and_put(job: LimitJob) -> tuple[int, float]:
+    """Read the ranges and put them as chunks; return events and seconds."""
+    return run_together(_prepare_out, _split(job))
 
 
-def prepare_put(job: ObjectsJob) -> Callable[[], int]:
+def get_and_append(job: LimitJob) -> tuple[int, float]:
+    """Get the chunks and append them to a new stream, the job's `uri`; return events and seconds."""
+    target, name = parse_stream(job.uri)
+    with target.open() as store:
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=job.workload.segments)))
+    return run_together(_prepare_back, _split(job))
+
+
+def _split(job: LimitJob) -> list[LimitJob]:
+    return [replace(job, index=index) for index in range(job.processes)]
+
+
+def prepare_put(job: LimitJob) -> Callable[[], int]:
     """Connect and make the keys; return the timed part of one process of `put_alone`."""
     store = job.open()
     items = [item for segment in job.segments for item in job.workload.objects(job.stream, segment)]
@@ -108,7 +128,7 @@ def prepare_put(job: ObjectsJob) -> Callable[[], int]:
     return lambda: _in_threads(put)
 
 
-def prepare_get(job: ObjectsJob) -> Callable[[], int]:
+def prepare_get(job: LimitJob) -> Callable[[], int]:
     """Connect; return the timed part of one process of `get_alone`."""
     store = job.open()
     keys: queue.Queue[str | None] = queue.Queue(LISTED_AHEAD)
@@ -144,3 +164,42 @@ def prepare_get(job: ObjectsJob) -> Callable[[], int]:
 def _in_threads(work: Callable[[int], int]) -> int:
     with ThreadPoolExecutor(THREADS) as threads:
         return sum(threads.map(work, range(THREADS)))
+
+
+def _prepare_out(job: LimitJob) -> Callable[[], int]:
+    address, name = parse_stream(job.uri)
+    source, bucket = address.open(), job.open()
+    every = [(s, start, end) for s in range(job.workload.segments) for start, end in job.ranges(s)]
+    mine = every[job.index :: job.processes]
+    source.segment_info(name, [SegmentId(0, 0)])
+
+    def action() -> int:
+        moved = 0
+        for segment, start, end in mine:
+            data = bytearray()
+            for block in source.read(name, SegmentId(0, segment), start, end):
+                data += block
+            obstore.put(bucket, job.key(segment, start, end), data, use_multipart=False)
+            moved += len(data)
+        return moved // job.workload.length
+
+    return action
+
+
+def _prepare_back(job: LimitJob) -> Callable[[], int]:
+    address, name = parse_stream(job.uri)
+    target, bucket = address.open(), job.open()
+    target.segment_info(name, [SegmentId(0, 0)])
+
+    def action() -> int:
+        moved = 0
+        for segment in range(job.index, job.workload.segments, job.processes):
+            with target.appender(name, SegmentId(0, segment)) as appender:
+                for start, end in job.ranges(segment):
+                    data = memoryview(obstore.get(bucket, job.key(segment, start, end)).bytes())
+                    for low in range(0, len(data), MAX_BLOCK_BYTES):
+                        appender.append(data[low : low + MAX_BLOCK_BYTES])
+                    moved += len(data)
+        return moved // job.workload.length
+
+    return action

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from itertools import product
 
 from benchmarks.measuring import say
-from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.product import PEAKS, Outcome
+from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
-from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
 
-__all__ = ["HELP", "add_arguments", "run"]
+__all__ = ["HELP", "add_arguments", "move", "run"]
 
 HELP = "the greatest memory of a task"
 
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         for size, length, layout in product(arguments.size, arguments.stream, arguments.layout):
             segments = max(parallelism(), length // SEGMENT_BYTES)
             workload = Workload(max(length // size, segments), size, segments)
-            for verb, outcome in _move(setting, workload, f"{size}-{length}-{layout}", LAYOUTS[layout]):
+            for verb, outcome in move(setting, workload, f"{size}-{length}-{layout}", LAYOUTS[layout]):
                 peaks = outcome.peaks
                 say(f"  {verb} {layout} {workload.events:,} of {size_text(size)}: {peaks}")
                 figures.append(
@@ -63,24 +62,22 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
                     (
                         f"{verb}, {layout}, {size_text(size)} events",
                         f"{workload.bytes / MB:,.0f} MB",
-                        *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
+                        *peaks.cells,
                     )
                 )
-    heads = ("", "stream", "a task's process", "the command's process", "Spark's Java")
+    heads = ("", "stream", *PEAKS)
     results.add("memory", table(heads, rows), figures)
 
 
-def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, ...]) -> list[tuple[str, Outcome]]:
+def move(setting: Setting, workload: Workload, name: str, options: tuple[str, ...]) -> list[tuple[str, Outcome]]:
+    """Export and import a new stream while watching the commands' memory; return both outcomes with their verbs."""
     source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
-    environment = setting.s3.environment()
     workload.fill(setting.store, source)
-    root = setting.root_uri(name)
-    exported = run_command("export", setting.stream_uri(source), root, *options, environment=environment, watch=True)
+    setting.settle()
+    exported = setting.export(source, name, *options, watch=True)
+    setting.settle()
     setting.store.delete(source)
-    imported = run_command(
-        "import", f"{root}/{source}", setting.stream_uri(target), environment=environment, watch=True
-    )
-    setting.store.delete(target)
+    imported = setting.restore(source, name, target, workload.bytes, watch=True)
     for outcome in (exported, imported):
         if outcome.report["events"] != workload.events:
             raise RuntimeError(f"the command moved something else: {outcome.report}")

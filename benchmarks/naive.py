@@ -17,15 +17,19 @@ from uuid import uuid4
 
 import botocore.config
 
+from benchmarks.measuring import Arm, Measured
 from benchmarks.processes import run_together
+from benchmarks.setting import Setting
+from benchmarks.workload import Workload
 from streamstore.model import StreamName
 from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["NaiveJob", "export_naively", "restore_naively"]
+__all__ = ["naive_arms"]
 
+NAIVE = {1: "one by one", 32: "32 threads"}
 WRITES_IN_FLIGHT = 1000
 SECONDS_WITHOUT_EVENTS = 60.0
 
@@ -33,20 +37,58 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class NaiveJob:
-    """One run of the naive pipeline.
+def naive_arms(setting: Setting, workload: Workload, source: StreamName, events: int) -> dict[str, list[Arm]]:
+    """Return the naive pipelines that export and import some events: first one by one, then with 32 threads."""
+    found: dict[str, list[Arm]] = {}
+    for verb in ("export", "import"):
+        for threads, how in NAIVE.items():
+            peer = _Peer(setting, workload, source, events, threads)
+            found.setdefault(verb, []).append(
+                Arm(f"{verb} naive, {how}", peer.export if verb == "export" else peer.restore)
+            )
+    return found
 
-    Attributes:
-        controller: ``HOST:PORT`` of Pravega's controller.
-        stream: the stream to read or write.
-        server: the S3 server.
-        bucket: the bucket.
-        prefix: prefix of the objects' keys.
-        events: number of events to move; the client's reader does not report the end of a stream.
-        segments: number of segments of a stream to write.
-        threads: number of threads; 1 for one by one.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """Naive export and import with a number of threads."""
+
+    setting: Setting
+    workload: Workload
+    source: StreamName
+    events: int
+    threads: int
+
+    def export(self, repeat: int) -> Measured:
+        return self._measured(*_export(self._job(self.source, repeat)))
+
+    def restore(self, repeat: int) -> Measured:
+        target = self.setting.stream(f"naive-{self.threads}-{repeat}")
+        measured = self._measured(*_restore(self._job(target, repeat)))
+        self.setting.drop(target, measured.bytes)
+        return measured
+
+    def _job(self, stream: StreamName, repeat: int) -> _Job:
+        return _Job(
+            controller=self.setting.controller,
+            stream=stream,
+            server=self.setting.s3,
+            bucket=self.setting.bucket,
+            prefix=f"{repeat}/naive-{self.threads}",
+            events=self.events,
+            segments=self.workload.segments,
+            threads=self.threads,
+        )
+
+    def _measured(self, moved: int, seconds: float) -> Measured:
+        if moved != self.events:
+            raise RuntimeError(f"{moved} events were moved instead of {self.events}")
+        return Measured(moved, moved * self.workload.length, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One run of the naive pipeline. It counts events, as the client's reader does not report the end of a stream."""
 
     controller: str
     stream: StreamName
@@ -66,17 +108,17 @@ class NaiveJob:
         )
 
 
-def export_naively(job: NaiveJob) -> tuple[int, float]:
+def _export(job: _Job) -> tuple[int, float]:
     """Export the stream; return the number of events and the seconds."""
     return run_together(_prepare_export, [job])
 
 
-def restore_naively(job: NaiveJob) -> tuple[int, float]:
+def _restore(job: _Job) -> tuple[int, float]:
     """Import the objects into a new stream; return the number of events and the seconds."""
     return run_together(_prepare_restore, [job])
 
 
-def _prepare_export(job: NaiveJob) -> Callable[[], int]:
+def _prepare_export(job: _Job) -> Callable[[], int]:
     client = job.client()
     reader = _Reader(job)
 
@@ -87,7 +129,7 @@ def _prepare_export(job: NaiveJob) -> Callable[[], int]:
     return lambda: sum(1 for _ in _each(put, enumerate(reader.events(job.events)), job.threads))
 
 
-def _prepare_restore(job: NaiveJob) -> Callable[[], int]:
+def _prepare_restore(job: _Job) -> Callable[[], int]:
     client = job.client()
     writer = _Writer(job)
 
@@ -112,7 +154,7 @@ def _prepare_restore(job: NaiveJob) -> Callable[[], int]:
 class _Reader:
     """The client's reader, with its manager: it stops working when the manager is collected."""
 
-    def __init__(self, job: NaiveJob) -> None:
+    def __init__(self, job: _Job) -> None:
         self._manager = _manager(job)
         self._group = self._manager.create_reader_group(f"naive-{uuid4().hex}", job.stream.scope, job.stream.stream)
         self._reader = self._group.create_reader("reader")
@@ -140,7 +182,7 @@ class _Reader:
 class _Writer:
     """The client's writer to a new stream, with its manager: it stops working when the manager is collected."""
 
-    def __init__(self, job: NaiveJob) -> None:
+    def __init__(self, job: _Job) -> None:
         self._manager = _manager(job)
         self._manager.create_scope(job.stream.scope)
         self._manager.create_stream(job.stream.scope, job.stream.stream, job.segments)
@@ -153,7 +195,7 @@ class _Writer:
         self._writer.flush()
 
 
-def _manager(job: NaiveJob) -> Any:
+def _manager(job: _Job) -> Any:
     import pravega_client  # type: ignore[import-untyped]  # noqa: PLC0415  (it starts threads)
 
     return pravega_client.StreamManager(f"tcp://{job.controller}")

@@ -1,4 +1,8 @@
-"""Runs the product as a user does: as a command in its own process."""
+"""Runs the product as a user does: as a command in its own process, whose peak memory the kernel records.
+
+``VmHWM`` in ``/proc/PID/status`` is a process's peak resident size since its start, shared pages included, so
+occasional polling misses only what happens after the last poll.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,101 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from benchmarks.peaks import Peaks, PeakWatch
+import psutil
+
 from sparkrun.head_start import VARIABLE as HEAD_START
 
-__all__ = ["Outcome", "run_command"]
+__all__ = ["PEAKS", "Outcome", "PeakWatch", "Peaks", "run_command"]
+
+EVERY_SECONDS = 0.05
+WORKER = "sparkrun.daemon"
+PEAKS = ("a task's process", "the command's process", "Spark's Java")
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Peak resident size of a single process of each kind (bytes); 0 if there was none.
+
+    Attributes:
+        task: Spark's Python workers, in which the tasks run.
+        driver: the command itself.
+        java: Spark.
+    """
+
+    task: int
+    driver: int
+    java: int
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells of a table's row below `PEAKS`."""
+        return [f"{peak / 2**20:,.0f} MiB" for peak in (self.task, self.driver, self.java)]
+
+
+class PeakWatch:
+    """Context manager that watches a process and its descendants; `peaks` returns the result."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._found = {"task": 0, "driver": 0, "java": 0}
+        self._kinds: dict[psutil.Process, str] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def peaks(self) -> Peaks:
+        """Return the peaks so far."""
+        return Peaks(**self._found)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY_SECONDS):
+            with suppress(psutil.Error):
+                for process in (self._root, *self._root.children(recursive=True)):
+                    self._look(process)
+
+    def _look(self, process: psutil.Process) -> None:
+        with suppress(psutil.Error, OSError):
+            kind = self._kinds.get(process) or self._kind(process)
+            if kind:
+                self._found[kind] = max(self._found[kind], _high_water_mark(process.pid))
+
+    def _kind(self, process: psutil.Process) -> str:
+        """Return a process's kind; not stored until known, because a new process starts as a copy of its parent."""
+        command = process.cmdline()
+        if WORKER in command:
+            kind = "task"
+        elif process == self._root:
+            kind = "driver"
+        elif command and Path(command[0]).name == "java":
+            kind = "java"
+        else:
+            return ""
+        self._kinds[process] = kind
+        return kind
+
+
+def _high_water_mark(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

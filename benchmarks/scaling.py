@@ -6,10 +6,10 @@ import argparse
 from dataclasses import asdict, replace
 
 from benchmarks.measuring import say, spread
-from benchmarks.product import Outcome, run_command
-from benchmarks.results import Results
+from benchmarks.memory import move
+from benchmarks.product import PEAKS
+from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import spread_text, table
 from benchmarks.workload import Workload
 from exporter.manifest_plan import plan_of
 from layouts.keys import GenerationSpan, manifest_key, ranges_key
@@ -30,6 +30,7 @@ HELP = "chunks of longer streams, by one task and two, and a resume close to the
 MB = 1_000_000
 MIB = 1024 * 1024
 SIZE = 1024
+CHUNKS = ("--layout", "chunks")
 RESUME_RANGE = 5 * MIB
 UNDONE = 0.01
 """Minimum share of a generation that is left for a resume."""
@@ -68,30 +69,19 @@ def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> No
     rows, figures = [], []
     for length in streams:
         workload = Workload(length // SIZE, SIZE, 4)
-        source, target = setting.stream(f"source-{length}"), setting.stream(f"target-{length}")
-        workload.fill(setting.store, source)
-        root = setting.root_uri(f"length-{length}")
-        setting.settle()
-        exported = _export(setting, setting.stream_uri(source), root, watch=True)
-        setting.settle()
-        setting.store.delete(source)
-        imported = run_command(
-            "import", f"{root}/{source}", setting.stream_uri(target), environment=setting.s3.environment(), watch=True
-        )
-        setting.store.delete(target)
-        for verb, outcome in (("export", exported), ("import", imported)):
+        for verb, outcome in move(setting, workload, f"length-{length}", CHUNKS):
             seconds, peaks = outcome.report["seconds"], outcome.peaks
             rows.append(
                 (
                     f"{verb}, {workload.bytes / MB:,.0f} MB",
                     f"{seconds:.1f}",
                     f"{workload.bytes / seconds / MB:,.0f}",
-                    *(f"{peak / MIB:,.0f} MiB" for peak in (peaks.task, peaks.driver, peaks.java)),
+                    *peaks.cells,
                 )
             )
             say(f"  {rows[-1]}")
             figures.append({"verb": verb, "bytes": workload.bytes, "seconds": seconds, **asdict(peaks)})
-    heads = ("chunks", "seconds", "MB/s", "a task's process", "the command's process", "Spark's Java")
+    heads = ("chunks", "seconds", "MB/s", *PEAKS)
     results.add("lengths", table(heads, rows), figures)
 
 
@@ -103,9 +93,9 @@ def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> Non
     found: dict[int, list[float]] = {1: [], 2: []}
     for repeat in range(repeats):
         for tasks, seconds in found.items():
-            root = setting.root_uri(f"tasks-{tasks}-{repeat}")
+            root = f"tasks-{tasks}-{repeat}"
             setting.settle()
-            report = _export(setting, setting.stream_uri(source), root, "--master", f"local[{tasks}]").report
+            report = setting.export(source, root, *CHUNKS, "--master", f"local[{tasks}]").report
             seconds.append(report["seconds"])
             say(f"  {repeat + 1}/{repeats} {tasks} tasks: {seconds[-1]:.1f} s")
     setting.store.delete(source)
@@ -130,14 +120,14 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
     workload.fill(setting.store, source)
     whole, rest, share = [], [], 0.0
     for repeat in range(repeats):
-        root = setting.root_uri(f"resume-{repeat}")
-        arguments = (setting.stream_uri(source), root, "--range-size", str(RESUME_RANGE))
+        root = f"resume-{repeat}"
+        options = (*CHUNKS, "--range-size", str(RESUME_RANGE))
         setting.settle()
-        whole.append(_export(setting, *arguments).report["seconds"])
+        whole.append(setting.export(source, root, *options).report["seconds"])
         archive = Archive(_open(setting, root), source)
         share = _undo(archive)
         setting.settle()
-        resumed = _export(setting, *arguments).report
+        resumed = setting.export(source, root, *options).report
         if not resumed["adopted"] or resumed["moved_bytes"] > workload.bytes * 0.05:
             raise RuntimeError(f"the run did not go on with the unfinished one: {resumed}")
         rest.append(resumed["seconds"])
@@ -179,8 +169,4 @@ def _finished(row: RangeRow) -> FinishedRange:
 def _open(setting: Setting, root: str) -> ObjectStore:
     keys = StaticKeys(setting.s3.access_key, setting.s3.secret_key)
     access = S3Access(setting.s3.endpoint, setting.s3.region, virtual_host=False, keys=keys)
-    return replace(RootAddress.parse(root), access=access).open()
-
-
-def _export(setting: Setting, *arguments: str, watch: bool = False) -> Outcome:
-    return run_command("export", *arguments, "--layout", "chunks", environment=setting.s3.environment(), watch=watch)
+    return replace(RootAddress.parse(setting.root_uri(root)), access=access).open()

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psutil
 
 from benchmarks.measuring import say
+from benchmarks.product import Outcome, run_command
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
@@ -44,16 +46,7 @@ def parallelism() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Running servers, new and empty.
-
-    Attributes:
-        pravega: the Pravega server.
-        s3: the S3 server.
-        s3_pid: process id of the S3 server.
-        bucket: an existing bucket.
-        store: our client of the Pravega server.
-        quick: whether only to check that a benchmark works, without waiting for idle servers.
-    """
+    """Running servers, new and empty; a ``quick`` setting does not wait until they are idle."""
 
     pravega: PravegaServer
     s3: S3Server
@@ -78,6 +71,25 @@ class Setting:
     def root_uri(self, root: str) -> str:
         """Return a root's URI for the command."""
         return f"s3://{self.bucket}/{root}"
+
+    def export(self, source: StreamName, root: str, *options: str, **how: Any) -> Outcome:
+        """Run ``streamvault export`` to a root; ``how`` is as for `run_command`."""
+        arguments = (self.stream_uri(source), self.root_uri(root), *options)
+        return run_command("export", *arguments, environment=self.s3.environment(), **how)
+
+    def restore(self, source: StreamName, root: str, target: StreamName, size: int, **how: Any) -> Outcome:
+        """Run ``streamvault import`` into a new stream, check its size (bytes) and delete it; see `export`."""
+        arguments = (f"{self.root_uri(root)}/{source}", self.stream_uri(target))
+        outcome = run_command("import", *arguments, environment=self.s3.environment(), **how)
+        self.drop(target, size)
+        return outcome
+
+    def drop(self, stream: StreamName, expected: int) -> None:
+        """Check a restored stream's size (bytes), and delete the stream."""
+        held = sum(self.store.describe(stream).tail.offsets.values())
+        if held != expected:
+            raise RuntimeError(f"{stream} holds {held} bytes instead of {expected}")
+        self.store.delete(stream)
 
     def settle(self) -> None:
         """Wait until the servers have finished background work: flushes, moves to long-term storage, deletions."""

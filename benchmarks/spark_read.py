@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import Setting, open_setting, parallelism
-from benchmarks.tables import size_text, spread_text, table
 from benchmarks.workload import Workload
 from sparkrun.java import java_home
 from streamstore.model import SegmentId, StreamName
@@ -63,17 +63,12 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
                 speed = spread([one.megabytes_per_second for one in measured])
                 share = ratio(found, name, LOOP)
                 rows.append((f"{size_text(size)} events: {name}", spread_text(speed, 0), spread_text(share, 2)))
-            figures[str(size)] = {name: [vars_of(one) for one in measured] for name, measured in found.items()}
+            figures[str(size)] = {name: [asdict(one) for one in measured] for name, measured in found.items()}
             if size in CONNECTOR:
                 mine, loop = CONNECTOR[size]
                 name = f"{size_text(size)} events: official connector, stream → Parquet (another run)"
                 rows.append((name, str(mine), f"{mine / loop:.2f} of read → put"))
     results.add("spark_read", table(("", "MB/s", "of the bare read loop"), rows), figures)
-
-
-def vars_of(one: Measured) -> dict[str, float]:
-    """Return a run's figures."""
-    return {"events": one.events, "bytes": one.bytes, "seconds": one.seconds}
 
 
 def _loop(setting: Setting, stream: StreamName, workload: Workload, _repeat: int) -> Measured:

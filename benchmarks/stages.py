@@ -12,26 +12,23 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import partial
-from typing import Literal
 
 import psutil
 
-from benchmarks.chunk_limits import RANGE_BYTES
-from benchmarks.limits import ObjectsJob, prepare_get, prepare_put
+from benchmarks.limits import RANGE_BYTES, LimitJob, prepare_get, prepare_put
 from benchmarks.measuring import say, spread
-from benchmarks.results import Results
+from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
-from benchmarks.tables import size_text, table
 from benchmarks.workload import Workload
 from exporter.reading import SegmentReader
 from exporter.spans import Span, spans_of
 from exporter.task import ExportTask, export_range
 from importer.fill import FillTask, Section, fill_segment
 from layouts.keys import archive_prefix
-from layouts.layout import open_layout
+from layouts.layout import LayoutName, open_layout
 from layouts.place import Place
 from layouts.windows import WINDOW
 from manifests.range_row import RangeRow
@@ -47,7 +44,6 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "where a task's time goes"
 SEGMENT = SegmentId(0, 0)
-LAYOUT: Literal["events"] = "events"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,16 +69,11 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
             results.describe(setting.describe())
             workload = Workload(arguments.events, size, 1)
             found = task(setting, workload).measure(arguments.repeats)
-            heads = (
-                f"{arguments.layout}, {size_text(size)} events, {unit}",
-                "wall",
-                "task",
-                setting.s3.name,
-                "Pravega",
-            )
+            title = f"{arguments.layout}, {size_text(size)} events"
+            heads = (f"{title}, {unit}", "wall", "task", setting.s3.name, "Pravega")
             rows = [(stage, *_medians(costs)) for stage, costs in found.items()]
             figures = {stage: [astuple(cost) for cost in costs] for stage, costs in found.items()}
-            results.add(f"stages, {arguments.layout}, {size_text(size)} events", table(heads, rows), figures)
+            results.add(f"stages, {title}", table(heads, rows), figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +94,7 @@ def _medians(costs: Sequence[Cost]) -> Iterator[str]:
 class _Task(ABC):
     """Export and import of one segment by one process."""
 
+    layout: LayoutName
     per = 1.0
     """Factor from seconds to the displayed unit of time."""
 
@@ -136,18 +128,48 @@ class _Task(ABC):
     def _units(self) -> float:
         """Return the workload's size in the unit."""
 
-    def _row(self) -> RangeRow:
-        """Return the segment as one archived range."""
-        end, digest = self._workload.bytes, hashlib.sha256()
-        for block in self._setting.store.read(self._stream, SEGMENT, 0, end):
-            digest.update(block)
-        return RangeRow(SEGMENT, 0, end, self._workload.events, digest.hexdigest())
+    def _export_task(self, repeat: int, span: Span) -> ExportTask:
+        return ExportTask(
+            source=self._address,
+            stream=self._stream,
+            segment=SEGMENT,
+            segment_end=self._workload.bytes,
+            root=self._root(f"{repeat}/task"),
+            prefix=self._prefix,
+            generation=1,
+            attempt=1,
+            layout=self.layout,
+            compression="",
+            window=WINDOW,
+            span=span,
+        )
+
+    def _fill_task(self, repeat: int, sections: tuple[Section, ...]) -> FillTask:
+        return FillTask(
+            target=self._address,
+            stream=self._made(f"target-{repeat}"),
+            segment=SEGMENT,
+            root=self._root(f"{repeat}/task"),
+            prefix=self._prefix,
+            window=WINDOW,
+            head=0,
+            sections=sections,
+        )
+
+    def _made(self, name: str) -> StreamName:
+        stream = self._setting.stream(name)
+        self._setting.store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        return stream
+
+    def _digest(self, stream: StreamName) -> str:
+        """Read the segment of a stream; return its SHA-256."""
+        return _hashed(self._setting.store.read(stream, SEGMENT, 0, self._workload.bytes))
 
     def _root(self, root: str) -> RootAddress:
         return RootAddress.parse(self._setting.root_uri(root)).resolve()
 
-    def _objects(self, root: str) -> ObjectsJob:
-        return ObjectsJob(self._setting.s3, self._setting.bucket, root, self._stream, self._workload, processes=1)
+    def _objects(self, root: str) -> LimitJob:
+        return LimitJob(self._setting.s3, self._setting.bucket, root, self._stream, self._workload, processes=1)
 
     def _cost(self, action: Callable[[], object]) -> Cost:
         before = self._clocks()
@@ -163,7 +185,12 @@ class _Task(ABC):
 class _EventsTask(_Task):
     """Task of layout ``events``: an object per event."""
 
+    layout = "events"
     per = 1e6
+
+    def _row(self) -> RangeRow:
+        """Return the segment as one archived range."""
+        return RangeRow(SEGMENT, 0, self._workload.bytes, self._workload.events, self._digest(self._stream))
 
     def _units(self) -> float:
         return self._workload.events
@@ -176,23 +203,10 @@ class _EventsTask(_Task):
         yield "create-only put, from memory", lambda: put_all(beside, items)
         reader = SegmentReader(self._setting.store, self._stream, SEGMENT, start=0, high=end, segment_end=end)
         yield "read, split, hash", lambda: [deque(piece.blocks(), maxlen=0) for piece in reader.pieces()]
-        task = ExportTask(
-            source=self._address,
-            stream=self._stream,
-            segment=SEGMENT,
-            segment_end=end,
-            root=self._root(f"{repeat}/task"),
-            prefix=self._prefix,
-            generation=1,
-            attempt=1,
-            layout=LAYOUT,
-            compression="",
-            window=WINDOW,
-            span=Span(0, end, known=True),
-        )
+        task = self._export_task(repeat, Span(0, end, known=True))
         yield "**the whole export task**", lambda: export_range(task)
         objects = task.root.open()
-        layout = open_layout(LAYOUT)
+        layout = open_layout(self.layout)
         check = partial(layout.check_range, Place(objects, self._prefix), self._row().extent)
         yield "the proof: list, follow the chain", check
 
@@ -200,32 +214,17 @@ class _EventsTask(_Task):
         end, root = self._workload.bytes, self._root(f"{repeat}/task")
         yield "limit: list and get by obstore alone", prepare_get(self._objects(f"{repeat}/task"))
         row = self._row()
-        blocks = partial(open_layout(LAYOUT).read_range, Place(root.open(), self._prefix), row.extent, 0, end)
+        blocks = partial(open_layout(self.layout).read_range, Place(root.open(), self._prefix), row.extent, 0, end)
         yield "list, get in order, frame", lambda: deque(blocks(), maxlen=0)
-        target = self._setting.stream(f"target-{repeat}")
-        self._setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=1)))
-        task = FillTask(
-            target=self._address,
-            stream=target,
-            segment=SEGMENT,
-            root=root,
-            prefix=self._prefix,
-            window=WINDOW,
-            head=0,
-            sections=(Section(0, end, row, layout=LAYOUT),),
-        )
+        task = self._fill_task(repeat, (Section(0, end, row, layout=self.layout),))
         yield "**the whole import task**", lambda: fill_segment(task)
-        yield "the proof: read back, hash", partial(self._read_back, target)
-
-    def _read_back(self, target: StreamName) -> None:
-        digest = hashlib.sha256()
-        for block in self._setting.store.read(target, SEGMENT, 0, self._workload.bytes):
-            digest.update(block)
+        yield "the proof: read back, hash", partial(self._digest, task.stream)
 
 
 class _ChunksTask(_Task):
     """Task of layout ``chunks``: an object per range, moved by one task after the other."""
 
+    layout = "chunks"
     per = 1e3
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
@@ -254,27 +253,11 @@ class _ChunksTask(_Task):
             "create-only put, from memory",
             lambda: [beside.put(f"{low}", memoryview(data)[: end - low]) for low in puts],
         )
-        tasks = [self._task(repeat, span) for span in spans_of(0, end, RANGE_BYTES)]
+        tasks = [self._export_task(repeat, span) for span in spans_of(0, end, RANGE_BYTES)]
         yield "**the whole export tasks**", lambda: self._rows.extend(export_range(task).row for task in tasks)
 
-    def _task(self, repeat: int, span: Span) -> ExportTask:
-        return ExportTask(
-            source=self._address,
-            stream=self._stream,
-            segment=SEGMENT,
-            segment_end=self._workload.bytes,
-            root=self._root(f"{repeat}/task"),
-            prefix=self._prefix,
-            generation=1,
-            attempt=1,
-            layout="chunks",
-            compression="",
-            window=WINDOW,
-            span=span,
-        )
-
     def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
-        root, layout, end = self._root(f"{repeat}/task"), open_layout("chunks"), self._workload.bytes
+        root, layout, end = self._root(f"{repeat}/task"), open_layout(self.layout), self._workload.bytes
         pieces = [piece for row in self._rows if row for piece in row.pieces]
         self._rows.clear()
         rows = [RangeRow(SEGMENT, piece.start, piece.end, piece.events, piece.digest) for piece in pieces]
@@ -283,13 +266,8 @@ class _ChunksTask(_Task):
             for row in rows:
                 yield from layout.read_range(Place(root.open(), self._prefix), row.extent, row.start, row.end, WINDOW)
 
-        def hashed() -> None:
-            digest = hashlib.sha256()
-            for block in blocks():
-                digest.update(block)
-
         yield "get in parts", lambda: deque(blocks(), maxlen=0)
-        yield "get in parts, hash", hashed
+        yield "get in parts, hash", lambda: _hashed(blocks())
         block, beside = bytes(MAX_BLOCK_BYTES), self._made(f"appended-{repeat}")
 
         def append() -> None:
@@ -298,19 +276,12 @@ class _ChunksTask(_Task):
                     appender.append(memoryview(block)[: end - low])
 
         yield "append, from memory", append
-        task = FillTask(
-            target=self._address,
-            stream=self._made(f"target-{repeat}"),
-            segment=SEGMENT,
-            root=root,
-            prefix=self._prefix,
-            window=WINDOW,
-            head=0,
-            sections=tuple(Section(row.start, row.end, row, row.start, "chunks") for row in rows),
-        )
+        task = self._fill_task(repeat, tuple(Section(row.start, row.end, row, row.start, self.layout) for row in rows))
         yield "**the whole import task**", lambda: fill_segment(task)
 
-    def _made(self, name: str) -> StreamName:
-        stream = self._setting.stream(name)
-        self._setting.store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=1)))
-        return stream
+
+def _hashed(blocks: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()

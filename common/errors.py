@@ -7,7 +7,7 @@ derive their own errors from the four kinds here. Any other exception is a bug.
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Self
+from typing import ClassVar
 
 __all__ = ["Conflict", "Damaged", "Failed", "Overtaken", "Problem", "Usage", "without_logins"]
 
@@ -22,8 +22,8 @@ def without_logins(text: str) -> str:
 class Problem(Exception):
     """An error in three short texts, shown as one line: what went wrong, where, and what to do.
 
-    Logins in URIs are masked. Problems are pickled between Spark's processes, so a subclass must take the same
-    arguments or define ``__reduce__``.
+    Logins in URIs are masked. Problems are pickled between Spark's processes, so only ``what`` may be required of a
+    subclass's arguments, and its attributes must be picklable.
 
     Args:
         what: the fact, e.g. ``"no such stream"``.
@@ -45,18 +45,6 @@ class Problem(Exception):
     def __str__(self) -> str:
         text = self.what if not self.where else f"{self.what}: {self.where}"
         return " ".join((text if not self.todo else f"{text}. {self.todo}").split())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.todo)
-
-    @classmethod
-    def rebuild(cls, what: str, where: str, todo: str) -> Self:
-        """Rebuild the problem from its three texts (used by pickle)."""
-        return cls(what, where=where, todo=todo)
-
-
-def _rebuild(kind: type[Problem], what: str, where: str, todo: str) -> Problem:
-    return kind.rebuild(what, where, todo)
 
 
 class Failed(Problem):

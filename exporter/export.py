@@ -28,8 +28,7 @@ from objectstore.probe import fit_server
 from objectstore.s3.storage_classes import check_storage_class
 from objectstore.uri import RootAddress
 from sparkrun.masters import Master
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 from sparkrun.runner import Runner
 from streamstore.cut_option import Cut
 from streamstore.model import LARGEST_EVENT_BYTES, StreamCut, StreamName

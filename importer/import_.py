@@ -27,8 +27,7 @@ from manifests.model import segment_key
 from manifests.overtaken import check_in_force
 from manifests.selection import check_boundaries
 from objectstore.errors import InArchiveClass
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 from streamstore.cut_option import Cut
 from streamstore.model import RetentionKind, StreamCut, StreamName
 from streamstore.store import StreamStore

@@ -18,9 +18,9 @@ from layouts.folders import SegmentFolders
 from layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
 from layouts.keys import CHUNK_KEYS
 from layouts.place import Place
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, put_same, taken
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, parts_of, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
-from objectstore.large import create_large, parts_of, put_same_large
+from objectstore.large import create_large, put_same_large
 from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 

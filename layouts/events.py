@@ -14,9 +14,9 @@ from layouts.extent import Compression, Extent, Written
 from layouts.folders import SegmentFolders
 from layouts.keys import EVENT_KEYS, RangeKey
 from layouts.place import Place
-from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, put_all
+from objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
 from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.large import parts_of, put_same_large
+from objectstore.large import put_same_large
 from objectstore.store import ObjectStore
 from streamstore.model import HEADER_BYTES, SegmentId
 

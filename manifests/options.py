@@ -9,7 +9,7 @@ from pydantic import Field
 from common.options import DURATION, PERCENT, SIZE, CommandLine, Options
 from layouts.windows import MIN_WINDOW, WINDOW
 from manifests.entries import Compression, Layout
-from objectstore.s3.tiers import Tier
+from objectstore.s3.storage_classes import Tier
 from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES
 
 __all__ = [

@@ -24,6 +24,7 @@ __all__ = [
     "get_parts",
     "holds",
     "in_order",
+    "parts_of",
     "put_all",
     "put_same",
     "taken",
@@ -39,7 +40,7 @@ HELD_TWICE = 2
 """Data in flight is buffered both here and in the client library, so each gets half of a task's window."""
 
 PART_BYTES = 4 * 1024 * 1024
-"""Large objects are compared in parts of this size (bytes)."""
+"""Large objects are read in parts of this size (bytes)."""
 
 DELETE_AT_ONCE = 1000
 """Keys per bulk request, S3's maximum."""
@@ -85,10 +86,14 @@ def holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
         except TooLarge:
             return False
     view = memoryview(data)
-    parts = ((low, min(low + PART_BYTES, len(view))) for low in range(0, len(view), PART_BYTES))
     return store.size(key) == len(view) and all(
-        store.get_range(key, low, high) == view[low:high] for low, high in parts
+        store.get_range(key, low, high) == view[low:high] for low, high in parts_of(len(view))
     )
+
+
+def parts_of(size: int) -> Iterator[tuple[int, int]]:
+    """Split an object's bytes into (start, end) parts to read."""
+    return ((low, min(low + PART_BYTES, size)) for low in range(0, size, PART_BYTES))
 
 
 def put_all(
@@ -129,13 +134,8 @@ def put_all(
     return flow.taken
 
 
-def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES) -> int:
-    """Delete keys in bulk requests while they are being listed; return their number.
-
-    Args:
-        store: the store.
-        keys: full keys, consumed lazily, so memory use is constant.
-        window: maximum requests in flight.
+def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Delete full keys in bulk requests, consuming them lazily; return their number.
 
     Raises:
         Problem: the first one raised, once the requests in flight have ended; no further key is taken.
@@ -151,7 +151,7 @@ def delete_all(store: ObjectStore, keys: Iterable[str], *, window: int = DELETES
         store.delete(batch)
         return len(batch)
 
-    return sum(in_order(chain([first], batches), delete, lambda _: 1, window, window))
+    return sum(in_order(chain([first], batches), delete, lambda _: 1, DELETES, DELETES))
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
@@ -161,11 +161,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def get_all(
-    store: ObjectStore,
-    items: Iterable[tuple[str, int]],
-    *,
-    window: int = WINDOW,
-    window_bytes: int = WINDOW_BYTES,
+    store: ObjectStore, items: Iterable[tuple[str, int]], *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[tuple[str, bytes]]:
     """Get every item, in the given order.
 
@@ -194,12 +190,7 @@ def get_all(
 
 
 def get_parts(
-    store: ObjectStore,
-    key: str,
-    parts: Iterable[tuple[int, int]],
-    *,
-    window: int = WINDOW,
-    window_bytes: int = WINDOW_BYTES,
+    store: ObjectStore, key: str, parts: Iterable[tuple[int, int]], *, window_bytes: int
 ) -> Iterator[memoryview]:
     """Get parts of one object, in the given order, like `get_all`.
 
@@ -207,18 +198,15 @@ def get_parts(
         store: the source.
         key: the object's key.
         parts: (start, end) byte ranges, consumed as threads become free.
-        window: maximum requests in flight, as for `get_all`.
         window_bytes: maximum bytes in flight and waiting, as for `get_all`.
 
     Raises:
         WrongSize: a part reaches beyond the object's end.
         Problem: the first one raised; parts before it in order may be missing.
     """
-
-    def get(part: tuple[int, int]) -> memoryview:
-        return store.get_range(key, *part)
-
-    return in_order(parts, get, lambda part: part[1] - part[0], window, window_bytes)
+    return in_order(
+        parts, lambda part: store.get_range(key, *part), lambda part: part[1] - part[0], WINDOW, window_bytes
+    )
 
 
 def in_order(

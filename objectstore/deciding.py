@@ -19,11 +19,6 @@ def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
 
     If the object is deleted between the two requests, both are retried a few times.
 
-    Args:
-        store: the store.
-        key: the decision's key.
-        data: the decision if none exists yet.
-
     Raises:
         ObjectStoreUnavailable: the server reported the key as taken, then as missing, on every attempt.
         TooLarge: the existing object is too large to be a decision.

@@ -4,23 +4,6 @@ from __future__ import annotations
 
 from common.errors import Conflict, Damaged, Failed, Usage
 
-__all__ = [
-    "AccessDenied",
-    "AlreadyExists",
-    "InArchiveClass",
-    "InvalidKey",
-    "InvalidRoot",
-    "NoSuchBucket",
-    "NoSuchObject",
-    "ObjectStoreError",
-    "ObjectStoreUnavailable",
-    "OutOfSpace",
-    "ServerBusy",
-    "TooLarge",
-    "UnorderedListing",
-    "WrongSize",
-]
-
 
 class ObjectStoreError(Failed):
     """Base class of object store errors."""

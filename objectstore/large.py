@@ -8,15 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from common.errors import Failed
-from objectstore.bulk import WINDOW_BYTES, get_parts, put_same, taken
+from objectstore.bulk import WINDOW_BYTES, get_parts, parts_of, put_same, taken
 from objectstore.errors import AlreadyExists, NoSuchObject
 from objectstore.probe import creates_only_in_parts
 from objectstore.store import ObjectStore
 
-__all__ = ["create_large", "parts_of", "put_same_large"]
-
-PART_BYTES = 4 * 1024 * 1024
-"""Large objects are read in parts of this size (bytes)."""
+__all__ = ["create_large", "put_same_large"]
 
 MIB = 1024 * 1024
 
@@ -78,11 +75,6 @@ def create_large(store: ObjectStore, prefix: str, key: str, size: int, blocks: I
     except AlreadyExists:
         return False
     return True
-
-
-def parts_of(size: int) -> Iterator[tuple[int, int]]:
-    """Split an object's bytes into (start, end) parts to read."""
-    return ((low, min(low + PART_BYTES, size)) for low in range(0, size, PART_BYTES))
 
 
 def _whole(blocks: Iterable[Buffer], size: int) -> bytearray:

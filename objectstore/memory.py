@@ -10,7 +10,7 @@ from objectstore.obstore_store import ObstoreStore
 from objectstore.scheme import Scheme, parse_path
 from objectstore.store import ObjectStore
 
-__all__ = ["SCHEME", "forget_memory"]
+__all__ = ["SCHEME"]
 
 _STORES: dict[str, MemoryStore] = {}
 
@@ -26,11 +26,6 @@ class _MemoryScheme(Scheme):
     def open(self, place: str, path: str, access: Any, **_: Any) -> ObjectStore:  # noqa: ARG002
         """See the base class."""
         return ObstoreStore(_STORES.setdefault(place, MemoryStore()), bucket=f"memory://{place}", prefix=path)
-
-
-def forget_memory() -> None:
-    """Drop all stores: each table file in one keeps a descriptor open."""
-    _STORES.clear()
 
 
 SCHEME = _MemoryScheme()

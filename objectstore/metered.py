@@ -37,6 +37,7 @@ class MeteredStore(ObjectStore):
     """Counts the requests to the wrapped store, including failed ones. Thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
+        self.uri = store.uri
         self._store = store
         self._meter = Meter()
         self._lock = Lock()
@@ -47,27 +48,18 @@ class MeteredStore(ObjectStore):
         with self._lock:
             return replace(self._meter)
 
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return self._store.uri
-
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""
-        with self._lock:
-            self._meter.puts += 1
+        self._count(puts=1)
         self._store.put(key, data)
-        with self._lock:
-            self._meter.bytes_put += len(data)
+        self._count(bytes_put=len(data))
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
         """See `ObjectStore.put_blocks`; counted as one request regardless of the number of parts."""
         sizes: list[int] = []
-        with self._lock:
-            self._meter.puts += 1
+        self._count(puts=1)
         self._store.put_blocks(key, _measured(blocks, sizes))
-        with self._lock:
-            self._meter.bytes_put += sum(sizes)
+        self._count(bytes_put=sum(sizes))
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
@@ -78,41 +70,38 @@ class MeteredStore(ObjectStore):
         return self._got(self._store.get_range, key, start, end)
 
     def _got(self, get: Callable[..., D], *what: str | int) -> D:
-        with self._lock:
-            self._meter.gets += 1
+        self._count(gets=1)
         data = get(*what)
-        with self._lock:
-            self._meter.bytes_got += len(data)
+        self._count(bytes_got=len(data))
         return data
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
-        with self._lock:
-            self._meter.sizes += 1
+        self._count(sizes=1)
         return self._store.size(key)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
-        self._listed()
+        self._count(lists=1)
         for seen, entry in enumerate(self._store.list(prefix, after)):
             if seen and seen % PAGE == 0:
-                self._listed()
+                self._count(lists=1)
             yield entry
 
     def folders(self, prefix: str) -> Sequence[str]:
         """See `ObjectStore.folders`."""
-        self._listed()
+        self._count(lists=1)
         return self._store.folders(prefix)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore.delete`."""
-        with self._lock:
-            self._meter.deletes += -(-len(keys) // PAGE)
+        self._count(deletes=-(-len(keys) // PAGE))
         self._store.delete(keys)
 
-    def _listed(self) -> None:
+    def _count(self, **more: int) -> None:
         with self._lock:
-            self._meter.lists += 1
+            for name, number in more.items():
+                setattr(self._meter, name, getattr(self._meter, name) + number)
 
 
 def _measured(

@@ -58,11 +58,7 @@ class ObstoreStore(ObjectStore):
         self._endpoint = endpoint
         self._attributes: Attributes | None = {"Storage-Class": storage_class} if storage_class else None
         self._base = f"{prefix}/" if prefix else ""
-
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return f"{self._bucket}/{self._base}".rstrip("/")
+        self.uri = f"{bucket}/{prefix}".rstrip("/")
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""

@@ -35,14 +35,10 @@ class RetryingStore(ObjectStore):
     """
 
     def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0) -> None:
+        self.uri = store.uri
         self._store = store
         self._total = total_seconds
         self._answered = False
-
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return self._store.uri
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded, so an identical object counts."""

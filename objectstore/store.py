@@ -30,12 +30,12 @@ class ObjectStore(ABC):
     Every method raises `ObjectStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if
     access is denied, `NoSuchBucket` if the root does not exist, `InvalidKey` for a key that is not allowed, and the
     errors its docstring lists. Methods are thread-safe.
+
+    Attributes:
+        uri: the root's URI, e.g. ``s3://bucket/prefix`` (no trailing slash).
     """
 
-    @property
-    @abstractmethod
-    def uri(self) -> str:
-        """The root's URI, e.g. ``s3://bucket/prefix`` (no trailing slash)."""
+    uri: str
 
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview) -> None:

@@ -13,11 +13,11 @@ from objectstore.errors import InvalidRoot
 from objectstore.scheme import Scheme
 from objectstore.store import ObjectStore
 
-__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress", "close_all"]
+__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress"]
 
 SCHEMES = {
     "s3": "objectstore.s3.scheme",
-    "file": "objectstore.folder.scheme",
+    "file": "objectstore.folder.store",
     "memory": "objectstore.memory",
 }
 """URI scheme → the module whose ``SCHEME`` implements it."""
@@ -106,19 +106,10 @@ class RootAddress:
     def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
         """Open the store without contacting the server. A process gets the same store for the same address.
 
-        Args:
-            retry_seconds: how long to retry a request while the server is busy or unreachable.
-            timeout_seconds: how long a server may be silent during a request.
-
         Raises:
             AccessDenied: there are no credentials.
         """
         return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
-
-
-def close_all() -> None:
-    """Drop the stores of this process that `RootAddress.open` has kept."""
-    _open.cache_clear()
 
 
 def _scheme(name: str) -> Scheme:

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sparkrun.cache import cache_folder
+from sparkrun.java import cache_folder
 
 __all__ = ["ClassArchive"]
 
@@ -75,11 +75,7 @@ class ClassArchive:
         return ""
 
     def take(self, *, whole: bool) -> None:
-        """Install the archive written by an ended process.
-
-        Args:
-            whole: whether the process exited normally; otherwise the partial archive is removed.
-        """
+        """Install the archive written by an ended process, or remove the partial one if it did not exit normally."""
         if self._part is None or self._file is None:
             return
         with suppress(OSError):

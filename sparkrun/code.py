@@ -53,9 +53,6 @@ def ship_code(context: Any) -> None:
 
     Spark sends the file to every executor that runs a task, for as long as the context lives. So the file is in the
     context's own folder, which Spark removes when the context stops, and its name contains a hash of its content.
-
-    Args:
-        context: a running ``SparkContext``.
     """
     with _shipping:
         if any(Path(str(url)).name.startswith(_NAME) for url in context.listFiles):

@@ -23,11 +23,7 @@ MAX_CHARACTERS = 500
 
 
 def task_failed(error: BaseException | str) -> TaskFailed:
-    """Build the error for a task that failed with an error other than a `Problem`.
-
-    Args:
-        error: the exception, or Spark's report of it (with Java and Python tracebacks).
-    """
+    """Build the error for a task that failed with an exception that is no `Problem`, or with Spark's report of one."""
     whole = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     _log.debug("a task failed: %s", whole)
     return TaskFailed("a task failed", where=last_line(whole), todo=_TODO)

@@ -65,11 +65,6 @@ class HeadStartRunner(Runner):
 
     Runners with the same master share one Spark, which stops when the last of them ends. If Spark cannot be started, a
     warning is logged and threads run all tasks.
-
-    Args:
-        master: a local Spark master.
-        preload: modules that tasks import.
-        seconds: delay before Spark is started.
     """
 
     def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:

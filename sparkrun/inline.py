@@ -25,11 +25,7 @@ WIND_UP_SECONDS = 10.0
 
 
 class InlineRunner(Runner):
-    """Runs tasks in threads.
-
-    Args:
-        threads: how many tasks run at the same time.
-    """
+    """Runs tasks in threads, at most ``threads`` at the same time."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -45,11 +41,6 @@ class ThreadTasks(Generic[S, R]):
     """The tasks of one run: those not yet started, and results not yet taken (a small row each).
 
     A context manager: on exit no more tasks start; after an error it waits a while for the running ones.
-
-    Args:
-        function: as `Runner.run`.
-        specs: as `Runner.run`.
-        threads: maximum concurrent tasks.
     """
 
     def __init__(self, function: Callable[[S], R], specs: Sequence[S], threads: int) -> None:
@@ -109,10 +100,7 @@ class ThreadTasks(Generic[S, R]):
         self._done.put(error)
 
     def next_result(self, seconds: float | None = None) -> tuple[int, R]:
-        """Return the next result.
-
-        Args:
-            seconds: how long to wait; None for no limit.
+        """Return the next result; wait without limit if ``seconds`` is None.
 
         Raises:
             TimeoutError: no result within ``seconds``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import Failed
-from sparkrun.cache import cache_folder
 from sparkrun.errors import NoJava
 
-__all__ = ["OLDEST_JAVA", "java_home"]
+__all__ = ["OLDEST_JAVA", "cache_folder", "java_home"]
 
 OLDEST_JAVA = 17
 """Minimum Java version of Spark 4."""
@@ -32,6 +32,12 @@ WRAPPER = """#!/bin/sh
 for argument do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
 exec {java} "$@"
 """
+
+
+def cache_folder() -> Path:
+    """Return Streamvault's folder in the user's cache (``$XDG_CACHE_HOME`` or ``~/.cache``); it may not exist yet."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "streamvault"
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -104,7 +110,7 @@ def _bundled() -> Path | None:
     program = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     if not program.is_file():
         return None
-    text = WRAPPER.format(java=_quoted(str(program)))
+    text = WRAPPER.format(java=shlex.quote(str(program)))
     home = cache_folder() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     wrapper = home / "bin" / "java"
     try:
@@ -129,7 +135,3 @@ def _write_program(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import shlex
 import signal
 import struct
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.find_spark_home import _find_spark_home
@@ -21,9 +23,8 @@ from pyspark.java_gateway import launch_gateway
 
 from sparkrun.class_archive import ClassArchive
 from sparkrun.errors import SparkFailed
-from sparkrun.interruptible import call_in_thread
 
-__all__ = ["Jvm"]
+__all__ = ["Jvm", "call_in_thread"]
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""
@@ -37,6 +38,8 @@ POLL_SECONDS = 0.02
 _ADDRESS = struct.Struct(">ii")
 """The header Java writes: its port, and the length of the secret that follows."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -45,9 +48,6 @@ class Jvm:
 
     It exits with this process, as it waits for the end of its standard input. Output of Java and the Python workers
     goes to an unnamed file instead of the terminal, unless the log level is debug.
-
-    Args:
-        classes: the class archive to start it with.
 
     Attributes:
         gateway: py4j's gateway, once started.
@@ -175,3 +175,28 @@ def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def call_in_thread(call: Callable[[], T], seconds: float) -> T:
+    """Make a call in another thread and wait for it: an interrupt of a call to Java puts the connection out of sync.
+
+    Raises:
+        TimeoutError: no result within ``seconds``; the call continues and its result is discarded.
+        BaseException: any exception raised by the call.
+    """
+    results: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put(([call()], None))
+        except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
+            results.put(([], error))
+
+    threading.Thread(target=work, name="spark call", daemon=True).start()
+    try:
+        value, error = results.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+    if error is not None:
+        raise error
+    return value[0]

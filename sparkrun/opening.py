@@ -1,4 +1,4 @@
-"""Opens the runner for a ``--master``."""
+"""Opens the runner for a ``--master``, and says what its tasks import."""
 
 from __future__ import annotations
 
@@ -6,14 +6,31 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 
 from sparkrun.head_start import HeadStartRunner, head_start_seconds
 from sparkrun.inline import InlineRunner
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 
-__all__ = ["open_runner"]
+__all__ = ["TABLE_MODULES", "TASK_MODULES", "Tasks", "open_runner"]
+
+TASK_MODULES = (
+    "rotation.compact.task",
+    "exporter.task",
+    "importer.fill",
+    "importer.verify",
+    "objectstore.folder.store",
+    "objectstore.s3.scheme",
+    "streamstore.local",
+    "streamstore.pravega.store",
+)
+"""Modules of tasks and of the stores they open; none starts a thread when it is imported."""
+
+TABLE_MODULES = (*TASK_MODULES, "exporter.ranges", "lake.task", "lake.json_payloads")
+"""Additionally those that write tables: Arrow takes half a second to import, so other verbs omit it."""
 
 
 @contextmanager
@@ -61,3 +78,21 @@ def _is_spark_here() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or (
         loaded is not None and loaded.SparkContext._active_spark_context is not None  # noqa: SLF001
     )
+
+
+@dataclass
+class Tasks:
+    """A verb's runner, opened when first needed, shared by all its steps, and closed by ``stack``."""
+
+    master: str
+    stack: ExitStack
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The runner."""
+        return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
+
+    @property
+    def start_seconds(self) -> float:
+        """Start time of the runner; 0 if it was not needed."""
+        return self.runner.start_seconds if "runner" in self.__dict__ else 0.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
@@ -26,15 +26,12 @@ from sparkrun.class_archive import ClassArchive
 from sparkrun.code import ship_code
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import last_line
-from sparkrun.interruptible import call_in_thread
 from sparkrun.java import java_home
-from sparkrun.jvm import Jvm
+from sparkrun.jvm import Jvm, call_in_thread
 from sparkrun.masters import Master
 from sparkrun.settings import environment_for, settings_for
 
 __all__ = ["Session", "acquire", "release"]
-
-T = TypeVar("T")
 
 START_SECONDS = 180.0
 """How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
@@ -47,10 +44,6 @@ _log = logging.getLogger(__name__)
 
 class Session:
     """A Spark context, to be started.
-
-    Args:
-        master: where tasks run.
-        preload: modules that tasks import; tasks on this machine find them loaded.
 
     Attributes:
         context: Spark's.
@@ -79,7 +72,7 @@ class Session:
             if not self._is_guest:
                 self.master.check_reachable()
                 _silence_py4j()
-            self.call(self._start, START_SECONDS)
+            call_in_thread(self._start, START_SECONDS)
         except BaseException as error:
             reason = self._reason(error)
             self.stop()
@@ -91,15 +84,6 @@ class Session:
             raise
         if not self._is_guest:
             self.start_seconds = time.monotonic() - began
-
-    def call(self, call: Callable[[], T], seconds: float) -> T:
-        """Make a call to Spark in a separate thread.
-
-        Raises:
-            TimeoutError: it takes longer than ``seconds``.
-            Py4JError: the call failed, or Spark is gone.
-        """
-        return call_in_thread(call, seconds)
 
     @property
     def last_words(self) -> str:
@@ -113,7 +97,9 @@ class Session:
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
 
         with suppress(TimeoutError, Py4JError):
-            return self.master.kind == "cluster" and self.call(known, STOP_SECONDS) <= 1  # the driver counts as one
+            return (
+                self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
+            )  # the driver counts as one
         return False
 
     def _start(self) -> None:
@@ -192,14 +178,13 @@ class Session:
     def stop(self, *, in_order: bool = False) -> None:
         """Stop Spark in any state, unless the program started it, and remove its files.
 
-        Args:
-            in_order: whether the run succeeded; then the stop may take longer, to write the class archive.
+        After a run ``in_order`` this may take longer, to write the class archive.
         """
         self._stopped.set()
         try:
             if not self._is_guest:
                 with suppress(TimeoutError, Py4JError, OSError):
-                    self.call(self._stop_context, STOP_SECONDS)
+                    call_in_thread(self._stop_context, STOP_SECONDS)
         finally:
             try:
                 if self._jvm is not None:
@@ -214,7 +199,7 @@ class Session:
         """Return Spark's message for an error, or its last line of output if the process is gone."""
         if isinstance(error, Py4JJavaError):
             with suppress(TimeoutError, Py4JError, OSError):
-                return last_line(self.call(lambda: str(error.java_exception.toString()), STOP_SECONDS))
+                return last_line(call_in_thread(lambda: str(error.java_exception.toString()), STOP_SECONDS))
         return self.last_words or str(error)
 
     def _stop_context(self) -> None:
@@ -247,10 +232,7 @@ _users = 0
 def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
     """Return the process's session, started if necessary, and whether this call started it.
 
-    Args:
-        master: as `Session`.
-        preload: as `Session`.
-        starting: called with a session before it is started.
+    ``starting`` is called with a new session before it is started.
 
     Raises:
         SparkFailed: Spark runs with another master, or did not start.

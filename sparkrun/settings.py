@@ -31,11 +31,7 @@ JAVA_SETTINGS = {
 def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java_options: str = "") -> dict[str, str]:
     """Return the settings to start Spark with; a user's ``PYSPARK_SUBMIT_ARGS`` take precedence.
 
-    Args:
-        master: where tasks run.
-        folder: Spark's folder for local files.
-        preload: modules that tasks import.
-        java_options: further options for the driver's Java process, each with a leading space.
+    ``folder`` is for Spark's local files; each of the ``java_options`` of the driver has a leading space.
     """
     settings = {
         "spark.master": master.url,

@@ -19,6 +19,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegi
 from common.errors import Problem
 from sparkrun.errors import SparkFailed
 from sparkrun.failures import task_failed
+from sparkrun.jvm import call_in_thread
 from sparkrun.masters import Master
 from sparkrun.runner import Runner
 from sparkrun.session import Session, acquire, release
@@ -42,12 +43,7 @@ _numbers = itertools.count(1)
 
 
 class SparkRunner(Runner):
-    """Runs tasks on Spark; a context manager that shares the process's session.
-
-    Args:
-        master: where.
-        preload: modules that tasks import.
-    """
+    """Runs tasks on Spark; a context manager that shares the process's session."""
 
     def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
         self._master = master
@@ -95,15 +91,10 @@ class SparkRunner(Runner):
 
 
 class SparkJob:
-    """A Spark job, submitted by its own thread, which waits for the end.
+    """A Spark job of at least one specification, submitted by its own thread, which waits for the end.
 
     Results arrive through an accumulator: Spark passes a task's part to the driver when the task finishes, and only for
     its first successful attempt.
-
-    Args:
-        session: the session.
-        function: as `Runner.run`.
-        specs: as `Runner.run`; at least one.
     """
 
     def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
@@ -184,7 +175,7 @@ class SparkJob:
         with suppress(TimeoutError, Py4JError, OSError):
             # More than once: the thread may be just about to submit.
             while self._thread.is_alive() and time.monotonic() < deadline:
-                self._session.call(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
+                call_in_thread(lambda: self._session.context.cancelJobGroup(self._name), CANCEL_SECONDS)
                 self._thread.join(0.1)
 
 

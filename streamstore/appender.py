@@ -14,20 +14,15 @@ class SegmentAppender(ABC):
 
     A block is any run of whole events (headers included). It is written at most once: the store accepts it only at the
     expected offset. After a lost connection the appender queries the write offset and sends only the missing blocks.
+
+    Attributes:
+        offset: offset of the next block (bytes): the write offset at opening plus all bytes passed to `append`.
+        acknowledged: offset (bytes) up to which the store has acknowledged the data. After `OffsetConflict` this tells
+            whether the block was written, if at most one was in flight.
     """
 
-    @property
-    @abstractmethod
-    def offset(self) -> int:
-        """Offset of the next block (bytes): the write offset at opening plus all bytes passed to `append`."""
-
-    @property
-    @abstractmethod
-    def acknowledged(self) -> int:
-        """Offset (bytes) up to which the store has acknowledged the data.
-
-        After `OffsetConflict` this tells whether the block was written, if at most one was in flight.
-        """
+    offset: int
+    acknowledged: int
 
     @abstractmethod
     def append(self, block: bytes | bytearray | memoryview) -> None:

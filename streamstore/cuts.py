@@ -71,8 +71,7 @@ def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -
     _check_shape(description, ranges, one)
     _check_shape(description, ranges, other)
     offsets: dict[SegmentId, int] = {}
-    ordered = (sorted(cut.offsets, key=lambda segment: ranges[segment].low) for cut in (one, other))
-    for mine, theirs in _overlaps(ranges, *ordered):
+    for mine, theirs in _overlaps(ranges, _by_key(ranges, one.offsets), _by_key(ranges, other.offsets)):
         if mine == theirs:
             offsets[mine] = max(one.offsets[mine], other.offsets[mine])
         elif mine.epoch > theirs.epoch:
@@ -107,24 +106,18 @@ def segments_between(
         raise InvalidCut(
             f"the first cut lies after the second ({_place(to_cut, after[1])})", where=_place(from_cut, after[0])
         )
-    first, last = _Lookup(ranges, from_cut.offsets), _Lookup(ranges, to_cut.offsets)
+    first, last = _by_key(ranges, from_cut.offsets), _by_key(ranges, to_cut.offsets)
     between: dict[SegmentId, tuple[int, int | None]] = {}
     for segment, held in ranges.items():
         # Neither cut names an ancestor of another of its segments, so one key represents all keys of the segment.
-        if first.at(held.low).epoch <= segment.epoch <= last.at(held.low).epoch:
+        earliest, latest = (cut[bisect_right(cut, held.low, key=lambda s: ranges[s].low) - 1] for cut in (first, last))
+        if earliest.epoch <= segment.epoch <= latest.epoch:
             between[segment] = from_cut.offsets.get(segment, 0), to_cut.offsets.get(segment)
     return between
 
 
-class _Lookup:
-    """Finds the owner of a key among segments that cover the key space."""
-
-    def __init__(self, ranges: Ranges, segments: Iterable[SegmentId]) -> None:
-        self.segments = sorted(segments, key=lambda segment: ranges[segment].low)
-        self.lows = [ranges[segment].low for segment in self.segments]
-
-    def at(self, key: float) -> SegmentId:
-        return self.segments[bisect_right(self.lows, key) - 1]
+def _by_key(ranges: Ranges, segments: Iterable[SegmentId]) -> list[SegmentId]:
+    return sorted(segments, key=lambda segment: ranges[segment].low)
 
 
 def _place(cut: StreamCut, segment: SegmentId) -> str:
@@ -142,7 +135,7 @@ def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut)
             raise InvalidCut("the stream cut has a negative offset", where=_place(cut, segment))
     whole = description.epochs[0].segments.values()
     low, high = min(r.low for r in whole), max(r.high for r in whole)
-    ordered = sorted(cut.offsets, key=lambda segment: ranges[segment].low)
+    ordered = _by_key(ranges, cut.offsets)
     for before, after in pairwise(ordered):
         if ranges[after].low < ranges[before].high:
             raise InvalidCut(
@@ -181,8 +174,7 @@ def _successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
     current: list[SegmentId] = []
     lows: list[float] = []
     for _, created in groupby(ranges, key=lambda segment: segment.epoch):
-        opened = sorted(created, key=lambda segment: ranges[segment].low)
-        for run in _neighbours(ranges, opened):
+        for run in _neighbours(ranges, _by_key(ranges, created)):
             begin = max(bisect_right(lows, ranges[run[0]].low) - 1, 0)
             end = bisect_left(lows, ranges[run[-1]].high)
             yield from _overlaps(ranges, current[begin:end], run)
@@ -216,8 +208,7 @@ def _overlaps(ranges: Ranges, left: list[SegmentId], right: list[SegmentId]) -> 
 
 def _first_beyond(ranges: Ranges, cut: StreamCut, limit: StreamCut) -> tuple[SegmentId, SegmentId] | None:
     """Return the first segment (by key) where a cut is beyond another, with the other's segment for that key."""
-    ordered = (sorted(c.offsets, key=lambda segment: ranges[segment].low) for c in (cut, limit))
-    for segment, other in _overlaps(ranges, *ordered):
+    for segment, other in _overlaps(ranges, _by_key(ranges, cut.offsets), _by_key(ranges, limit.offsets)):
         if segment == other:
             if cut.offsets[segment] > limit.offsets[other]:
                 return segment, other

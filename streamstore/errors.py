@@ -5,33 +5,7 @@ The base class in `common.errors` determines the exit code; derive new errors fr
 
 from __future__ import annotations
 
-from common.errors import Conflict, Failed, Problem, Usage
-
-__all__ = [
-    "AccessDenied",
-    "InvalidCut",
-    "InvalidName",
-    "NoSuchScope",
-    "NoSuchSegment",
-    "NoSuchStream",
-    "OffsetConflict",
-    "RequestFailed",
-    "ScaleRefused",
-    "ScopeNotEmpty",
-    "SegmentSealed",
-    "SegmentTruncated",
-    "StoreBusy",
-    "StoreFull",
-    "StreamChanged",
-    "StreamExists",
-    "StreamNotSealed",
-    "StreamSealed",
-    "StreamStoreError",
-    "StreamStoreUnavailable",
-    "TransactionEnded",
-    "TransactionsNotOffered",
-    "WireError",
-]
+from common.errors import Conflict, Failed, Usage
 
 
 class StreamStoreError(Failed):
@@ -135,13 +109,6 @@ class SegmentTruncated(StreamStoreError):
         super().__init__(what, where=where, todo=todo)
         self.start_offset = start_offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _truncated, (type(self), self.what, self.where, self.todo, self.start_offset)
-
-
-def _truncated(kind: type[SegmentTruncated], what: str, where: str, todo: str, start_offset: int) -> Problem:
-    return kind(what, where=where, todo=todo, start_offset=start_offset)
-
 
 class OffsetConflict(StreamStoreError):
     """A conditional append whose expected offset is not the segment's write offset: there is another writer.
@@ -153,10 +120,3 @@ class OffsetConflict(StreamStoreError):
     def __init__(self, what: str, *, where: str = "", todo: str = "", write_offset: int = -1) -> None:
         super().__init__(what, where=where, todo=todo)
         self.write_offset = write_offset
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _conflict, (type(self), self.what, self.where, self.todo, self.write_offset)
-
-
-def _conflict(kind: type[OffsetConflict], what: str, where: str, todo: str, write_offset: int) -> Problem:
-    return kind(what, where=where, todo=todo, write_offset=write_offset)

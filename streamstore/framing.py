@@ -2,7 +2,7 @@
 
 An event is an 8-byte header (int32 type = 0, int32 payload length, big-endian) and its payload. Read as one big-endian
 int64, a header is valid if it is between 0 and `MAX_EVENT_BYTES`: one comparison per event. A segment consists only of
-events and has no markers for their starts: an event's offset must be known, or guessed (`guess_boundary`).
+events and has no markers for their starts: an event's offset must be known, or guessed (`streamstore.boundary`).
 """
 
 from __future__ import annotations
@@ -10,20 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from common.errors import Problem
-from streamstore.boundary import guess_boundary
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = [
-    "MAX_BLOCK_BYTES",
-    "NotAnEvent",
-    "filler",
-    "frame",
-    "frame_into",
-    "frame_many",
-    "guess_boundary",
-]
+__all__ = ["MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many"]
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
 """The largest block (bytes) of one append."""
@@ -45,13 +35,6 @@ class NotAnEvent(StreamStoreError):
         super().__init__(what, where=where, todo=todo)
         self.offset = offset
         self.length = length
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _not_an_event, (self.what, self.where, self.todo, self.offset, self.length)
-
-
-def _not_an_event(what: str, where: str, todo: str, offset: int, length: int) -> Problem:
-    return NotAnEvent(what, where=where, todo=todo, offset=offset, length=length)
 
 
 def frame(payload: Buffer) -> bytes:

@@ -16,10 +16,10 @@ import hashlib
 import json
 import os
 import socket
-import struct
 import threading
 import time
 import uuid
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -37,7 +37,8 @@ from streamstore.errors import (
     StreamExists,
     StreamStoreError,
 )
-from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
+from streamstore.framing import frame
+from streamstore.model import HEADER_BYTES, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.own import OWN, is_own
 from streamstore.store import StreamStore
 
@@ -50,7 +51,6 @@ PATIENCE_SECONDS = 12.0
 """How long a silent holder is watched before it is considered dead: six heartbeats."""
 
 RECORD_BYTES = 512
-_HEADER = struct.Struct(">ii")
 
 KEPT_BEATS = 256
 """Heartbeats after which a holder truncates all records before its last."""
@@ -86,14 +86,13 @@ class Record:
 
     def encode(self) -> bytes:
         """Encode as one event of `RECORD_BYTES`."""
-        text = json.dumps(asdict(self)).encode()
-        return _HEADER.pack(0, RECORD_BYTES - _HEADER.size) + text.ljust(RECORD_BYTES - _HEADER.size)
+        return frame(json.dumps(asdict(self)).encode().ljust(RECORD_BYTES - HEADER_BYTES))
 
     @classmethod
     def decode(cls, event: bytes) -> Record | None:
         """Decode an event; None if it is not a record."""
         try:
-            return cls(**json.loads(event[_HEADER.size :]))
+            return cls(**json.loads(event[HEADER_BYTES:]))
         except (ValueError, TypeError):
             return None
 
@@ -104,12 +103,7 @@ def stream_beside(target: StreamName, prefix: str) -> StreamName:
 
 
 def last_record(store: StreamStore, name: StreamName) -> Record | None:
-    """Return the last record of a lease's holder, alive or dead; None if the lease is not held.
-
-    Args:
-        store: the store of the lease's stream.
-        name: the lease's stream.
-    """
+    """Return the last record of the holder of a lease, alive or dead; None if the lease is not held."""
     while True:
         try:
             described = store.describe(name)
@@ -210,13 +204,13 @@ class Lease:
                 appender = store.appender(name, segment, in_flight=1)
                 if appender.offset != offset:
                     appender.close()
-                    raise _anew(held)
+                    raise copy(held)  # the traceback of one error would grow with every attempt
                 appender.append(mine.encode())
                 appender.flush()
             except (NoSuchStream, NoSuchSegment, SegmentSealed):
                 continue  # released in the meantime
             except (OffsetConflict, StoreBusy):
-                raise _anew(held) from None
+                raise copy(held) from None
             return cls(store, described, appender, mine=mine, former=former, held=held)
 
     def check(self) -> None:
@@ -295,11 +289,6 @@ class Lease:
                     self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
 
 
-def _anew(held: LeaseHeld) -> LeaseHeld:
-    """Copy the error, so that its traceback does not grow with every attempt."""
-    return type(held).rebuild(held.what, held.where, held.todo)
-
-
 def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
     """Wait until the holder is known to be dead; return its last record and the offset for the takeover."""
     offset = store.segment_info(name, [segment])[0].write_offset
@@ -309,7 +298,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
     try:
         record = _record_before(store, name, segment, offset)
     except SegmentTruncated:
-        raise _anew(held) from None
+        raise copy(held) from None
     deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
@@ -317,7 +306,7 @@ def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: Lease
         if info.sealed:
             raise SegmentSealed("the lease was released", where=str(name))
         if info.write_offset != offset:
-            raise _anew(held)
+            raise copy(held)
     return record, offset
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -387,12 +387,3 @@ class StreamDescription:
             for segment in epoch.segments:
                 first.setdefault(segment, epoch.number)
         return first
-
-
-def pairwise_epochs(epochs: Iterable[Epoch]) -> Iterator[tuple[Epoch, Epoch]]:
-    """Yield each epoch with the next one."""
-    before: Epoch | None = None
-    for epoch in epochs:
-        if before is not None:
-            yield before, epoch
-        before = epoch

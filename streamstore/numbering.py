@@ -30,14 +30,7 @@ _Costs = npt.NDArray[np.int64]
 
 
 def predict_order(ranges: Sequence[KeyRange]) -> list[int]:
-    """Predict the order in which a scale's new segments are numbered.
-
-    Args:
-        ranges: the ranges as requested, with distinct starts.
-
-    Returns:
-        Indices into ``ranges``; the first gets the lowest number.
-    """
+    """Return the indices of a scale's ranges (with distinct starts) in the order in which they will be numbered."""
     return iteration_order([held.low for held in ranges])
 
 

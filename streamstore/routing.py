@@ -28,11 +28,7 @@ def key_position(key: str) -> float:
 
 
 class SegmentRouter:
-    """Finds the segment for a key.
-
-    Args:
-        segments: the open segments with their key ranges, covering the key space once.
-    """
+    """Finds the segment for a key among open segments, which cover the key space once."""
 
     def __init__(self, segments: Mapping[SegmentId, KeyRange]) -> None:
         ordered = sorted(segments.items(), key=lambda item: item[1].low)

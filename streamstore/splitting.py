@@ -68,20 +68,18 @@ class EventSplitter:
         offset: segment offset of the first block (bytes), where an event must begin.
         where: the segment's name, for messages.
         largest: the largest accepted payload (bytes).
+
+    Attributes:
+        offset: the offset after all yielded events (exact once a `feed` is exhausted).
     """
 
-    __slots__ = ("_largest", "_offset", "_tail", "_where")
+    __slots__ = ("_largest", "_tail", "_where", "offset")
 
     def __init__(self, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES) -> None:
-        self._offset = offset
+        self.offset = offset
         self._tail = bytearray()
         self._where = where
         self._largest = largest
-
-    @property
-    def offset(self) -> int:
-        """The offset after all yielded events (exact once a `feed` is exhausted)."""
-        return self._offset
 
     @property
     def pending(self) -> int:
@@ -112,12 +110,12 @@ class EventSplitter:
             if not self._whole():
                 return
             event, self._tail = self._tail, bytearray()
-            yield EventBlock(self._offset, memoryview(event), 1)
-            self._offset += len(event)
+            yield EventBlock(self.offset, memoryview(event), 1)
+            self.offset += len(event)
         end, count, good = _walk(view, position, self._largest)
         if count:
-            yield EventBlock(self._offset, view[position:end], count)
-            self._offset += end - position
+            yield EventBlock(self.offset, view[position:end], count)
+            self.offset += end - position
         if not good:
             raise self._not_an_event(view[end:])
         self._tail += view[end:]
@@ -135,11 +133,11 @@ class EventSplitter:
         """
         if self._tail:
             raise NotAnEvent(
-                f"the event at offset {self._offset} is cut off after {len(self._tail)} bytes",
+                f"the event at offset {self.offset} is cut off after {len(self._tail)} bytes",
                 where=self._where,
-                offset=self._offset,
+                offset=self.offset,
             )
-        return self._offset
+        return self.offset
 
     def _complete(self, view: memoryview) -> int:
         """Complete the split event as far as the block allows; return the number of bytes taken."""
@@ -165,7 +163,7 @@ class EventSplitter:
     def _not_an_event(self, header: Buffer) -> NotAnEvent:
         """Build the error for an invalid header at `offset`."""
         size: int = _HEADER.unpack_from(header)[0]
-        return no_event(self._where, self._offset, size, self._largest)
+        return no_event(self._where, self.offset, size, self._largest)
 
 
 def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:

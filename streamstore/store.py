@@ -33,12 +33,12 @@ class StreamStore(ABC):
     Every method raises `StreamStoreUnavailable` if the store cannot be reached within its retries, `AccessDenied` if
     access is denied, `NoSuchStream` or `NoSuchScope` if the stream or scope does not exist, and the errors its
     docstring lists. Methods are thread-safe. Offsets and lengths are bytes.
+
+    Attributes:
+        uri: the store's URI without a stream, e.g. ``pravega://127.0.0.1:9090`` or ``local:///data``.
     """
 
-    @property
-    @abstractmethod
-    def uri(self) -> str:
-        """The store's URI without a stream, e.g. ``pravega://127.0.0.1:9090`` or ``local:///data``."""
+    uri: str
 
     @abstractmethod
     def list_scopes(self) -> Iterator[str]:
@@ -123,6 +123,7 @@ class StreamStore(ABC):
 
         Raises:
             ScaleRefused: a segment of ``seal`` is not open, or the ranges do not cover those of the sealed segments.
+            StreamSealed: the stream is sealed.
         """
 
     @abstractmethod
@@ -140,6 +141,9 @@ class StreamStore(ABC):
         """Drop a segment's bytes below an offset at once, without moving the stream's head.
 
         Used while filling up to a start offset, so that filler does not accumulate; `truncate` must follow.
+
+        Raises:
+            InvalidCut: the offset lies beyond the write offset.
         """
 
     @abstractmethod
@@ -148,15 +152,12 @@ class StreamStore(ABC):
 
         Raises:
             InvalidCut: the cut does not cover the key space, or lies beyond the tail.
+            StreamSealed: the stream is sealed.
         """
 
     @abstractmethod
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream permanently. Sealing it again changes nothing.
-
-        Args:
-            stream: the stream.
-            first: its first epoch as seen by the caller, as for `delete`.
+        """Seal the stream permanently. Sealing it again changes nothing. ``first`` is as for `delete`.
 
         Raises:
             StreamChanged: as `delete`.

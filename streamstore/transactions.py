@@ -88,12 +88,9 @@ class Transactions(ABC):
 
     @abstractmethod
     def join(self, parts: Sequence[Written]) -> Transaction:
-        """Merge several transactions, in order, into the first one, without moving bytes.
+        """Merge transactions (at least one), in order, into the first one, without moving bytes.
 
         Abort the others afterwards; if this fails, abort all of them.
-
-        Args:
-            parts: at least one.
 
         Returns:
             The first one's transaction, which now holds everything.

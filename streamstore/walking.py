@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamstore.framing import guess_boundary
+from streamstore.boundary import guess_boundary
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock, EventSplitter
 from streamstore.store import StreamStore

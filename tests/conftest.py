@@ -19,8 +19,8 @@ from typing import NoReturn, TypeVar
 import pytest
 from hypothesis import settings
 
-from objectstore.memory import forget_memory
-from objectstore.uri import close_all
+from objectstore.memory import _STORES
+from objectstore.uri import _open
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
@@ -139,8 +139,8 @@ def absent(name: str, reason: str) -> NoReturn:
 @pytest.fixture(scope="module", autouse=True)
 def what_lies_in_memory_ends_with_its_module() -> Iterator[None]:
     yield
-    close_all()
-    forget_memory()
+    _open.cache_clear()
+    _STORES.clear()
 
 
 @pytest.fixture(scope="session")

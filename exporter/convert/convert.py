@@ -19,8 +19,7 @@ from manifests.model import Compression, Layout
 from manifests.overtaken import unless_changed
 from objectstore.uri import RootAddress
 from sparkrun.masters import Master
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 
 __all__ = ["convert_archive"]
 

@@ -11,8 +11,8 @@ from importer.queue.streams import open_queue
 from manifests.archive import Archive
 from manifests.deleting import delete_expired
 from objectstore.uri import RootAddress
-from streamstore.fifo import Producer
 from streamstore.fifo.backlog import outstanding_entries
+from streamstore.fifo.producer import Producer
 from streamstore.model import StreamName
 
 __all__ = ["delete", "request_deletions"]

@@ -10,8 +10,7 @@ from common.progress import Progress
 from importer.import_ import import_stream
 from importer.queue.deletions import delete
 from importer.queue.model import RestoreRequest
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 
 __all__ = ["HANDLERS", "RequestContext"]
 

@@ -11,7 +11,9 @@ from importer.queue.handlers import HANDLERS, RequestContext
 from importer.queue.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from importer.queue.reports import FinishedRequest
 from manifests.retries import TRANSIENT
-from streamstore.fifo import Entry, Producer, QueueSegment
+from streamstore.fifo.entry import Entry
+from streamstore.fifo.place import QueueSegment
+from streamstore.fifo.producer import Producer
 
 __all__ = ["RequestProcessor"]
 

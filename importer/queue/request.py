@@ -12,7 +12,7 @@ from importer.queue.streams import check_queue, open_queue
 from layouts.windows import WINDOW
 from objectstore.uri import RootAddress
 from streamstore.cut_option import Cut
-from streamstore.fifo import Producer
+from streamstore.fifo.producer import Producer
 from streamstore.model import StreamCut, StreamName
 from streamstore.uri import parse_stream
 

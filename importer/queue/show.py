@@ -11,8 +11,11 @@ from common.errors import Usage
 from importer.queue.model import NotARequest, decode_failed, decode_request
 from importer.queue.reports import QueueReport, WaitingRequest
 from importer.queue.streams import open_queue
-from streamstore.fifo import Consumer, Entry, EntryTooLarge, Producer, QueueSegment
 from streamstore.fifo.backlog import outstanding_entries
+from streamstore.fifo.consumer import Consumer
+from streamstore.fifo.entry import Entry, EntryTooLarge
+from streamstore.fifo.place import QueueSegment
+from streamstore.fifo.producer import Producer
 
 __all__ = ["show_queue"]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from common.errors import Usage
 from streamstore.errors import NoSuchScope, NoSuchStream
-from streamstore.fifo import QueueSegment
+from streamstore.fifo.place import QueueSegment
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream

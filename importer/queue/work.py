@@ -15,7 +15,7 @@ from importer.queue.processor import RequestProcessor, as_problem
 from importer.queue.reports import FinishedRequest, WorkReport
 from importer.queue.streams import open_queue
 from sparkrun.masters import Master
-from streamstore.fifo import Consumer, QueueMetrics
+from streamstore.fifo.consumer import Consumer, QueueMetrics
 
 __all__ = ["work_queue"]
 

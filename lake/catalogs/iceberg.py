@@ -119,7 +119,8 @@ class IcebergTables:
             kind, colon, uri = self._text.partition(":")
             reach = _file_properties(place.access)
             if self._text == "glue":
-                self._opened = load_catalog("streamvault", type="glue", **_glue_properties(place.access), **reach)
+                region = {} if place.access is None else {"glue.region": place.access.region}
+                self._opened = load_catalog("streamvault", type="glue", **region, **reach)
             elif colon and kind == "rest":
                 # a server's warehouse, if it needs one, is set in PyIceberg's configuration
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
@@ -206,7 +207,3 @@ def _file_properties(access: S3Access | None) -> dict[str, Any]:
     elif access.profile:
         found["client.profile-name"] = access.profile
     return found
-
-
-def _glue_properties(access: S3Access | None) -> dict[str, Any]:
-    return {} if access is None else {"glue.region": access.region}

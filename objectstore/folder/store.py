@@ -1,4 +1,4 @@
-"""Object store in a local folder: a key is a path below it.
+"""Object store in a local folder, ``file:///FOLDER``: a key is a path below it.
 
 obstore's local store is not used because it lists unordered, does not fsync, and leaves staging files behind when it is
 killed. Here an object is written to an unnamed file, synced, and then hard-linked to its name, which fails if the name
@@ -18,12 +18,15 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
+from typing import Any
+from urllib.parse import quote, unquote
 
 from common.errors import Problem
 from objectstore.errors import (
     AccessDenied,
     AlreadyExists,
     InvalidKey,
+    InvalidRoot,
     NoSuchBucket,
     NoSuchObject,
     ObjectStoreError,
@@ -33,9 +36,10 @@ from objectstore.errors import (
 )
 from objectstore.folder.listing import has_files, walk
 from objectstore.paths import check_key, check_prefix
+from objectstore.scheme import Scheme
 from objectstore.store import SMALL, ObjectInfo, ObjectStore
 
-__all__ = ["FolderStore"]
+__all__ = ["SCHEME", "FolderStore"]
 
 STAGING = "#"
 """Marks staging files, used where the file system has no unnamed files. No key contains this character."""
@@ -70,14 +74,10 @@ class FolderStore(ObjectStore):
     """
 
     def __init__(self, root: Path, *, unnamed_files: bool = True) -> None:
+        self.uri = root.as_uri()
         self._root = str(root)
         self._flushed: dict[str, _Flush] = {}
         self._unnamed = unnamed_files and hasattr(os, "O_TMPFILE")
-
-    @property
-    def uri(self) -> str:
-        """See `ObjectStore.uri`."""
-        return Path(self._root).as_uri()
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""
@@ -337,3 +337,27 @@ def _write(descriptor: int, data: bytes | memoryview) -> None:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)
+
+
+class _FolderScheme(Scheme):
+    form = "file:///FOLDER"
+
+    def parse(self, rest: str, uri: str) -> tuple[str, str]:
+        """No place, and the folder's path without its first slash."""
+        folder = unquote(rest.removeprefix("localhost"))
+        if not folder.startswith("/"):
+            raise InvalidRoot("not an absolute folder", where=repr(uri), todo=f"Use {self.form}, with three slashes.")
+        if "\0" in folder or ".." in folder.split("/"):
+            raise InvalidRoot("invalid folder", where=repr(uri), todo="Remove '..' and control characters.")
+        return "", os.path.normpath("/" + folder).lstrip("/")
+
+    def format(self, place: str, path: str) -> str:
+        """See the base class."""
+        return f"{place}/{quote(path)}"
+
+    def open(self, place: str, path: str, access: Any, **_: Any) -> ObjectStore:  # noqa: ARG002
+        """See the base class."""
+        return FolderStore(Path("/", path))
+
+
+SCHEME = _FolderScheme()

@@ -116,8 +116,7 @@ def _credentials(session: botocore.session.Session) -> Credentials:
         raise AccessDenied(f"cannot get AWS credentials: {error}") from None
     if credentials is None:
         raise AccessDenied(
-            "no AWS credentials",
-            todo="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+            "no AWS credentials", todo="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
         )
     return credentials
 

@@ -62,13 +62,7 @@ def code_of(error: ClientError | BotoCoreError) -> str:
 
 
 def unavailable(error: ClientError | BotoCoreError, action: str, where: str) -> ObjectStoreUnavailable | None:
-    """Return the error if a retry may help (no answer, throttling or a server failure), else None.
-
-    Args:
-        error: botocore's error, after its own retries.
-        action: as for `named_errors`.
-        where: as for `named_errors`.
-    """
+    """Return the error if a later retry may help (no answer, throttling or a server failure), else None."""
     if isinstance(error, ClientError):
         code = code_of(error)
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

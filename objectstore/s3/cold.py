@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from objectstore.s3.aws import open_client
 from objectstore.s3.boto_errors import code_of, named_errors
-from objectstore.s3.tiers import Tier
+from objectstore.s3.storage_classes import Tier
 from objectstore.uri import RootAddress
 
 __all__ = ["ColdStorage", "StoredObject", "Warmth"]

@@ -74,8 +74,7 @@ class ObjectLocks:
     def first_lock(self, keys: Iterable[str]) -> Lock | None:
         """Return the first lock found on any of the objects, or None. Sends one request per object, concurrently.
 
-        Args:
-            keys: keys below the root, consumed lazily, so memory use is constant.
+        Keys are consumed lazily, so memory use is constant.
 
         Raises:
             AccessDenied: no permission to read the objects.

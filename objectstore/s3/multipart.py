@@ -31,24 +31,12 @@ _GONE = {"NoSuchUpload", "404"}
 
 
 def upload(
-    access: S3Access,
-    bucket: str,
-    key: str,
-    blocks: Iterable[bytes | bytearray | memoryview],
-    *,
-    storage_class: str,
+    access: S3Access, bucket: str, key: str, blocks: Iterable[bytes | bytearray | memoryview], *, storage_class: str
 ) -> None:
     """Create an object atomically from blocks.
 
     A kill leaves the uploaded parts behind; they are invisible, and a lifecycle rule can remove them. S3 verifies each
-    part's SHA-256.
-
-    Args:
-        access: how to reach the bucket.
-        bucket: its name.
-        key: the object's full key.
-        blocks: its bytes; each block is valid until the next is requested.
-        storage_class: the object's storage class; empty for the bucket's default.
+    part's SHA-256. Each block is valid until the next is requested; an empty ``storage_class`` is the bucket's default.
 
     Raises:
         AlreadyExists: the key is taken.

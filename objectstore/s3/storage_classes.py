@@ -1,13 +1,16 @@
-"""Validation of S3 storage classes."""
+"""S3 storage classes: their validation, and the retrieval tiers of archive classes."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from common.errors import Usage
 from objectstore.uri import RootAddress
 
-__all__ = ["check_readable", "check_storage_class"]
+__all__ = ["Tier", "check_readable", "check_storage_class"]
+
+Tier = Literal["Bulk", "Standard", "Expedited"]
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _NOT_READ_AT_ONCE = {"GLACIER", "DEEP_ARCHIVE"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.errors import Problem
 from streamstore.errors import SegmentTruncated
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, decode_entry
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, NOTE_BYTES, OVERHEAD_BYTES, BadEntry, Entry, bad_entry, decode_entry
 from streamstore.fifo.place import QueueSegment
 
 __all__ = ["READ_BYTES", "Backlog", "outstanding_entries"]
@@ -59,7 +58,7 @@ class Backlog:
             self._at += entry.end - entry.offset
             self.offset = entry.end
         if looked and not batch and len(self._buffer) > self._at:
-            raise self._torn()
+            raise bad_entry("the segment ends inside an entry", self._queue.where, self.offset)
         return batch
 
     def _read(self) -> bool:
@@ -80,13 +79,6 @@ class Backlog:
             self._buffer.clear()
             return False
         return bool(self._buffer)
-
-    def _torn(self) -> Problem:
-        return BadEntry(
-            "the queue cannot be read: the segment ends inside an entry",
-            where=f"{self._queue.where} at offset {self.offset}",
-            todo="Nothing was dropped. Find out what else writes to this stream.",
-        )
 
 
 def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:

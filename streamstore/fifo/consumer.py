@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -21,11 +22,10 @@ from tenacity import (
 
 from streamstore.fifo.backlog import Backlog
 from streamstore.fifo.entry import Entry
-from streamstore.fifo.metrics import QueueMetrics
 from streamstore.fifo.place import QueueSegment
 from streamstore.lease import Lease, LeaseHeld, stream_beside
 
-__all__ = ["Consumer", "ConsumerBusy", "Handler"]
+__all__ = ["Consumer", "ConsumerBusy", "Handler", "QueueMetrics"]
 
 Handler = Callable[[Sequence[Entry]], None]
 """Processes a batch. When it returns, the batch is done; when it raises, it is called again with the same batch."""
@@ -41,6 +41,26 @@ SETTLE_BYTES = 64 * 1024 * 1024
 
 class ConsumerBusy(LeaseHeld):
     """Another live consumer processes this queue, or took it over because this one seemed dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """A consumer at one moment.
+
+    Attributes:
+        outstanding_bytes: put in and not yet handled, with what an entry takes besides its content.
+        entries: handled by this consumer.
+        bytes: of these (as they lie in the segment).
+        retries: how often its handler failed and was called again.
+        latency_seconds: from the put to the end of the handling, on average over `entries`; by the clocks of producer
+            and consumer. 0.0 if nothing was handled.
+    """
+
+    outstanding_bytes: int = 0
+    entries: int = 0
+    bytes: int = 0
+    retries: int = 0
+    latency_seconds: float = 0.0
 
 
 class Consumer:

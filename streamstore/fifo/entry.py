@@ -23,6 +23,7 @@ __all__ = [
     "BadEntry",
     "Entry",
     "EntryTooLarge",
+    "bad_entry",
     "decode_entry",
     "encode_entry",
 ]
@@ -91,13 +92,7 @@ def encode_entry(
 
 
 def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) -> Entry | None:
-    """The entry that begins at a position of a buffer; None if the buffer ends before it does.
-
-    Args:
-        buffer: bytes of the segment.
-        at: where the entry begins in it.
-        offset: where it begins in the segment, for messages and for the entry.
-        where: the segment's name, for messages.
+    """The entry at a position of a buffer, and at ``offset`` of its segment; None if the buffer ends before it does.
 
     Raises:
         BadEntry: the bytes are not an entry; names segment and offset.
@@ -106,24 +101,25 @@ def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) ->
         return None
     (length,) = _EVENT.unpack_from(buffer, at)
     if not 0 <= length <= MAX_EVENT_BYTES:
-        raise _bad("no event begins here", where, offset)
+        raise bad_entry("no event begins here", where, offset)
     if not _HEAD.size + _CHECK.size <= length <= _HEAD.size + _CHECK.size + MAX_ENTRY_BYTES + NOTE_BYTES:
-        raise _bad(f"an event of {length} bytes is not a queue entry", where, offset)
+        raise bad_entry(f"an event of {length} bytes is not a queue entry", where, offset)
     end = at + HEADER_BYTES + length
     if len(buffer) < end:
         return None
     head = bytes(buffer[at + HEADER_BYTES : at + HEADER_BYTES + _HEAD.size])
     version, micros, name = _HEAD.unpack(head)
     if version != VERSION:
-        raise _bad(f"unknown entry version {version}", where, offset)
+        raise bad_entry(f"unknown entry version {version}", where, offset)
     (check,) = _CHECK.unpack_from(buffer, at + HEADER_BYTES + _HEAD.size)
     content = bytes(buffer[at + OVERHEAD_BYTES : end])
     if zlib.crc32(content, zlib.crc32(head)) != check:
-        raise _bad("an entry's checksum is wrong", where, offset)
+        raise bad_entry("an entry's checksum is wrong", where, offset)
     return Entry(content, uuid.UUID(bytes=name), micros / 1e6, offset, offset + HEADER_BYTES + length)
 
 
-def _bad(what: str, where: str, offset: int) -> BadEntry:
+def bad_entry(what: str, where: str, offset: int) -> BadEntry:
+    """Build the error for bytes at an offset of a segment."""
     return BadEntry(
         f"the queue cannot be read: {what}",
         where=f"{where} at offset {offset}",

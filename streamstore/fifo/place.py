@@ -24,11 +24,7 @@ class NotAQueue(Conflict):
 
 
 class QueueSegment:
-    """The segment of a queue; `open` it or `make` it.
-
-    Attributes:
-        store: where it is. name: of the stream. segment: its only one.
-    """
+    """The segment of a queue, the only one of its stream; `open` it or `make` it."""
 
     def __init__(self, store: StreamStore, name: StreamName, segment: SegmentId) -> None:
         self.store = store

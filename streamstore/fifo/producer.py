@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -18,9 +18,6 @@ __all__ = ["LIMIT_BYTES", "Producer", "QueueFull"]
 
 LIMIT_BYTES = 64 * 1024 * 1024
 """Default limit of outstanding bytes."""
-
-BLOCK_BYTES = 1024 * 1024
-"""Size of the appends of `Producer.put_many` (bytes)."""
 
 WAIT_SECONDS = 60.0
 LONGEST_PAUSE = 0.5
@@ -61,11 +58,7 @@ class Producer:
         )
 
     def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:
-        """Add one entry durably. Waits while too much is outstanding.
-
-        Args:
-            content: of the entry.
-            name: of the entry; a new one if not given.
+        """Add one entry durably, under a new name if none is given. Waits while too much is outstanding.
 
         Returns:
             The entry's name.
@@ -96,24 +89,6 @@ class Producer:
         """
         entry = encode_entry(content, name, limit=MAX_ENTRY_BYTES + NOTE_BYTES)
         self._attempts(self._append, entry, unless)
-
-    def put_many(self, contents: Iterable[bytes]) -> Iterator[int]:
-        """Put entries in, some at a time; yields how many were put in each time. Raises as `put`.
-
-        Those that come together are put in together or not at all.
-        """
-        block, count = bytearray(), 0
-        for content in contents:
-            entry = encode_entry(content)
-            if block and len(block) + len(entry) > BLOCK_BYTES:
-                self._attempts(self._append, bytes(block))
-                yield count
-                block, count = bytearray(), 0
-            block += entry
-            count += 1
-        if block:
-            self._attempts(self._append, bytes(block))
-            yield count
 
     def _append(self, block: bytes, unless: Callable[[Entry], bool] | None = None) -> None:
         """Append a block at the queue's end, as it is now, unless a certain entry is outstanding below it."""

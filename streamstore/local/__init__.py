@@ -1,4 +1,8 @@
-"""The embedded store: streams in one folder of this machine, laid out as `streamstore.local.paths` says.
+"""The embedded store: streams in one folder of this machine.
+
+``SCOPE/STREAM/stream.json`` is the stream's record, ``SCOPE/STREAM/N.#epoch.E.data`` a segment's bytes as they are, and
+``….state`` how far it goes. A segment without files is empty. Names that begin with a dot are the store's own:
+``.numbers/SCOPE`` has the first segment number of recreated streams, the others are drafts and remains.
 
 It keeps Pravega's segments, epochs, numbering and framing. Its rules:
 

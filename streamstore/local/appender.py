@@ -44,30 +44,13 @@ class LocalAppender(SegmentAppender):
             self._check_open(record)
             self._file = self._open()
             try:
-                self._acknowledged = self._offset = self._cut_torn_tail()
+                self.acknowledged = self.offset = self._cut_torn_tail()
             except BaseException:
                 self._file.close()
                 raise
 
-    @property
-    def offset(self) -> int:
-        """See `SegmentAppender.offset`."""
-        return self._offset
-
-    @property
-    def acknowledged(self) -> int:
-        """See `SegmentAppender.acknowledged`."""
-        return self._acknowledged
-
     def append(self, block: bytes | bytearray | memoryview) -> None:
-        """Write one block.
-
-        Raises:
-            StoreFull: there is no room for the block; those before it stand, and can be flushed.
-            SegmentSealed: the segment is sealed.
-            NoSuchStream: the stream was deleted.
-            OffsetConflict: there is another writer.
-        """
+        """See `SegmentAppender.append`. After `StoreFull`, the blocks before this one can still be flushed."""
         block = memoryview(block).cast("B")
         if not 0 < len(block) <= MAX_BLOCK_BYTES:
             raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {len(block)}")
@@ -76,12 +59,12 @@ class LocalAppender(SegmentAppender):
             self._acknowledge()
         try:
             with system_errors(self._path):
-                write_all(self._file.fileno(), block, self._offset)
+                write_all(self._file.fileno(), block, self.offset)
         except StreamStoreError:
             with contextlib.suppress(OSError):
-                self._file.truncate(self._offset)
+                self._file.truncate(self.offset)
             raise
-        self._offset += len(block)
+        self.offset += len(block)
         self._unsynced += 1
 
     def flush(self) -> int:
@@ -89,13 +72,13 @@ class LocalAppender(SegmentAppender):
         self._check_usable()
         if self._unsynced:
             self._acknowledge()
-        return self._acknowledged
+        return self.acknowledged
 
     def close(self) -> None:
-        """Free the lock; the next appender cuts off what was not acknowledged.
+        """Free the lock.
 
-        Nothing is cut off here: an interrupt may have come after the segment's state was written and before this
-        appender took note of it.
+        The next appender cuts off what was not acknowledged: here, an interrupt may have come after the segment's state
+        was written and before this appender took note of it.
         """
         with self._acknowledging:
             if self._file.closed:
@@ -149,17 +132,17 @@ class LocalAppender(SegmentAppender):
                 self._check_open(record)
                 path = self._folder.state(self._segment)
                 state = read_state(path)
-                if state.write != self._acknowledged:
+                if state.write != self.acknowledged:
                     raise OffsetConflict(
-                        f"another writer appended to the segment: it ends at {state.write}, not {self._acknowledged}",
+                        f"another writer appended to the segment: it ends at {state.write}, not {self.acknowledged}",
                         where=self._where,
                         write_offset=state.write,
                     )
-                write_state(path, start=state.start, write=self._offset)
+                write_state(path, start=state.start, write=self.offset)
         except Problem as problem:
             self._broken = problem
             raise
-        self._acknowledged = self._offset
+        self.acknowledged = self.offset
         self._unsynced = 0
 
     def _check_usable(self) -> None:

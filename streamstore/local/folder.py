@@ -8,7 +8,6 @@ from pathlib import Path
 
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamChanged, StreamStoreError
 from streamstore.local.files import locked, system_errors
-from streamstore.local.paths import data_path, state_path, stream_folder
 from streamstore.local.record import StreamRecord, load_record, read_revision
 from streamstore.model import Epoch, SegmentId, StreamName
 
@@ -30,26 +29,21 @@ def scope_errors(root: Path, scope: str) -> Iterator[None]:
 
 
 class StreamFolder:
-    """A stream's folder. Caches the record, and rereads it when it has changed.
-
-    Args:
-        root: the store's folder.
-        stream: the stream; it need not exist.
-    """
+    """The folder of a stream, which need not exist. Caches the record, and rereads it when it has changed."""
 
     def __init__(self, root: Path, stream: StreamName) -> None:
         self.root = root
         self.stream = stream
-        self.path = stream_folder(root, stream)
+        self.path = root / stream.scope / stream.stream  # below the root: names have no slash and no leading dot
         self._last: StreamRecord | None = None
 
     def data(self, segment: SegmentId) -> Path:
         """Return the path of a segment's data file."""
-        return data_path(self.path, segment)
+        return self.path / f"{segment}.data"
 
     def state(self, segment: SegmentId) -> Path:
         """Return the path of a segment's state file."""
-        return state_path(self.path, segment)
+        return self.path / f"{segment}.state"
 
     def exists(self) -> bool:
         """Return whether the stream exists."""

@@ -11,11 +11,13 @@ from pathlib import Path
 from streamstore.errors import InvalidName, ScopeNotEmpty, StreamExists, StreamStoreError, StreamStoreUnavailable
 from streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
 from streamstore.local.folder import StreamFolder, check_first, scope_errors
-from streamstore.local.paths import DRAFT, REMAINS, numbers_path
 from streamstore.local.record import StreamRecord, save_record
 from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 __all__ = ["create_scope", "create_stream", "delete_scope", "delete_stream", "scope_names", "stream_names"]
+
+DRAFT = ".new-"
+REMAINS = ".deleted-"
 
 
 def scope_names(root: Path) -> Iterator[str]:
@@ -111,7 +113,7 @@ def delete_stream(folder: StreamFolder, first: Epoch | None = None) -> None:
             check_first(record, first)
             numbers = _numbers(folder)
             numbers[folder.stream.stream] = max(segment.number for segment in record.current.segments) + 1
-            path = numbers_path(folder.root, folder.stream.scope)
+            path = _numbers_path(folder)
             make_folder(path.parent)
             replace_file(path, json.dumps(numbers, indent=1, sort_keys=True).encode() + b"\n")
             folder.path.rename(scope / f"{REMAINS}{secrets.token_hex(8)}")
@@ -125,9 +127,14 @@ def _equal_ranges(count: int) -> Iterator[KeyRange]:
     return (KeyRange(i * width, (i + 1) * width) for i in range(count))
 
 
+def _numbers_path(folder: StreamFolder) -> Path:
+    """The file of a scope's deleted streams. It outlasts the scope: Pravega's numbers do."""
+    return folder.root / ".numbers" / folder.stream.scope
+
+
 def _numbers(folder: StreamFolder) -> dict[str, int]:
     """Return the first segment number for each deleted stream of the scope."""
-    path = numbers_path(folder.root, folder.stream.scope)
+    path = _numbers_path(folder)
     try:
         return {str(name): int(number) for name, number in json.loads(path.read_bytes()).items()}
     except FileNotFoundError:
@@ -139,7 +146,7 @@ def _numbers(folder: StreamFolder) -> dict[str, int]:
 def _sweep(folder: Path) -> None:
     """Remove what a kill left of streams or scopes that were made or deleted."""
     for entry in folder.iterdir():
-        if entry.name.startswith((DRAFT, REMAINS)):
+        if _is_own(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
 
 

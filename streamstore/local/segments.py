@@ -1,18 +1,22 @@
-"""Lock-free reads of a stream's segments, and freeing of their disk space."""
+"""Lock-free reads of a stream's segments while others append to them, and freeing of their disk space."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
+from streamstore.errors import InvalidName, SegmentTruncated, StreamStoreError
 from streamstore.local.files import punch_hole
 from streamstore.local.folder import StreamFolder, check_live
-from streamstore.local.paths import segment_of
 from streamstore.local.record import StreamRecord
 from streamstore.local.state import read_state
 from streamstore.model import SegmentId, SegmentInfo, StreamCut
 
-__all__ = ["free_bytes", "free_segments", "info_of", "settled", "tail_of"]
+__all__ = ["free_bytes", "free_segments", "info_of", "read_blocks", "settled", "tail_of"]
+
+_BLOCK = 1024 * 1024
 
 _Seen = TypeVar("_Seen")
 
@@ -43,14 +47,55 @@ def tail_of(folder: StreamFolder, record: StreamRecord) -> StreamCut:
     return StreamCut(record.stream, {s: read_state(folder.state(s)).write for s in record.current.segments})
 
 
+def read_blocks(
+    path: Path, start: int, end: int, first_readable: Callable[[], int], where: str
+) -> Iterator[memoryview]:
+    """The bytes ``[start, end)`` of a file, in blocks that are valid until the next one is asked for.
+
+    Args:
+        path: the segment's bytes.
+        start: first offset.
+        end: end offset; what lies below is acknowledged.
+        first_readable: asks for the segment's start offset now. Truncation moves it before it takes bytes away, so what
+            was read is good if it lies above the start offset afterwards.
+        where: names the segment in messages.
+
+    Raises:
+        SegmentTruncated: the start offset has moved beyond what comes next.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        buffer = memoryview(bytearray(min(_BLOCK, end - start)))
+        while start < end:
+            got = os.preadv(handle, [buffer[: end - start]], start)
+            readable = first_readable()
+            if start < readable:
+                raise SegmentTruncated(
+                    f"the segment was truncated to offset {readable}", where=where, start_offset=readable
+                )
+            if got == 0:
+                raise StreamStoreError(f"the segment's file ends at {start} instead of {end}", where=str(path))
+            yield buffer[:got]
+            start += got
+    finally:
+        os.close(handle)
+
+
 def free_segments(folder: StreamFolder, record: StreamRecord) -> None:
     """Remove what the head has passed, and drafts that a kill left."""
     for path in folder.path.iterdir():
-        segment = segment_of(path)
-        if path.name.startswith(".") or (segment is not None and segment not in record.live):
+        if path.name.startswith(".") or _is_passed(path, record):
             path.unlink()
     for segment, offset in record.head.offsets.items():
         free_bytes(folder, segment, offset)
+
+
+def _is_passed(path: Path, record: StreamRecord) -> bool:
+    """Return whether a file belongs to a segment that the head has passed."""
+    try:
+        return path.suffix in {".data", ".state"} and SegmentId.parse(path.stem) not in record.live
+    except InvalidName:
+        return False
 
 
 def free_bytes(folder: StreamFolder, segment: SegmentId, length: int) -> None:

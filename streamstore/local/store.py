@@ -23,9 +23,8 @@ from streamstore.errors import (
 from streamstore.local import scopes
 from streamstore.local.appender import LocalAppender
 from streamstore.local.folder import StreamFolder, check_first, check_live
-from streamstore.local.reader import read_blocks
 from streamstore.local.record import StreamRecord, save_record
-from streamstore.local.segments import free_bytes, free_segments, info_of, settled, tail_of
+from streamstore.local.segments import free_bytes, free_segments, info_of, read_blocks, settled, tail_of
 from streamstore.local.state import write_state
 from streamstore.model import (
     Epoch,
@@ -48,12 +47,9 @@ _KEPT_RECORDS = 64
 
 
 class LocalStore(StreamStore):
-    """Streams in a folder of this machine; several processes may use it at once.
+    """Streams in a folder of this machine, named by its absolute path; several processes may use it at once.
 
     Reading creates nothing: the folder is created with its first scope.
-
-    Args:
-        folder: its absolute path.
 
     Raises:
         InvalidName: the path is not absolute.
@@ -63,14 +59,10 @@ class LocalStore(StreamStore):
         self._root = Path(folder)
         if not self._root.is_absolute():
             raise InvalidName("the folder of a local store must be absolute", where=repr(os.fspath(folder)))
+        self.uri = f"local://{self._root}"
         self._folders: dict[StreamName, StreamFolder] = {}
         self._appenders: WeakSet[LocalAppender] = WeakSet()
         self._mutex = threading.Lock()
-
-    @property
-    def uri(self) -> str:
-        """``local:///FOLDER``."""
-        return f"local://{self._root}"
 
     def list_scopes(self) -> Iterator[str]:
         """Every scope, sorted."""
@@ -126,12 +118,7 @@ class LocalStore(StreamStore):
     def update_stream(
         self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
     ) -> None:
-        """Replace policies and tags.
-
-        Raises:
-            StreamChanged: the current configuration is not ``was``.
-            StreamSealed: the stream is sealed.
-        """
+        """See `StreamStore.update_stream`."""
         folder = self._folder(stream)
         with folder.locked() as record:
             _check_not_sealed(record)
@@ -144,12 +131,7 @@ class LocalStore(StreamStore):
             save_record(folder.path, replace(record, configuration=configuration))
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
-        """Seal segments and open others in their place.
-
-        Raises:
-            ScaleRefused: as `StreamStore.scale`.
-            StreamSealed: the stream is sealed.
-        """
+        """See `StreamStore.scale`."""
         folder = self._folder(stream)
         with folder.locked() as record:
             _check_not_sealed(record)
@@ -172,11 +154,7 @@ class LocalStore(StreamStore):
         return appender
 
     def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
-        """Drop a segment's bytes below an offset without moving the stream's head.
-
-        Raises:
-            InvalidCut: the offset lies beyond the write offset.
-        """
+        """See `StreamStore.truncate_segment`."""
         folder = self._folder(stream)
         with folder.locked() as record:
             info = info_of(folder, record, segment)
@@ -186,12 +164,7 @@ class LocalStore(StreamStore):
                 free_bytes(folder, segment, offset)
 
     def truncate(self, cut: StreamCut) -> None:
-        """Move the stream's head to a cut.
-
-        Raises:
-            InvalidCut: as `StreamStore.truncate`.
-            StreamSealed: the stream is sealed.
-        """
+        """See `StreamStore.truncate`."""
         folder = self._folder(cut.stream)
         with folder.locked() as record:
             described = record.describe(tail_of(folder, record))
@@ -206,11 +179,7 @@ class LocalStore(StreamStore):
             free_segments(folder, truncated)
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal the stream permanently.
-
-        Raises:
-            StreamChanged: the stream has another first epoch.
-        """
+        """See `StreamStore.seal`."""
         folder = self._folder(stream)
         with folder.locked() as record:
             check_first(record, first)
@@ -218,11 +187,7 @@ class LocalStore(StreamStore):
                 save_record(folder.path, replace(record, sealed=True))
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Delete the stream with its data.
-
-        Raises:
-            StreamChanged: the stream has another first epoch.
-        """
+        """See `StreamStore.delete`."""
         scopes.delete_stream(self._folder(stream), first)
 
     def delete_scope(self, scope: str) -> None:

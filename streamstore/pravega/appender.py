@@ -40,18 +40,10 @@ class _Block:
 
 
 class PravegaAppender(SegmentSession, SegmentAppender):
-    """See `SegmentAppender`. Used by one thread at a time.
-
-    Args:
-        stores: the cluster's segment stores.
-        stream: the stream.
-        segment: the segment, open.
-        in_flight: unacknowledged blocks at most.
-        part: as for `SegmentSession`.
+    """See `SegmentAppender`. Used by one thread at a time. ``part`` is as for `SegmentSession`.
 
     Raises:
-        NoSuchSegment: the segment does not exist.
-        SegmentSealed: the segment is sealed.
+        NoSuchSegment, SegmentSealed: as `StreamStore.appender`.
     """
 
     def __init__(
@@ -66,18 +58,8 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         self._failure: StreamStoreError | None = None
         self._closed = False
         self._began: int | None = None
-        self._offset = self._acknowledged = self._sent = 0
+        self.offset = self.acknowledged = self._sent = 0
         self._persist(self._send_rest)
-
-    @property
-    def offset(self) -> int:
-        """See `SegmentAppender.offset`."""
-        return self._offset
-
-    @property
-    def acknowledged(self) -> int:
-        """See `SegmentAppender.acknowledged`."""
-        return self._acknowledged
 
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; waits for an acknowledgement first while too many are in flight."""
@@ -86,15 +68,15 @@ class PravegaAppender(SegmentSession, SegmentAppender):
             raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {data.nbytes}")
         self._check_usable()
         self._until(lambda: len(self._blocks) < self._in_flight)
-        self._blocks.append(_Block(self._offset, data))
-        self._offset += data.nbytes
+        self._blocks.append(_Block(self.offset, data))
+        self.offset += data.nbytes
         self._guarded(lambda: self._persist(self._send_rest))
 
     def flush(self) -> int:
         """Wait until all is acknowledged."""
         self._check_usable()
         self._until(lambda: not self._blocks)
-        return self._acknowledged
+        return self.acknowledged
 
     def close(self) -> None:
         """Give up what is not acknowledged and close the connection."""
@@ -137,7 +119,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         if self._began is None:
             if info.sealed:
                 raise SegmentSealed("the segment is sealed", where=self._where)
-            self._began = self._offset = self._acknowledged = info.write_offset
+            self._began = self.offset = self.acknowledged = info.write_offset
         mine = max(setup.last_event_number, self._began)
         # it may be higher: blocks of the lost connection can arrive between the two requests
         if mine < info.write_offset:
@@ -150,7 +132,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
     def _landed(self, end: int) -> None:
         """Accept everything up to ``end`` as written, by the last event number; prove it by comparing the bytes."""
         held = [block for block in self._blocks if block.end <= end]
-        if end > self._acknowledged:
+        if end > self.acknowledged:
             if not held or held[-1].end != end:
                 raise WireError(f"the segment reports a block ending at {end}, which was never sent", where=self._where)
             self._compare(held)
@@ -196,11 +178,11 @@ class PravegaAppender(SegmentSession, SegmentAppender):
             raise self._refused(answer)
 
     def _acknowledge(self, end: int) -> None:
-        if end > self._acknowledged:
+        if end > self.acknowledged:
             self._progress()
         while self._blocks and self._blocks[0].end <= end:
             self._blocks.popleft()
-        self._acknowledged = max(self._acknowledged, end)
+        self.acknowledged = max(self.acknowledged, end)
 
     def _ask(self, connection: Connection, question: wire.GetStreamSegmentInfo | wire.SetupAppend) -> Command:
         connection.send(encode(question))

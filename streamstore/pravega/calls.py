@@ -39,11 +39,7 @@ class NotFound(Exception):
 
 
 class ControllerCalls:
-    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe.
-
-    Args:
-        settings: its address and login.
-    """
+    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe."""
 
     def __init__(self, settings: PravegaSettings) -> None:
         self._settings = settings
@@ -105,10 +101,7 @@ class ControllerCalls:
                     return None
 
     def call_all(self, questions: Sequence[tuple[str, Any]]) -> list[Any]:
-        """Make several calls concurrently.
-
-        Args:
-            questions: method and message of each.
+        """Make several calls, each a method and its message, concurrently.
 
         Returns:
             The responses in order; None where it is NOT_FOUND.

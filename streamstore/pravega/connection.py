@@ -1,20 +1,24 @@
-"""A connection to a segment store: sends and receives frames, and tells a slow server from a lost one."""
+"""Connections to segment stores: send and receive frames, tell a slow server from a lost one, wait to be reused."""
 
 from __future__ import annotations
 
 import select
 import socket
 import ssl
+import threading
 import time
-from contextlib import suppress
+from collections import defaultdict
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from streamstore.errors import WireError
+from streamstore.errors import StreamStoreError, WireError
 from streamstore.pravega import wire
 from streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, Command, decode, encode
 from streamstore.pravega.settings import not_trusted
 
-__all__ = ["Connection", "ConnectionLost", "Endpoint"]
+__all__ = ["Connection", "ConnectionLost", "ConnectionPool", "Endpoint"]
+
+IDLE_PER_ENDPOINT = 4
 
 PROBES = 3
 """Keep-alives sent to a silent server before it is considered lost."""
@@ -182,24 +186,68 @@ class Connection:
             raise ConnectionLost(_reason(error)) from None
 
 
+class ConnectionPool:
+    """Hands out connections (`Connection`), each to one user at a time. May be used from several threads."""
+
+    def __init__(self, *, tls: ssl.SSLContext | None, timeout: float) -> None:
+        self._tls = tls
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._idle: defaultdict[Endpoint, list[Connection]] = defaultdict(list)
+        self._closed = False
+
+    def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
+        """A connection for the caller alone, to be given back or closed; a ``fresh`` one if its state will be changed.
+
+        Raises:
+            ConnectionLost: the segment store can't be reached now.
+        """
+        while not fresh:
+            with self._lock:
+                waiting = self._idle[endpoint]
+                connection = waiting.pop() if waiting else None
+            if connection is None:
+                break
+            if connection.is_idle():
+                return connection
+            connection.close()
+        if self._closed:
+            raise StreamStoreError("the stream store is closed")
+        return Connection(endpoint, tls=self._tls, timeout=self._timeout)
+
+    def give(self, connection: Connection) -> None:
+        """Take back a connection on which no answer is outstanding."""
+        with self._lock:
+            waiting = self._idle[connection.endpoint]
+            if not self._closed and len(waiting) < IDLE_PER_ENDPOINT:
+                waiting.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed by their users."""
+        with self._lock:
+            self._closed = True
+            connections = [connection for waiting in self._idle.values() for connection in waiting]
+            self._idle.clear()
+        for connection in connections:
+            connection.close()
+
+
 def _connect(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: float) -> socket.socket:
-    plain: socket.socket | None = None
     try:
-        plain = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout / PROBES)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
+        with ExitStack() as stack:
+            address = (endpoint.host, endpoint.port)
+            plain = stack.enter_context(socket.create_connection(address, timeout=timeout / PROBES))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connected = plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
+            stack.pop_all()
+            return connected
     except ssl.SSLCertVerificationError as error:
-        _close(plain)
         raise not_trusted("a segment store's", error.verify_message, str(endpoint)) from None
     except OSError as error:
-        _close(plain)
         raise ConnectionLost(_reason(error)) from None
-
-
-def _close(opened: socket.socket | None) -> None:
-    if opened is not None:
-        opened.close()
 
 
 def _reason(error: OSError) -> str:

@@ -32,11 +32,9 @@ from streamstore.pravega.convert import (
     configuration_message,
     cut_from,
     cut_message,
-    epoch_from,
     ranges_from,
     scale_message,
     stream_message,
-    token_message,
     transaction_from,
     transaction_id_message,
 )
@@ -70,14 +68,7 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream's state as reported by the controller.
-
-    Attributes:
-        configuration: policies and tags.
-        head: the first readable cut.
-        current: the open segments; none if the stream is sealed.
-        epochs: the first epochs.
-    """
+    """A stream's state as reported by the controller. A sealed stream has no ``current`` segments."""
 
     configuration: StreamConfiguration
     head: StreamCut
@@ -90,9 +81,6 @@ class Controller:
 
     Every method raises `StreamStoreUnavailable`, `AccessDenied` and `RequestFailed`; those that name a stream raise
     `NoSuchStream` or `NoSuchScope`.
-
-    Args:
-        settings: where it is and how to log in.
     """
 
     def __init__(self, settings: PravegaSettings) -> None:
@@ -110,10 +98,6 @@ class Controller:
         return self._pages(
             "listScopes", lambda token: pb.ScopesRequest(continuationToken=token), lambda page: page.scopes
         )
-
-    def scope_exists(self, scope: str) -> bool:
-        """Return whether the scope exists."""
-        return bool(self._calls.call("checkScopeExists", pb.ScopeInfo(scope=scope)).exists)
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope; False if it was there."""
@@ -194,12 +178,7 @@ class Controller:
         return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
 
     def query_state(self, stream: StreamName, epochs: int) -> StreamState:
-        """Query a stream's state with concurrent calls, whose answers may be from different moments.
-
-        Args:
-            stream: the stream.
-            epochs: how many of the first to ask for.
-        """
+        """Query a stream's state and first epochs concurrently; the answers may be from different moments."""
         named = stream_message(stream)
         questions = [
             ("getStreamConfiguration", named),
@@ -245,7 +224,8 @@ class Controller:
 
     def delegation_token(self, stream: StreamName, *, write: bool) -> str:
         """Return the token that segment stores require; empty if the cluster requires no login."""
-        return str(self._ask(stream, "getDelegationToken", token_message(stream, write=write)).delegationToken)
+        request = stream_message(stream, pb.StreamInfo.READ_WRITE if write else pb.StreamInfo.READ)
+        return str(self._ask(stream, "getDelegationToken", request).delegationToken)
 
     # transactions
 
@@ -267,13 +247,13 @@ class Controller:
             what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
             raise TransactionEnded(what, where=f"{self._uri}/{transaction.stream}, {transaction.id}")
 
-    def commit_transaction(self, transaction: Transaction) -> bool:
-        """Begin to commit; whether the controller took it (or had before)."""
-        return self._end(transaction, "commitTransaction")
+    def commit_transaction(self, transaction: Transaction) -> None:
+        """Begin to commit."""
+        self._end(transaction, "commitTransaction")
 
-    def abort_transaction(self, transaction: Transaction) -> bool:
-        """Begin to abort; whether the controller took it (or had before)."""
-        return self._end(transaction, "abortTransaction")
+    def abort_transaction(self, transaction: Transaction) -> None:
+        """Begin to abort."""
+        self._end(transaction, "abortTransaction")
 
     def transaction_state(self, transaction: Transaction) -> TransactionState:
         """Return its state."""
@@ -282,15 +262,14 @@ class Controller:
 
     def missing(self, stream: StreamName) -> StreamStoreError:
         """The error for a stream that is not there: the stream's or its scope's."""
-        if self.scope_exists(stream.scope):
+        if self._calls.call("checkScopeExists", pb.ScopeInfo(scope=stream.scope)).exists:
             return NoSuchStream("no such stream", where=f"{self._uri}/{stream}")
         return NoSuchScope("no such scope", where=f"{self._uri}/{stream.scope}")
 
-    def _end(self, transaction: Transaction, method: str) -> bool:
+    def _end(self, transaction: Transaction, method: str) -> None:
         answer = self._ask(transaction.stream, method, self._transaction_request(transaction))
         if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
             raise self.missing(transaction.stream)
-        return bool(answer.status == pb.TxnStatus.SUCCESS)
 
     def _transaction_request(self, transaction: Transaction) -> Any:
         return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))
@@ -337,4 +316,4 @@ def _epoch_question(stream: StreamName, number: int) -> tuple[str, Any]:
 def _epochs(numbers: Sequence[int], answers: Sequence[Any]) -> list[Epoch]:
     """The epochs that were asked for, up to the first that does not exist."""
     asked = zip(numbers, answers, strict=True)
-    return [epoch_from(number, answer) for number, answer in takewhile(lambda one: one[1] is not None, asked)]
+    return [Epoch(number, ranges_from(answer)) for number, answer in takewhile(lambda one: one[1] is not None, asked)]

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from streamstore.model import (
-    Epoch,
     KeyRange,
     Retention,
     RetentionKind,
@@ -26,11 +25,9 @@ __all__ = [
     "configuration_message",
     "cut_from",
     "cut_message",
-    "epoch_from",
     "ranges_from",
     "scale_message",
     "stream_message",
-    "token_message",
     "transaction_from",
     "transaction_id_message",
 ]
@@ -49,14 +46,8 @@ _SCALINGS_BACK = {number: kind for kind, number in _SCALINGS.items()}
 _RETENTIONS_BACK = {number: kind for kind, number in _RETENTIONS.items()}
 
 
-def stream_message(stream: StreamName) -> Any:
-    """``StreamInfo``, for calls that give no token: they need the right to read only if they say so."""
-    return pb.StreamInfo(scope=stream.scope, stream=stream.stream, accessOperation=pb.StreamInfo.NONE)
-
-
-def token_message(stream: StreamName, *, write: bool) -> Any:
-    """``StreamInfo``, to ask for a token."""
-    access = pb.StreamInfo.READ_WRITE if write else pb.StreamInfo.READ
+def stream_message(stream: StreamName, access: Any = pb.StreamInfo.NONE) -> Any:
+    """``StreamInfo``; calls that give no token need the right to read only if it says so."""
     return pb.StreamInfo(scope=stream.scope, stream=stream.stream, accessOperation=access)
 
 
@@ -72,9 +63,7 @@ def configuration_message(stream: StreamName, configuration: StreamConfiguration
             minNumSegments=scaling.min_segments,
         ),
         retentionPolicy=pb.RetentionPolicy(
-            retentionType=_RETENTIONS[retention.kind],
-            retentionParam=retention.minimum,
-            retentionMax=retention.maximum,
+            retentionType=_RETENTIONS[retention.kind], retentionParam=retention.minimum, retentionMax=retention.maximum
         ),
         tags=pb.Tags(tag=configuration.tags),
         timestampAggregationTimeout=configuration.timestamp_aggregation_timeout,
@@ -108,16 +97,10 @@ def ranges_from(message: Any) -> dict[SegmentId, KeyRange]:
     return {SegmentId.of(one.segmentId.segmentId): KeyRange(one.minKey, one.maxKey) for one in message.segmentRanges}
 
 
-def epoch_from(number: int, message: Any) -> Epoch:
-    """An epoch of a ``SegmentRanges``."""
-    return Epoch(number, ranges_from(message))
-
-
 def cut_message(cut: StreamCut) -> Any:
     """``StreamCut``."""
     return pb.StreamCut(
-        streamInfo=stream_message(cut.stream),
-        cut={segment.value: offset for segment, offset in cut.offsets.items()},
+        streamInfo=stream_message(cut.stream), cut={segment.value: offset for segment, offset in cut.offsets.items()}
     )
 
 

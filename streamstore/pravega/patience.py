@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 
 from streamstore.errors import StreamStoreUnavailable
 
-__all__ = ["Patience", "unavailable"]
+__all__ = ["Patience", "pauses", "unavailable"]
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.5
+
 
 def unavailable(what: str, address: str, seconds: float) -> StreamStoreUnavailable:
-    """Build the error for an unreachable server.
-
-    Args:
-        what: the fact, e.g. ``"a Pravega segment store does not answer"``.
-        address: ``HOST:PORT``.
-        seconds: how long it was tried.
-    """
+    """Build the error for a server at ``HOST:PORT`` that could not be reached for some seconds."""
     return StreamStoreUnavailable(
         what,
         where=address,
         todo=f"Tried for {seconds:.0f} s; check that Pravega runs there and can be reached from this machine.",
     )
+
+
+def pauses(seconds: float) -> Iterator[None]:
+    """Yield until some seconds are over, each time after a longer pause; at once the first time."""
+    pause, until = FIRST_LOOK, time.monotonic() + seconds
+    while True:
+        yield
+        if time.monotonic() > until:
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_LOOK)
 
 
 class Patience:

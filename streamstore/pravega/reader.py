@@ -47,17 +47,9 @@ class _Part:
 
 
 class SegmentReader(SegmentSession):
-    """Reads ``[start, end)`` of a segment once, in order.
+    """Reads the bytes ``[start, end)`` of a segment once, in order; ``end`` must not lie beyond the write offset.
 
-    Args:
-        stores: the cluster's segment stores.
-        stream: the stream.
-        segment: the segment.
-        start: first offset (bytes).
-        end: offset after the last byte; not beyond the write offset.
-        part_bytes: what one request asks for.
-        in_flight: requests under way at once.
-        part: as for `SegmentSession`.
+    At most ``in_flight`` requests for ``part_bytes`` each are under way at once. ``part`` is as for `SegmentSession`.
     """
 
     def __init__(
@@ -173,8 +165,7 @@ class SegmentReader(SegmentSession):
         room = 0 if part is None else part.size - part.filled
         if name != self._name or part is None or not 0 <= count <= max(room, LEAST_ANSWER) or length != whole:
             raise WireError(
-                f"an unexpected reply ({count} bytes at {offset} of {name!r})",
-                where=str(connection.endpoint),
+                f"an unexpected reply ({count} bytes at {offset} of {name!r})", where=str(connection.endpoint)
             )
         taken = min(count, room)
         connection.receive_into(part.buffer[part.filled : part.filled + taken])

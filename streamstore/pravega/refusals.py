@@ -33,12 +33,7 @@ class TokenRefused(Exception):
 
 
 def refusal(answer: Command, where: str) -> StreamStoreError:
-    """The error that a segment store's answer stands for.
-
-    Args:
-        answer: what came instead of what was asked for.
-        where: the segment.
-    """
+    """The error that a segment store's unexpected answer stands for."""
     meaning = _MEANINGS.get(type(answer))
     if meaning is None:
         return WireError(f"the segment store sent an unexpected {type(answer).__name__}", where=where)

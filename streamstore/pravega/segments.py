@@ -1,40 +1,95 @@
-"""Segment lookups: which segment store holds a segment, its offsets, and its truncation."""
+"""Which segment store holds a segment, the tokens that it asks for, a segment's offsets, and its truncation."""
 
 from __future__ import annotations
 
+import base64
+import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from streamstore.errors import AccessDenied, InvalidCut, NoSuchSegment, StreamStoreError, WireError
 from streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamstore.pravega import wire
 from streamstore.pravega.codec import Command, encode
-from streamstore.pravega.connection import Connection, ConnectionLost, Endpoint
+from streamstore.pravega.connection import Connection, ConnectionLost, ConnectionPool, Endpoint
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.patience import Patience
-from streamstore.pravega.pool import ConnectionPool
 from streamstore.pravega.refusals import TokenRefused, refusal
 from streamstore.pravega.settings import PravegaSettings
-from streamstore.pravega.tokens import DelegationTokens
 
-__all__ = ["LOST", "SegmentStores"]
+__all__ = ["LOST", "DelegationTokens", "SegmentStores", "lifetime"]
 
 BATCH = 500
 """Requests that are sent at once on one connection."""
 
 ENDPOINTS_KEPT = 4096
 
+DEFAULT_LIFETIME = 600.0
+"""Seconds for which a token holds that does not say so."""
+
+RENEW_AFTER = 0.8
+"""A token is renewed when this share of its lifetime is over."""
+
 LOST = "a Pravega segment store does not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    renew_at: float
+
+
+class DelegationTokens:
+    """Tokens from the controller, cached until they must be renewed; ``ask`` gets a new one. Thread-safe."""
+
+    def __init__(self, ask: Callable[[StreamName, bool], str]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._tokens: dict[tuple[StreamName, bool], _Token] = {}
+
+    def get(self, stream: StreamName, *, write: bool) -> str:
+        """A token that holds for a while; empty if the cluster asks for none."""
+        with self._lock:
+            token = self._tokens.get((stream, write))
+        if token is not None and time.monotonic() < token.renew_at:
+            return token.text
+        asked_at = time.monotonic()
+        text = self._ask(stream, write)
+        token = _Token(text, asked_at + RENEW_AFTER * lifetime(text))
+        with self._lock:
+            self._tokens[stream, write] = token
+        return text
+
+    def forget(self, stream: StreamName, refused: str) -> None:
+        """Ask anew at the next `get`: a segment store refused this token."""
+        with self._lock:
+            for write in (False, True):
+                token = self._tokens.get((stream, write))
+                if token is not None and token.text == refused:
+                    del self._tokens[stream, write]
+
+
+def lifetime(token: str) -> float:
+    """Return a token's lifetime (seconds).
+
+    A token is a JSON web token; only its own times are compared, so this machine's clock may be wrong.
+    """
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        held = float(claims["exp"]) - float(claims["iat"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return DEFAULT_LIFETIME
+    return max(held, 0.0)
 
 
 class SegmentStores:
     """The cluster's segment stores: connections to them, and the requests that are no reads or appends.
 
     Usable from all threads.
-
-    Args:
-        settings: how to connect.
-        controller: knows which segment store holds what.
     """
 
     def __init__(self, settings: PravegaSettings, controller: Controller) -> None:
@@ -193,10 +248,7 @@ class SegmentStores:
 
 
 def _exchange(
-    connection: Connection,
-    segments: Sequence[SegmentId],
-    token: str,
-    request: Callable[[int, SegmentId, str], Command],
+    connection: Connection, segments: Sequence[SegmentId], token: str, request: Callable[[int, SegmentId, str], Command]
 ) -> list[tuple[SegmentId, Command]]:
     asked = {connection.request_id(): segment for segment in segments}
     connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))

@@ -123,13 +123,7 @@ class PravegaSettings:
 
 
 def not_trusted(whose: str, why: str, where: str) -> AccessDenied:
-    """The error for a server whose certificate does not pass.
-
-    Args:
-        whose: ``"the controller's"`` or ``"a segment store's"``.
-        why: what is wrong with it.
-        where: the server.
-    """
+    """The error for a server whose certificate does not pass; ``whose`` reads "the controller's", for example."""
     return AccessDenied(
         f"{whose} certificate is not trusted ({why})",
         where=where,

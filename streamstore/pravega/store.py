@@ -18,7 +18,7 @@ from streamstore.model import (
     StreamName,
 )
 from streamstore.own import is_own
-from streamstore.pravega import changes, history
+from streamstore.pravega import streams
 from streamstore.pravega.appender import PravegaAppender
 from streamstore.pravega.controller import Controller
 from streamstore.pravega.reader import SegmentReader
@@ -36,26 +36,12 @@ LISTED_AT_ONCE = 100
 
 
 class PravegaStore(StreamStore):
-    """Streams on a Pravega cluster. Connects when it is used first.
-
-    Args:
-        settings: where the controller is and how to log in.
-    """
+    """Streams on a Pravega cluster. Connects when it is used first."""
 
     def __init__(self, settings: PravegaSettings) -> None:
-        self._settings = settings
+        self.uri = settings.uri
         self._controller = Controller(settings)
         self._stores = SegmentStores(settings, self._controller)
-
-    @property
-    def settings(self) -> PravegaSettings:
-        """The settings, to open the same store in another process."""
-        return self._settings
-
-    @property
-    def uri(self) -> str:
-        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``."""
-        return self._settings.uri
 
     def list_scopes(self) -> Iterator[str]:
         """Every user's scope, sorted."""
@@ -81,7 +67,7 @@ class PravegaStore(StreamStore):
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
-        return history.describe(self._controller, self._stores, stream)
+        return streams.describe(self._controller, self._stores, stream)
 
     def exists(self, stream: StreamName) -> bool:
         """See `StreamStore.exists`."""
@@ -117,11 +103,11 @@ class PravegaStore(StreamStore):
 
         A fixed number of segments other than the open ones makes the controller scale the stream to that number.
         """
-        changes.update(self._controller, stream, configuration, was)
+        streams.update(self._controller, stream, configuration, was)
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
         """Seal segments and open others in their place; see `StreamStore.scale`."""
-        return changes.scale(self._controller, stream, seal, ranges)
+        return streams.scale(self._controller, stream, seal, ranges)
 
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """Open a segment for appending at its write offset."""
@@ -133,19 +119,19 @@ class PravegaStore(StreamStore):
 
     def truncate(self, cut: StreamCut) -> None:
         """Move the stream's head to a cut."""
-        changes.truncate(self._controller, self._stores, cut)
+        streams.truncate(self._controller, self._stores, cut)
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """Seal the stream permanently."""
-        changes.seal(self._controller, stream, first)
+        streams.seal(self._controller, stream, first)
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """Seal and delete the stream."""
-        changes.delete(self._controller, stream, first)
+        streams.delete(self._controller, stream, first)
 
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
-        changes.insist(lambda: self._controller.delete_scope(scope))
+        streams.insist(lambda: self._controller.delete_scope(scope))
 
     def transactions(self) -> PravegaTransactions:
         """Pravega's transactions; usable as long as the store is open."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from streamstore.appender import SegmentAppender
@@ -12,6 +11,7 @@ from streamstore.pravega import wire
 from streamstore.pravega.appender import PravegaAppender
 from streamstore.pravega.codec import Command
 from streamstore.pravega.controller import Controller
+from streamstore.pravega.patience import pauses
 from streamstore.pravega.refusals import refusal
 from streamstore.pravega.segments import SegmentStores
 from streamstore.transactions import Transaction, Transactions, TransactionState, Written
@@ -21,17 +21,9 @@ __all__ = ["PravegaTransactions"]
 COMMIT_SECONDS = 120.0
 """How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
 
-FIRST_LOOK = 0.02
-LONGEST_LOOK = 0.5
-
 
 class PravegaTransactions(Transactions):
-    """See `Transactions`. Usable from all threads.
-
-    Args:
-        controller: knows the transactions.
-        stores: hold their segments.
-    """
+    """See `Transactions`. Usable from all threads."""
 
     def __init__(self, controller: Controller, stores: SegmentStores) -> None:
         self._controller = controller
@@ -74,7 +66,14 @@ class PravegaTransactions(Transactions):
     def commit(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.commit`."""
         self._controller.commit_transaction(transaction)
-        return self._settled(transaction, TransactionState.COMMITTING)
+        for _ in pauses(COMMIT_SECONDS):
+            if (state := self.state(transaction)) is not TransactionState.COMMITTING:
+                return state
+        raise RequestFailed(
+            f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
+            where=f"{transaction.stream}, {transaction.id}",
+            todo="The controller continues; check again later.",
+        )
 
     def abort(self, transaction: Transaction) -> None:
         """See `Transactions.abort`."""
@@ -83,20 +82,6 @@ class PravegaTransactions(Transactions):
     def state(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.state`."""
         return self._controller.transaction_state(transaction)
-
-    def _settled(self, transaction: Transaction, transient: TransactionState) -> TransactionState:
-        """Wait until the state is no longer the transient one, and return it."""
-        pause, until = FIRST_LOOK, time.monotonic() + COMMIT_SECONDS
-        while (state := self.state(transaction)) is transient:
-            if time.monotonic() > until:
-                raise RequestFailed(
-                    f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
-                    where=f"{transaction.stream}, {transaction.id}",
-                    todo="The controller continues; check again later.",
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_LOOK)
-        return state
 
     def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
         infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))

@@ -12,7 +12,7 @@ from layouts.layout import open_layout
 from manifests.archive import Archive
 from manifests.cold import joined_ranges, stored_ranges
 from objectstore.s3.cold import ColdStorage
-from objectstore.s3.tiers import Tier
+from objectstore.s3.storage_classes import Tier
 from objectstore.uri import RootAddress
 from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment

@@ -23,8 +23,7 @@ from lake.handoff import handoff_archive
 from layouts.keys import event_key
 from manifests.check_archive import check_archive
 from sparkrun.masters import Master
-from sparkrun.opening import open_runner
-from sparkrun.preload import TASK_MODULES
+from sparkrun.opening import TASK_MODULES, open_runner
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream

@@ -7,9 +7,10 @@ would arrive in any order. A successor begins after earlier batches have read th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from streamstore.cuts import segments_between
-from streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription, pairwise_epochs
+from streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription
 
 __all__ = ["advance", "share_out"]
 
@@ -34,7 +35,7 @@ def advance(
     between = {} if limit is None else segments_between(described, start, limit)
     front = dict(start.offsets)
     known = dict(infos(list(front)))
-    for before, after in pairwise_epochs(described.epochs):
+    for before, after in pairwise(described.epochs):
         for left, entered in _replaced(before, after):
             if not left <= front.keys() or not (limit is None or entered <= between.keys()):
                 continue

@@ -14,18 +14,18 @@ import pytest
 from common.errors import Usage
 from streamstore import lease
 from streamstore.errors import NoSuchStream
-from streamstore.fifo import (
+from streamstore.fifo.consumer import Consumer, ConsumerBusy
+from streamstore.fifo.entry import (
     MAX_ENTRY_BYTES,
-    Consumer,
-    ConsumerBusy,
+    NOTE_BYTES,
+    OVERHEAD_BYTES,
+    BadEntry,
     Entry,
     EntryTooLarge,
-    NotAQueue,
-    Producer,
-    QueueFull,
-    QueueSegment,
+    encode_entry,
 )
-from streamstore.fifo.entry import NOTE_BYTES, OVERHEAD_BYTES, BadEntry, encode_entry
+from streamstore.fifo.place import NotAQueue, QueueSegment
+from streamstore.fifo.producer import Producer, QueueFull
 from streamstore.framing import frame
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
@@ -53,7 +53,8 @@ def numbers(count: int, prefix: str = "") -> list[bytes]:
 
 
 def put_all(queue: QueueSegment, contents: list[bytes]) -> None:
-    assert sum(Producer(queue).put_many(contents)) == len(contents)
+    block, producer = b"".join(map(encode_entry, contents)), Producer(queue)
+    producer._attempts(producer._append, block)
 
 
 def work_off(queue: QueueSegment, **options: int) -> Handled:

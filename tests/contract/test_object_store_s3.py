@@ -21,7 +21,7 @@ from objectstore.errors import (
     ObjectStoreError,
     ObjectStoreUnavailable,
 )
-from objectstore.probe import check_server
+from objectstore.probe import fit_server
 from objectstore.s3.access import S3Access, StaticKeys
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
@@ -257,7 +257,7 @@ def test_read_only_bucket_refuses_writes(
     with pytest.raises(AccessDenied, match="no permission to delete"):
         store.delete(["a/b"])
     with pytest.raises(AccessDenied, match="no permission to write"):
-        check_server(store)
+        fit_server(store)
     with pytest.raises(NoSuchObject):
         store.get("a/c")
 

@@ -18,8 +18,8 @@ from lake.reports import HandoffReport
 from lake.task import FileTask, WrittenFile, write_file
 from layouts.keys import table_end_key
 from manifests.archive import TableArchive
-from objectstore.memory import forget_memory
-from objectstore.uri import close_all
+from objectstore.memory import _STORES
+from objectstore.uri import _open
 from streamstore.errors import InvalidCut
 from streamstore.model import StreamConfiguration
 from streamvault import compact_archive, handoff_archive, rotate_stream
@@ -89,8 +89,8 @@ def pauses(
             assert at > 10
             return
         yield vault
-        close_all()
-        forget_memory()
+        _open.cache_clear()
+        _STORES.clear()
 
 
 def make(folder: Path) -> Vault:

@@ -27,7 +27,7 @@ from objectstore.errors import (
 )
 from objectstore.obstore_store import ObstoreStore
 from objectstore.s3.access import S3Access, StaticKeys
-from objectstore.s3.bucket import open_bucket
+from objectstore.s3.scheme import open_bucket
 from objectstore.store import ObjectStore
 
 Says = Callable[[bytes], ObjectStore]

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
-from benchmarks.peaks import PeakWatch
 from benchmarks.processes import run_together
-from benchmarks.tables import size_text, spread_text, table
+from benchmarks.product import PeakWatch
+from benchmarks.results import size_text, spread_text, table
 from benchmarks.workload import Workload
 from layouts.keys import EVENT_KEYS
 from streamstore.framing import frame_many

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sparkrun.preload import TABLE_MODULES, TASK_MODULES
+from sparkrun.opening import TABLE_MODULES, TASK_MODULES
 
 VERBS = (
     "exporter.export",

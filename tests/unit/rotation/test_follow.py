@@ -161,7 +161,7 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
     """It is opened once; the time is not subtracted from a later round."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
-        monkeypatch.setattr("sparkrun.tasks.open_runner", lambda *_: nullcontext(runner))
+        monkeypatch.setattr("sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
         adding = iter([b"first", b"second"])
 
         class Adding(Notes):
@@ -428,7 +428,7 @@ def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) ->
     moved = 0
     for number, size in enumerate(sizes, 1):
         pieces.append(piece(number, number, size))
-        while runs := choose_tiers(pieces, (), target=10**9):
+        while runs := choose_tiers(pieces, set(), target=10**9):
             moved += sum(each.bytes for run in runs for each in run)
             pieces = merged(pieces, runs)
         levels = 1

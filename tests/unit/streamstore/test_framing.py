@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamstore.boundary import guess_boundary
 from streamstore.framing import (
     MAX_BLOCK_BYTES,
     NotAnEvent,
@@ -19,7 +20,6 @@ from streamstore.framing import (
     frame,
     frame_into,
     frame_many,
-    guess_boundary,
 )
 from streamstore.model import MAX_EVENT_BYTES
 from streamstore.splitting import EventSplitter

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamstore import lending
-from streamstore.lending import lend
+from streamstore import uri
 from streamstore.local import LocalStore
+from streamstore.uri import lend
 
 WAIT = 30.0
 
@@ -43,12 +43,12 @@ class Opener:
 
 @pytest.fixture
 def opener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
-    monkeypatch.setattr(lending, "KEEP_SECONDS", WAIT)
+    monkeypatch.setattr(uri, "KEEP_SECONDS", WAIT)
     yield Opener(tmp_path)
-    for kept in list(lending._kept.values()):
+    for kept in list(uri._kept.values()):
         if kept.closing is not None:
             kept.closing.cancel()
-    lending._kept.clear()
+    uri._kept.clear()
 
 
 def test_next_user_finds_the_store_open(opener: Opener) -> None:
@@ -69,12 +69,12 @@ def test_concurrent_users_share_the_store(opener: Opener) -> None:
     with lend("a", opener) as outer:
         with lend("a", opener) as inner:
             assert inner is outer
-        assert lending._kept[os.getpid(), "a"].closing is None, "somebody still has it"
-    assert lending._kept[os.getpid(), "a"].closing is not None
+        assert uri._kept[os.getpid(), "a"].closing is None, "somebody still has it"
+    assert uri._kept[os.getpid(), "a"].closing is not None
 
 
 def test_idle_store_is_closed(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "KEEP_SECONDS", 0.01)
+    monkeypatch.setattr(uri, "KEEP_SECONDS", 0.01)
     with lend("a", opener):
         pass
     assert opener.opened[0].closed.wait(WAIT)
@@ -86,7 +86,7 @@ def test_idle_store_is_closed(opener: Opener, monkeypatch: pytest.MonkeyPatch) -
 def test_store_taken_while_it_is_being_closed_stays_open(opener: Opener) -> None:
     with lend("a", opener) as store:
         pass
-    kept = lending._kept[os.getpid(), "a"]
+    kept = uri._kept[os.getpid(), "a"]
     timer = kept.closing
     assert timer is not None
     with lend("a", opener):
@@ -108,7 +108,7 @@ def test_failing_user_returns_the_store_and_a_failed_opening_leaves_none(opener:
     with lend("a", opener):
         pass
     assert len(opener.opened) == 1
-    assert lending._kept[os.getpid(), "a"].users == 0
+    assert uri._kept[os.getpid(), "a"].users == 0
 
 
 def test_forked_process_opens_its_own_store(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +134,4 @@ def test_many_threads_open_the_store_once(opener: Opener) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(use, range(8))) == 400
     assert len(opener.opened) == 1
-    assert lending._kept[os.getpid(), "a"].users == 0
+    assert uri._kept[os.getpid(), "a"].users == 0

@@ -13,7 +13,7 @@ from common.errors import Conflict, Failed
 from importer import run as importing
 from importer.lease import lease_stream, take_lease
 from rotation import rotate as rotating
-from streamstore.fifo import NotAQueue, QueueSegment
+from streamstore.fifo.place import NotAQueue, QueueSegment
 from streamstore.model import StreamConfiguration, StreamName
 from streamstore.own import OWN, OwnStream
 from streamvault import (

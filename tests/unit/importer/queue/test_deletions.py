@@ -12,7 +12,7 @@ from importer.queue.deletions import request_deletions
 from importer.queue.reports import FinishedRequest, WorkReport
 from manifests.model import segment_key
 from objectstore.uri import RootAddress
-from streamstore.fifo import NotAQueue
+from streamstore.fifo.place import NotAQueue
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
 from tests.unit.locks import Locked

@@ -28,8 +28,11 @@ from importer.queue.model import (
 from importer.queue.reports import FinishedRequest, WorkReport
 from objectstore.errors import ObjectStoreUnavailable
 from streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
-from streamstore.fifo import MAX_ENTRY_BYTES, Consumer, Entry, NotAQueue, Producer, QueueFull, QueueSegment
 from streamstore.fifo.backlog import outstanding_entries
+from streamstore.fifo.consumer import Consumer
+from streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry
+from streamstore.fifo.place import NotAQueue, QueueSegment
+from streamstore.fifo.producer import Producer, QueueFull
 from streamstore.lease import LeaseHeld
 from streamstore.model import StreamConfiguration, StreamName
 from streamstore.uri import parse_stream

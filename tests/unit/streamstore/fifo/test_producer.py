@@ -9,7 +9,10 @@ import pytest
 
 from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
-from streamstore.fifo import Consumer, Entry, Producer, QueueSegment
+from streamstore.fifo.consumer import Consumer
+from streamstore.fifo.entry import Entry
+from streamstore.fifo.place import QueueSegment
+from streamstore.fifo.producer import Producer
 from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore

@@ -11,7 +11,7 @@ import pytest
 from streamstore.errors import InvalidName, StreamStoreError
 from streamstore.model import StreamName
 from streamstore.pravega import PravegaSettings
-from streamstore.pravega.tokens import DEFAULT_LIFETIME, DelegationTokens, lifetime
+from streamstore.pravega.segments import DEFAULT_LIFETIME, DelegationTokens, lifetime
 
 STREAM = StreamName("scope", "stream")
 
@@ -109,14 +109,15 @@ def test_lifetime_is_read_from_the_token(token: str, seconds: float) -> None:
     assert lifetime(token) == seconds
 
 
-def test_token_is_kept_renewed_in_time_and_forgotten_when_refused() -> None:
+def test_token_is_kept_renewed_in_time_and_forgotten_when_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = 0.0, []
 
     def ask(stream: StreamName, write: bool) -> str:
         asked.append((stream, write))
         return token_of(len(asked), len(asked) + 600)
 
-    tokens = DelegationTokens(ask, clock=lambda: now)
+    monkeypatch.setattr("streamstore.pravega.segments.time.monotonic", lambda: now)
+    tokens = DelegationTokens(ask)
     first = tokens.get(STREAM, write=False)
     now = 479.0
     assert tokens.get(STREAM, write=False) == first

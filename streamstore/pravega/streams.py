@@ -1,35 +1,127 @@
-"""Stream changes that take time or may collide with others in progress: scale, truncate, update, seal, delete."""
+"""Operations on a stream that take several calls: its description, and changes, which take time or may collide.
+
+A description is put together from the controller's answers and the segments' offsets.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamstore.cuts import is_before, validate_cut
-from streamstore.errors import InvalidCut, RequestFailed, ScaleRefused, StreamChanged, StreamNotSealed, StreamSealed
-from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.errors import (
+    InvalidCut,
+    NoSuchSegment,
+    NoSuchStream,
+    RequestFailed,
+    ScaleRefused,
+    StreamChanged,
+    StreamNotSealed,
+    StreamSealed,
+)
+from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.pravega.controller import Controller
-from streamstore.pravega.history import current_epoch, describe
+from streamstore.pravega.patience import pauses
 from streamstore.pravega.segments import SegmentStores
 from streamstore.ranges import check_replaces
 
-__all__ = ["delete", "insist", "scale", "seal", "truncate", "update"]
+__all__ = ["delete", "describe", "insist", "scale", "seal", "truncate", "update"]
+
+FIRST_EPOCHS = 4
+"""Epochs that are asked for together with everything else: few streams have more."""
+
+BATCH = 32
+"""Epochs that are asked for at once after them."""
+
+ATTEMPTS = 5
+"""A scale that is finished between two questions makes the answers disagree; then all is asked again."""
+
+MAKING_SECONDS = 10.0
+"""How long to wait for a stream that is being created."""
+
+MAKING_PAUSE = 0.05
+"""Seconds between two requests while waiting."""
 
 CHANGE_SECONDS = 60.0
 """How long to retry a change the controller failed to make, and to wait for a scale."""
 
-FIRST_LOOK = 0.02
-LONGEST_LOOK = 0.5
+
+def describe(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription:
+    """The stream at one moment; see `StreamStore.describe`."""
+    disagreements, deadline = 0, time.monotonic() + MAKING_SECONDS
+    while disagreements < ATTEMPTS:
+        try:
+            description = _describe_once(controller, stores, stream)
+        except NoSuchStream:
+            # a stream exists before its first epoch does
+            if time.monotonic() > deadline or not controller.stream_exists(stream):
+                raise
+            time.sleep(MAKING_PAUSE)
+            continue
+        if description is not None:
+            return description
+        disagreements += 1
+    raise RequestFailed(
+        "the stream changes too fast to be described", where=f"{stores.settings.uri}/{stream}", todo="Try again."
+    )
+
+
+def _describe_once(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription | None:
+    """The stream, or None if the answers disagree."""
+    state = controller.query_state(stream, FIRST_EPOCHS)
+    epochs = _all_epochs(controller, stream, state.epochs)
+    last = _open_epoch(epochs, state.current)
+    if last is None or not state.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
+        return None
+    try:
+        infos = stores.infos(stream, list(epochs[last].segments))
+    except NoSuchSegment:
+        # truncated in the meantime
+        return None
+    tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
+    return StreamDescription(
+        stream, state.configuration, tuple(epochs[: last + 1]), state.head, tail, sealed=not state.current
+    )
+
+
+def _current_epoch(controller: Controller, stream: StreamName) -> Epoch | None:
+    """The epoch whose segments are open; None if the stream is sealed."""
+    for _ in range(ATTEMPTS):
+        current = controller.current_segments(stream)
+        if not current:
+            return None
+        # every epoch has a segment that was made for it
+        number = max(segment.epoch for segment in current)
+        for epoch in controller.epochs(stream, [number]):
+            if epoch.segments == current:
+                return epoch
+    raise RequestFailed("the current epoch does not match the open segments", where=str(stream), todo="Try again.")
+
+
+def _all_epochs(controller: Controller, stream: StreamName, first: list[Epoch]) -> list[Epoch]:
+    """Return every epoch, including truncated ones and possibly one that a running scale has only prepared."""
+    if not first:
+        raise controller.missing(stream)
+    found, asked = list(first), FIRST_EPOCHS
+    while len(found) == asked:
+        asked += BATCH
+        found += controller.epochs(stream, range(len(found), asked))
+    return found
+
+
+def _open_epoch(epochs: list[Epoch], current: Mapping[SegmentId, KeyRange]) -> int | None:
+    """The index of the epoch that is open, or the last one of a sealed stream; None if the answers disagree."""
+    if not current:
+        return len(epochs) - 1
+    return next((epoch.number for epoch in reversed(epochs) if epoch.segments == current), None)
 
 
 def insist(change: Callable[[], None], *again: type[Exception]) -> None:
     """Make a change, and retry while the controller answers FAILURE: usually another change is in progress.
 
-    Args:
-        change: one attempt.
-        again: further errors to retry.
+    Errors of the kinds ``again`` are retried, too.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((RequestFailed, *again)),
@@ -63,7 +155,13 @@ def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId],
             raise
         number = epoch.number
     assert number is not None  # noqa: S101  (an attempt without an error sets it)
-    _wait(controller, stream, number - 1)
+    for _ in pauses(CHANGE_SECONDS):
+        if controller.is_scaled(stream, number - 1):
+            break
+    else:
+        raise RequestFailed(
+            f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
+        )
     found = controller.epochs(stream, [number])
     if not found:
         raise RequestFailed("the scale is finished, but its epoch does not exist", where=str(stream))
@@ -155,7 +253,7 @@ def _check_first(controller: Controller, stream: StreamName, first: Epoch | None
 
 
 def _open(controller: Controller, stream: StreamName) -> Epoch:
-    epoch = current_epoch(controller, stream)
+    epoch = _current_epoch(controller, stream)
     if epoch is None:
         raise StreamSealed("the stream is sealed and can't be scaled", where=str(stream))
     return epoch
@@ -166,14 +264,3 @@ def _made_by(epoch: Epoch, before: Epoch, seal: Sequence[SegmentId], ranges: Seq
     new = sorted(held for segment, held in epoch.segments.items() if segment not in before.segments)
     kept = {segment for segment in before.segments if segment not in seal}
     return epoch.number == before.number + 1 and new == sorted(ranges) and kept <= set(epoch.segments)
-
-
-def _wait(controller: Controller, stream: StreamName, epoch: int) -> None:
-    pause, until = FIRST_LOOK, time.monotonic() + CHANGE_SECONDS
-    while not controller.is_scaled(stream, epoch):
-        if time.monotonic() > until:
-            raise RequestFailed(
-                f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
-            )
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_LOOK)

@@ -10,7 +10,7 @@ import pytest
 
 from streamstore.errors import RequestFailed
 from streamstore.model import Epoch, KeyRange, SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
-from streamstore.pravega import history
+from streamstore.pravega import streams
 from streamstore.pravega.controller import StreamState
 
 NAME = StreamName("scope", "stream")
@@ -22,7 +22,7 @@ def stream_state(*, head: int, current: int | None, epochs: int) -> StreamState:
     """An answer in which head and open segment are those of an epoch; None: the stream is sealed."""
     cut = StreamCut(NAME, dict.fromkeys(EPOCHS[head].segments, 0))
     opened = {} if current is None else EPOCHS[current].segments
-    return StreamState(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, history.FIRST)])
+    return StreamState(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, streams.FIRST_EPOCHS)])
 
 
 class Answers:
@@ -34,7 +34,7 @@ class Answers:
         self.settings = SimpleNamespace(uri="pravega://host:1")
 
     def query_state(self, _: StreamName, epochs: int) -> StreamState:
-        assert epochs == history.FIRST
+        assert epochs == streams.FIRST_EPOCHS
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
@@ -46,7 +46,7 @@ class Answers:
 
 def described(answers: Any) -> tuple[int, int]:
     """The number of the last epoch, and of the head's."""
-    found = history.describe(answers, answers, NAME)
+    found = streams.describe(answers, answers, NAME)
     (head,) = found.head.offsets
     assert list(found.tail.offsets) == list(EPOCHS[found.epochs[-1].number].segments)
     return found.epochs[-1].number, head.epoch
