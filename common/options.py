@@ -10,8 +10,9 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -64,11 +65,14 @@ PERCENT = CommandLine(metavar="PERCENT", parse=parse_percent, text=lambda share:
 class Options(BaseModel):
     """Base class of the verbs' options. Values that are not valid raise `Usage`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
+    # strict: a verb uses its arguments as they are, so "false" must not pass as False
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, strict=True)
 
     @model_validator(mode="wrap")
     @classmethod
     def _raise_usage(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, dict):
+            values = {name: _plain(value) for name, value in values.items()}
         try:
             return handler(values)
         except ValidationError as error:
@@ -109,6 +113,11 @@ class Options(BaseModel):
             case _:
                 return Usage(f"{option} is not valid: {first['msg']}", where=repr(value))
         return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of another type, such as NumPy's, as an int; any other value as it is."""
+    return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else value
 
 
 def command_line(declared: FieldInfo) -> CommandLine:

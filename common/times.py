@@ -44,6 +44,8 @@ def parse_moment(value: str | datetime, what: str) -> datetime:
         Usage: the value is neither.
     """
     todo = "Examples: 2026-01-31T18:00:00Z, 2026-01-31T19:00:00+01:00."
+    if not isinstance(value, str | datetime):
+        raise Usage(f"{what} is not a time", where=repr(value), todo=todo)
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     except ValueError:

@@ -11,7 +11,7 @@ from manifests.rows import Gap
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
-from streamstore.splitting import EventBlock
+from streamstore.splitting import EventBlock, no_event
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk
 
@@ -168,8 +168,10 @@ class PieceReader:
             check_gone(self._store, self._stream, self._segment)
             self.gone_until = self._segment_end
         except NotAnEvent as error:
-            if not 0 < error.length <= HEADER_BYTES + self._largest:
+            if not error.length:
                 raise
+            if error.length > HEADER_BYTES + self._largest:  # the walk names its own limit, which is lower
+                raise no_event(error.where, error.offset, error.length - HEADER_BYTES, self._largest) from None
             self.large = error.length
 
 

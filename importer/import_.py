@@ -12,7 +12,7 @@ from typing import Literal
 from common.errors import Damaged, Usage
 from common.progress import Progress
 from common.report import GapReport
-from common.times import age_text, moment_text
+from common.times import age_text, moment_text, parse_moment
 from importer.lease import unfinished_work
 from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Offsets
 from importer.plan import RestorePlan, generation_of, plan_restore
@@ -101,7 +101,7 @@ def import_stream(
         to_cut=to_cut,
         generation=generation,
         fingerprints=tuple(fingerprints),
-        at=at,
+        at=None if at is None else parse_moment(at, "--at"),
         layout=layout,
         table=table,
         offsets=offsets,

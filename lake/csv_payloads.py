@@ -10,8 +10,7 @@ import pyarrow.csv
 
 from lake.column_types import arrow_type
 from lake.options import TableColumn
-from lake.payloads import NotDecoded
-from lake.times import NotATime, as_time
+from lake.payloads import NotDecoded, as_time
 
 __all__ = ["CsvPayloads"]
 
@@ -65,7 +64,7 @@ class CsvPayloads:
             if len(table) != len(payloads):
                 raise NotDecoded(_LINES)
             return [self._converted(table, field, kind) for field, kind in self._columns]
-        except (pa.ArrowException, NotATime) as error:
+        except pa.ArrowException as error:
             raise NotDecoded(str(error)) from None
 
     @staticmethod

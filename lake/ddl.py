@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from common.errors import Usage
 from lake.column_types import trino_type
 from lake.handoff_options import Engine
-from lake.hive import hive_columns, projected
+from lake.hive import RawTable, hive_columns, projected
 from lake.location import TablePlace
 from lake.options import GENERATION
 
@@ -51,37 +51,35 @@ def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> 
     return text + ";\n" + "".join(added)
 
 
-def raw_ddl(database: str, table: str, location: str, segments: Sequence[str], engine: Engine) -> str:
+def raw_ddl(raw: RawTable, engine: Engine) -> str:
     """Return statements that create a table over the objects of layout ``events``, with a row for each line.
 
     Args:
-        database: the catalog's database.
-        table: the table's name.
-        location: URI of the archive.
-        segments: folder names of the archive's segments.
+        raw: the table.
         engine: see `table_ddl`.
     """
     if engine == "trino":
         text = (
-            f'CREATE TABLE IF NOT EXISTS "{database}"."{table}" (\n  "payload" varchar,\n  "segment" varchar\n)\n'
-            f"WITH (\n  format = 'TEXTFILE',\n  external_location = '{location}/events/',\n"
+            f'CREATE TABLE IF NOT EXISTS "{raw.database}"."{raw.table}" (\n'
+            '  "payload" varchar,\n  "segment" varchar\n)\n'
+            f"WITH (\n  format = 'TEXTFILE',\n  external_location = '{raw.location}',\n"
             "  partitioned_by = ARRAY['segment']\n);\n"
         )
         calls = [
-            f"CALL system.register_partition('{database}', '{table}', ARRAY['segment'], ARRAY['{segment}'], "
-            f"'{location}/events/{segment}');\n"
-            for segment in segments
+            f"CALL system.register_partition('{raw.database}', '{raw.table}', ARRAY['segment'], ARRAY['{segment}'], "
+            f"'{raw.location}{segment}');\n"
+            for segment in raw.segments
         ]
         return text + "".join(calls)
-    name = f"`{database}`.`{table}`"
+    name = f"`{raw.database}`.`{raw.table}`"
     text = (
         f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n  `payload` string\n)\nPARTITIONED BY (`segment` string)\n"
-        f"STORED AS TEXTFILE\nLOCATION '{location}/events/';\n"
+        f"STORED AS TEXTFILE\nLOCATION '{raw.location}';\n"
     )
     added = [
         f"ALTER TABLE {name} ADD IF NOT EXISTS PARTITION (`segment` = '{segment}') "
-        f"LOCATION '{location}/events/{segment}/';\n"
-        for segment in segments
+        f"LOCATION '{raw.location}{segment}/';\n"
+        for segment in raw.segments
     ]
     return text + "".join(added)
 

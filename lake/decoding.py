@@ -12,13 +12,12 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.avro_payloads import AvroPayloads
+from lake.avro import AvroPayloads
 from lake.column_types import arrow_type
 from lake.csv_payloads import CsvPayloads
 from lake.json_payloads import JsonPayloads
 from lake.options import ERROR, EVENT_TIME, TableColumn, TableOptions
-from lake.payloads import NotDecoded, PayloadParser
-from lake.times import NotATime, as_time
+from lake.payloads import NotDecoded, PayloadParser, as_time
 
 __all__ = ["decoded_columns", "parser_of", "time_field"]
 
@@ -58,7 +57,7 @@ def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.A
         if options.event_time:
             try:
                 columns[EVENT_TIME] = as_time(_field(options, columns), options.event_time_unit)
-            except NotATime as error:
+            except NotDecoded as error:
                 raise NotDecoded(f"{options.event_time}: {error}") from None
         return pa.table({**columns, ERROR: pa.nulls(len(some), pa.string())})
 

@@ -121,7 +121,13 @@ class ArchiveOrigin:
         Raises:
             Damaged: the archive lacks some of them.
         """
-        return _wanted_ranges(plan, self.history)
+        held = [
+            generation
+            for generation in self.history.generations
+            if plan.first <= generation.manifest.generation and generation.manifest.first <= plan.generation
+        ]
+        for name in sorted(plan.ranges, key=segment_key):
+            yield from _located(segment_key(name), plan.ranges[name], held)
 
     def events(self, plan: TablePlan) -> int:
         """See `Origin.events`. The number is exact."""
@@ -140,11 +146,6 @@ class ArchiveOrigin:
 
 def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePlan:
     """Plan a generation of the archive as the table's next one; of a merged one, only the part that the table lacks.
-
-    Args:
-        generation: of the archive; the table does not have its last original generation.
-        last: the table's newest generation; None if it has none.
-        where: the table's name for messages.
 
     Raises:
         Conflict: the table does not end where an original generation of this archive does.
@@ -170,25 +171,6 @@ def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[RangeRow, int]],
     return TablePlan(
         after=after, manifest=manifest, ranges={name: tuple(some) for name, some in ranges.items()}, events=events
     )
-
-
-def _wanted_ranges(plan: TablePlan, history: History) -> Iterator[TableRange]:
-    """Yield a planned generation's ranges in the stream's order: by epoch, number and offset.
-
-    Args:
-        plan: the plan.
-        history: the archive's generations in force.
-
-    Raises:
-        Damaged: the archive lacks some of them.
-    """
-    held = [
-        generation
-        for generation in history.generations
-        if plan.first <= generation.manifest.generation and generation.manifest.first <= plan.generation
-    ]
-    for name in sorted(plan.ranges, key=segment_key):
-        yield from _located(segment_key(name), plan.ranges[name], held)
 
 
 def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[TableRange]:

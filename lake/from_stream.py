@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from common.progress import Progress
+from common.version import TOOL
 from exporter.estimate import estimate_events
 from exporter.identity import check_same_stream
 from exporter.plan import PlanOptions, make_plan
@@ -26,7 +27,7 @@ from manifests.plan import Plan
 from manifests.rows import FinishedRange
 from sparkrun.runner import Runner
 from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.own import describe_source
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
@@ -45,7 +46,7 @@ class StreamOrigin:
         address: the stream's store, for tasks.
         store: the same store, open.
         stream: the stream.
-        tool: name and version to record in manifests.
+
         largest: the largest payload to accept (bytes).
     """
 
@@ -56,13 +57,12 @@ class StreamOrigin:
         address: StoreAddress,
         store: StreamStore,
         stream: StreamName,
-        tool: str,
-        largest: int = LARGEST_EVENT_BYTES,
+        largest: int,
     ) -> None:
         self.stream = stream
         self._address = address
         self._store = store
-        self._tool = tool
+
         self._largest = largest
         self._described: StreamDescription | None = None
 
@@ -90,7 +90,7 @@ class StreamOrigin:
         plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
         if plan is None or not (plan.bytes or plan.gaps):
             return None
-        return _table_plan(plan, 0 if last is None else last.generation, self._tool)
+        return _table_plan(plan, 0 if last is None else last.generation)
 
     def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
         """See `Origin.prove`. A segment with one range begins and ends at cuts, and is read only with ``all_of_it``."""
@@ -132,8 +132,7 @@ class StreamOrigin:
 
     def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
         """See `Origin.ranges`."""
-        for planned in plan.planned():
-            yield TableRange(*planned)
+        return plan.planned()
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""
@@ -182,7 +181,7 @@ def _is_beyond(cut: StreamCut, described: StreamDescription) -> bool:
     return any(segment not in known or offset > tail.get(segment, offset) for segment, offset in cut.offsets.items())
 
 
-def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
+def _table_plan(plan: Plan, after: int) -> TablePlan:
     """Convert a plan to a table's, with ranges that begin at multiples of the range size, not yet at events."""
     gone: dict[str, int] = {}
     for gap in plan.gaps:
@@ -195,7 +194,7 @@ def _table_plan(plan: Plan, after: int, tool: str) -> TablePlan:
         SegmentEntry(name=one.name, start=one.start, end=one.end, sealed=one.sealed, events=0, bytes=0, digest=UNKNOWN)
         for one in plan.segments
     )
-    manifest = plan.manifest(entries, plan.gaps, tool)
+    manifest = plan.manifest(entries, plan.gaps, TOOL)
     return TablePlan(after=after, manifest=_with(manifest, ranges, plan.gaps), ranges=ranges, events=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from common.errors import Usage
@@ -15,10 +15,11 @@ from lake.catalogs import Catalog, CatalogFailed, open_catalog
 from lake.ddl import raw_ddl, table_ddl
 from lake.from_archive import ArchiveOrigin
 from lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
+from lake.hive import RawTable
 from lake.location import TablePlace, begin_table
-from lake.open_origin import TableOrigin, none_changed, open_origin
+from lake.origin import Origin, none_changed, open_origin
 from lake.reports import HandoffReport
-from lake.run import HandedOff, Handoff, hand_off, plans_of, tasks_of
+from lake.run import HandedOff, hand_off, plans_of, tasks_of
 from lake.settings import TableSetting, settle_table
 from layouts.keys import segment_name
 from layouts.layout import open_layout
@@ -107,28 +108,27 @@ def handoff_archive(
     Master.parse(master)
     with open_origin(source, root, window, largest_event) as (origin, target):
         setting = settle_table(origin, target, options)
-        place, table_options = setting.place, setting.place.options
+        place = setting.place
         if raw and catalog != "glue":
             raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
         raw_table = _raw_table(setting) if raw else None
-        opened = None if catalog is None else open_catalog(catalog, table_options.kind, projection=projection)
+        opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
         for warning in setting.warnings:
             progress.warn(warning)
-        handoff = Handoff(origin, target, place.archive, table_options)
         if opened is not None:
             _compare(opened, place)
         if dry_run:
-            return _rehearsed(handoff, setting).timed(time.monotonic() - began, 0.0)
+            return _rehearsed(setting).timed(time.monotonic() - began, 0.0)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
-        todo = next(plans_of(handoff), None)
+        todo = next(plans_of(setting), None)
         if todo is not None:
             begin_table(place)
             # an archive's own root was probed when the archive was created
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
             with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
-                done = hand_off(handoff, runner, progress)
+                done = hand_off(setting, runner, progress)
                 start_seconds = runner.start_seconds
         registered = [] if opened is None else _register(opened, place, progress)
         segments = 0 if raw_table is None else _register_raw(raw_table)
@@ -152,10 +152,10 @@ def handoff_archive(
     ).timed(time.monotonic() - began, start_seconds)
 
 
-def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
-    plans = list(plans_of(handoff))
+def _rehearsed(setting: TableSetting) -> HandoffReport:
+    plans = list(plans_of(setting))
     with none_changed(setting.origin, plans[0].first if plans else None):
-        tasks = [task for plan in plans for task in tasks_of(handoff, plan)]
+        tasks = [task for plan in plans for task in tasks_of(setting, plan)]
     read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
     return replace(
         _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
@@ -167,7 +167,7 @@ def _rehearsed(handoff: Handoff, setting: TableSetting) -> HandoffReport:
     )
 
 
-def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
     """Return the gaps of a stream; those of an archive were reported by its exports."""
     if origin.kind == "archive":
         return ()
@@ -179,13 +179,7 @@ def _gaps(origin: TableOrigin, manifests: Iterable[Manifest]) -> tuple[GapReport
 
 
 def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
-    """Return the part of the report that is known before the handoff.
-
-    Args:
-        setting: the handoff's table and source.
-        added: the generations that it adds.
-        files: number of their files.
-    """
+    """Return the part of the report that is known before the handoff, given the generations to add and their files."""
     place, origin = setting.place, setting.origin
     return HandoffReport(
         archive=origin.uri if origin.kind == "archive" else "",
@@ -238,8 +232,7 @@ def print_table_ddl(
         setting = settle_table(origin, target, options)
         place = setting.place
         if raw:
-            found = _raw_table(setting)
-            return raw_ddl(found.database, found.table, found.location, found.segments, engine)
+            return raw_ddl(_raw_table(setting), engine)
         return table_ddl(place, place.archive.generations(), engine)
 
 
@@ -262,23 +255,13 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class _RawEvents:
-    """A table over the objects of an archive: its name, their location, and the folders of their segments."""
+def _register_raw(raw: RawTable) -> int:
+    from lake.catalogs.glue import publish_raw  # noqa: PLC0415  (it imports boto3)
 
-    database: str
-    table: str
-    location: str
-    segments: list[str]
+    return publish_raw(raw)
 
 
-def _register_raw(raw: _RawEvents) -> int:
-    from lake.catalogs.glue import RawTable, publish_raw  # noqa: PLC0415  (it imports boto3)
-
-    return publish_raw(RawTable(raw.database, raw.table, raw.location, raw.segments))
-
-
-def _raw_table(setting: TableSetting) -> _RawEvents:
+def _raw_table(setting: TableSetting) -> RawTable:
     """Return the table over raw events beside a table.
 
     Raises:
@@ -296,4 +279,4 @@ def _raw_table(setting: TableSetting) -> _RawEvents:
         todo = "Export or convert with --layout events."
         raise Usage("--raw requires an archive with layout events", where=str(origin.stream), todo=todo)
     names = [segment_name(segment) for segment in sorted(found)]
-    return _RawEvents(place.database, f"{place.options.table}_raw", origin.uri, names)
+    return RawTable(place.database, f"{place.options.table}_raw", f"{origin.uri}/events/", names)

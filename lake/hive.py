@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lake.column_types import hive_type
 from lake.options import GENERATION, TableOptions
 
-__all__ = ["PARQUET", "TEXT", "StorageFormat", "hive_columns", "projected"]
+__all__ = ["PARQUET", "TEXT", "RawTable", "StorageFormat", "hive_columns", "projected"]
 
 
 class StorageFormat(NamedTuple):
@@ -32,6 +32,22 @@ TEXT = StorageFormat(
     "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
     "csv",
 )
+
+
+class RawTable(NamedTuple):
+    """A table over the objects of layout ``events``, with a partition for each segment.
+
+    Attributes:
+        database: the catalog's database.
+        table: the table's name.
+        location: URI of the folder of the archive's events, with a trailing slash.
+        segments: folder names of the segments.
+    """
+
+    database: str
+    table: str
+    location: str
+    segments: list[str]
 
 
 def hive_columns(options: TableOptions, *, quoted: bool = False) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -14,11 +14,11 @@ import pyarrow.csv
 from common.errors import Usage
 from lake.column_types import hive_type
 from lake.handoff_options import Decode
-from lake.options import TableColumn, fresh_names
+from lake.options import TableColumn, columns_for
 from streamstore.framing import NotAnEvent
 from streamstore.splitting import EventSplitter
 
-__all__ = ["SAMPLE_BYTES", "SAMPLE_EVENTS", "SAMPLE_PLACES", "Inferred", "infer_columns", "sample"]
+__all__ = ["SAMPLE_BYTES", "SAMPLE_PLACES", "infer_columns", "sample"]
 
 P = TypeVar("P")
 Block = bytes | memoryview
@@ -40,20 +40,11 @@ NEARLY_ALL = 0.9
 _INT64 = range(-(2**63), 2**63)
 
 
-class Inferred(tuple[tuple[TableColumn, ...], tuple[str, ...]]):
+class Inferred(NamedTuple):
     """The columns, and the fields without a column because they have several types; these stay in the payload only."""
 
-    __slots__ = ()
-
-    @property
-    def columns(self) -> tuple[TableColumn, ...]:
-        """The table's columns."""
-        return self[0]
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The fields without a column."""
-        return self[1]
+    columns: tuple[TableColumn, ...]
+    left_out: tuple[str, ...]
 
 
 def sample(places: Sequence[P], read: Callable[[P], tuple[EventSplitter, Iterable[Block]]]) -> Iterator[bytes]:
@@ -93,13 +84,9 @@ def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
         todo = "Declare the columns with --schema, or omit --decode."
         raise Usage(f"no {decode.upper()} with fields in a sample of {len(held)} events", todo=todo)
     plain = {name: kind for name, kind in fields.items() if kind is not None}
-    left_out = [name for name, kind in fields.items() if kind is None]
+    left_out = [name for name in fields if name not in plain]
     kept, beyond = list(plain)[:MAX_COLUMNS], list(plain)[MAX_COLUMNS:]
-    columns = tuple(
-        TableColumn(field=field, column=column, type=hive_type(plain[field]))
-        for field, column in zip(kept, fresh_names(kept), strict=True)
-    )
-    return Inferred((columns, (*left_out, *beyond)))
+    return Inferred(columns_for({field: hive_type(plain[field]) for field in kept}), (*left_out, *beyond))
 
 
 def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from common.errors import Conflict, Damaged
-from lake.files import file_key, files_of
 from lake.options import TableOptions, find_options, fix_options
-from lake.plan import plan_of
-from layouts.keys import archive_prefix, table_data, table_files
+from lake.plan import files_of, plan_of
+from layouts.keys import archive_prefix, table_data, table_file_key, table_files
 from manifests.archive import Archive
 from manifests.history import Generation
 from objectstore.s3.access import S3Access
@@ -57,16 +56,17 @@ class TablePlace:
         Raises:
             Damaged: a file is missing in the table's folder.
         """
-        store, records, manifest = self.archive.store, self.archive.prefix, generation.manifest
-        planned = files_of(plan_of(store, records, manifest).planned(), self.options.target_size)
+        archive, manifest = self.archive, generation.manifest
+        planned = files_of(plan_of(archive, manifest).planned(), self.options.target_size)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
         wanted = [
-            file_key(manifest.generation, ranges)
+            table_file_key(manifest.generation, ranges[0].segment, ranges[0].start)
             for ranges in planned
             if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
         ]
-        folder = table_data(records)
-        there = {found.key for found in store.list(folder + table_files(manifest.generation))} if wanted else set()
+        folder = table_data(archive.prefix)
+        files = archive.store.list(folder + table_files(manifest.generation)) if wanted else ()
+        there = {found.key for found in files}
         gone = next((key for key in wanted if folder + key not in there), None)
         if gone is not None:
             raise Damaged(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -13,9 +14,8 @@ from lake.batches import EVENT_SCHEMA
 from lake.column_types import arrow_type
 from lake.handoff_options import Decode, TableFormat
 from layouts.keys import table_folder, table_options_key
-from manifests.entries import File, Model
-from manifests.jsonfile import decode
-from objectstore.errors import AlreadyExists, NoSuchObject
+from manifests.entries import File, Model, find_file
+from objectstore.errors import AlreadyExists
 from objectstore.store import ObjectStore
 from streamstore.model import StreamName
 
@@ -28,9 +28,9 @@ __all__ = [
     "TableOptions",
     "TimeUnit",
     "check_same",
+    "columns_for",
     "find_options",
     "fix_options",
-    "fresh_names",
     "plain_name",
 ]
 
@@ -117,11 +117,7 @@ def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | 
     Raises:
         Damaged: the file is not valid.
     """
-    key = prefix + table_folder(table) + table_options_key()
-    try:
-        return decode(TableOptions, store.get(key), f"{store.uri}/{key}")
-    except NoSuchObject:
-        return None
+    return find_file(TableOptions, store, prefix + table_folder(table) + table_options_key())
 
 
 def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
@@ -159,10 +155,13 @@ def plain_name(text: str) -> str:
     return name if re.match(r"[a-z_]", name) else f"_{name}"
 
 
-def fresh_names(fields: list[str]) -> list[str]:
-    """Return a column name for each field: valid, unique, and different from an event's own columns."""
-    taken, names = set(_TAKEN), []
-    for field in fields:
+def columns_for(types: Mapping[str, str]) -> tuple[TableColumn, ...]:
+    """Return the columns of fields, given each field's type in Hive's notation.
+
+    Their names are valid, unique, and different from those of an event's own columns.
+    """
+    taken, columns = set(_TAKEN), []
+    for field, kind in types.items():
         wanted = plain_name(field)
         if wanted in _TAKEN:
             wanted = f"payload_{wanted}"
@@ -170,5 +169,5 @@ def fresh_names(fields: list[str]) -> list[str]:
         while name in taken:
             name, number = f"{wanted}_{number}", number + 1
         taken.add(name)
-        names.append(name)
-    return names
+        columns.append(TableColumn(field=field, column=name, type=kind))
+    return tuple(columns)

@@ -7,46 +7,36 @@ Then all runs write the same files, whatever they find at the origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from common.errors import Damaged
 from exporter.reading import TRUNCATED
+from lake.sources import TableRange
 from layouts.keys import table_end_key, table_plan_key
-from manifests.agreement import by_segment
-from manifests.entries import Count, File, Offset, SegmentName
-from manifests.jsonfile import decode
-from manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
+from manifests.agreement import by_segment, with_rows
+from manifests.archive import Archive
+from manifests.entries import Count, File, Offset, SegmentName, decode, find_file
+from manifests.model import GapEntry, Manifest, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from manifests.remainder import UNKNOWN
 from objectstore.deciding import decide
-from objectstore.errors import NoSuchObject
-from objectstore.store import ObjectStore
-from streamstore.model import SegmentId
 
 __all__ = [
     "UNKNOWN",
-    "PlannedRange",
     "TablePlan",
     "empty_generation",
     "end_plan",
-    "find_end",
+    "files_of",
     "find_plan",
     "finished",
     "fix_plan",
     "is_empty",
+    "is_given_up",
     "plan_of",
 ]
-
-
-class PlannedRange(NamedTuple):
-    """A range in a plan: the segment, its first offset, and the offset after its last byte."""
-
-    segment: SegmentId
-    start: int
-    end: int
 
 
 class TablePlan(File):
@@ -75,11 +65,11 @@ class TablePlan(File):
         """Its first original generation."""
         return self.manifest.first
 
-    def planned(self) -> Iterator[PlannedRange]:
-        """Yield its ranges in the stream's order: by epoch, number and offset."""
+    def planned(self) -> Iterator[TableRange]:
+        """Yield its ranges, without parts, in the stream's order: by epoch, number and offset."""
         for name in sorted(self.ranges, key=segment_key):
             for start, end in self.ranges[name]:
-                yield PlannedRange(segment_key(name), start, end)
+                yield TableRange(segment_key(name), start, end)
 
 
 class PlanEnd(File):
@@ -96,85 +86,85 @@ class PlanEnd(File):
     given_up: bool
 
 
-def find_plan(store: ObjectStore, prefix: str, after: int) -> TablePlan | None:
-    """Return the plan of the generation that follows another; None if there is none.
-
-    Args:
-        store: the table's root.
-        prefix: prefix of the table's records.
-        after: see `TablePlan`.
+def find_plan(table: Archive, after: int) -> TablePlan | None:
+    """Return the plan of a table's generation that follows another; None if there is none.
 
     Raises:
         Damaged: the file is not a plan of this table.
     """
-    key = prefix + table_plan_key(after)
-    try:
-        return _decode(store.get(key), prefix, after, f"{store.uri}/{key}")
-    except NoSuchObject:
-        return None
+    key = table.prefix + table_plan_key(after)
+    plan = find_file(TablePlan, table.store, key)
+    return None if plan is None else _checked(plan, table, after, f"{table.store.uri}/{key}")
 
 
-def _decode(data: bytes, prefix: str, after: int, where: str) -> TablePlan:
-    plan = decode(TablePlan, data, where)
-    if plan.after != after or not prefix.startswith(f"{plan.manifest.name}/") or (after and plan.first != after + 1):
+def _checked(plan: TablePlan, table: Archive, after: int, where: str) -> TablePlan:
+    if plan.after != after or plan.manifest.name != table.stream or (after and plan.first != after + 1):
         raise Damaged(f"the plan is of another table ({plan.manifest.name}, after {plan.after})", where=where)
     return plan
 
 
-def fix_plan(store: ObjectStore, prefix: str, plan: TablePlan) -> TablePlan:
+def fix_plan(table: Archive, plan: TablePlan) -> TablePlan:
     """Write a plan, create-only; return the plan in force.
 
     Raises:
         Damaged: the existing plan cannot be read.
     """
-    key = prefix + table_plan_key(plan.after)
-    data, created = decide(store, key, plan.encode())
-    return plan if created else _decode(data, prefix, plan.after, f"{store.uri}/{key}")
+    key = table.prefix + table_plan_key(plan.after)
+    data, created = decide(table.store, key, plan.encode())
+    where = f"{table.store.uri}/{key}"
+    return plan if created else _checked(decode(TablePlan, data, where), table, plan.after, where)
 
 
-def plan_of(store: ObjectStore, prefix: str, manifest: Manifest) -> TablePlan:
+def plan_of(table: Archive, manifest: Manifest) -> TablePlan:
     """Return the plan of a published generation.
-
-    Args:
-        store: the table's root.
-        prefix: prefix of the table's records.
-        manifest: the generation's manifest.
 
     Raises:
         Damaged: the plan is missing or cannot be read.
     """
     for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin after expired generations
-        plan = find_plan(store, prefix, after)
+        plan = find_plan(table, after)
         if plan is not None and plan.generation == manifest.generation:
             return plan
-    raise Damaged(f"the plan of generation {manifest.generation} is missing", where=f"{store.uri}/{prefix}")
+    where = f"{table.store.uri}/{table.prefix}"
+    raise Damaged(f"the plan of generation {manifest.generation} is missing", where=where)
 
 
-def find_end(store: ObjectStore, prefix: str, after: int) -> PlanEnd | None:
-    """Return the outcome of the plan that follows a generation; None if it is not decided.
+def is_given_up(table: Archive, after: int) -> bool:
+    """Check whether the plan that follows a generation was given up.
 
     Raises:
-        Damaged: the file is not valid.
+        Damaged: the file that says so is not valid.
     """
-    key = prefix + table_end_key(after)
-    try:
-        return decode(PlanEnd, store.get(key), f"{store.uri}/{key}")
-    except NoSuchObject:
-        return None
+    end = find_file(PlanEnd, table.store, table.prefix + table_end_key(after))
+    return end is not None and end.given_up
 
 
-def end_plan(store: ObjectStore, prefix: str, after: int, *, given_up: bool) -> bool:
-    """Decide a plan's outcome, create-only; the first run decides.
-
-    Returns:
-        Whether the plan was given up.
+def end_plan(table: Archive, after: int, *, given_up: bool) -> bool:
+    """Decide a plan's outcome, create-only; return whether the first run to decide gave it up.
 
     Raises:
         Damaged: the existing decision cannot be read.
     """
-    key = prefix + table_end_key(after)
-    data, _ = decide(store, key, PlanEnd(after=after, given_up=given_up).encode())
-    return decode(PlanEnd, data, f"{store.uri}/{key}").given_up
+    key = table.prefix + table_end_key(after)
+    data, _ = decide(table.store, key, PlanEnd(after=after, given_up=given_up).encode())
+    return decode(PlanEnd, data, f"{table.store.uri}/{key}").given_up
+
+
+def files_of(ranges: Iterable[TableRange], target_size: int) -> Iterator[tuple[TableRange, ...]]:
+    """Group ranges into files: whole ranges, in order, at least one and at most ``target_size`` segment bytes.
+
+    So files depend only on the plan and the target size, and each holds consecutive ranges.
+    """
+    held: list[TableRange] = []
+    size = 0
+    for one in ranges:
+        if held and size + one.end - one.start > target_size:
+            yield tuple(held)
+            held, size = [], 0
+        held.append(one)
+        size += one.end - one.start
+    if held:
+        yield tuple(held)
 
 
 def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:
@@ -213,26 +203,8 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
     """
     held = by_segment(rows)
     gaps = [gap for name in plan.ranges for gap in _holes(name, plan.ranges[name], held.get(segment_key(name), ()))]
-    entries: list[SegmentEntry] = []
-    for entry in plan.manifest.segments:
-        own = held.get(segment_key(entry.name), [])
-        found = {
-            "events": sum(row.events for row in own),
-            "bytes": sum(row.end - row.start for row in own),
-            "digest": segment_digest(row.digest for row in own),
-        }
-        entries.append(entry.model_copy(update=found))
-    events = sum(entry.events for entry in entries)
-    if plan.events not in {None, events}:
-        what = f"generation {plan.generation} has {events} events, but its manifest says {plan.events}"
-        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
-    found = {
-        "segments": tuple(entries),
-        "gaps": (*plan.manifest.gaps, *gaps),
-        "events": events,
-        "bytes": sum(entry.bytes for entry in entries),
-    }
-    manifest = plan.manifest.model_copy(update=found)
+    manifest = with_rows(plan.manifest, rows, plan.events, where)
+    manifest = manifest.model_copy(update={"gaps": (*manifest.gaps, *gaps)})
     return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
 
 

@@ -14,7 +14,7 @@ from manifests.archive import Archive
 from manifests.selection import RangePart, check_boundaries, select_parts
 from streamstore.model import StreamCut, StreamName
 
-__all__ = ["READ_WINDOW", "open_parts", "read_archive", "read_part", "schema_of"]
+__all__ = ["READ_WINDOW", "read_archive", "read_part", "schema_of"]
 
 Cut = str | Mapping[str, int]
 
@@ -52,26 +52,19 @@ def read_archive(
         Damaged: the manifests are not valid; while batches are read: an object is missing or changed.
     """
     schema = schema_of(columns)
-    source, parts = open_parts(archive, from_cut=from_cut, to_cut=to_cut, generation=generation)
+    source = Archive.open(archive)
+    start, end = (
+        None if cut is None else StreamCut.from_json(cut if isinstance(cut, str) else dict(cut), source.stream)
+        for cut in (from_cut, to_cut)
+    )
+    parts = select_parts(source.history(generation), start, end)
+    check_boundaries(source.place, source.stream, parts)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in parts:
             yield from read_part(source.place, source.stream, part, schema=schema, window=window)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def open_parts(
-    archive: str, *, from_cut: Cut | None = None, to_cut: Cut | None = None, generation: int | None = None
-) -> tuple[Archive, list[RangePart]]:
-    """Return an archive and its ranges between two cuts; arguments and errors as for `read_archive`."""
-    source = Archive.open(archive)
-    start, end = (
-        None if cut is None else StreamCut.from_json(_plain(cut), source.stream) for cut in (from_cut, to_cut)
-    )
-    parts = select_parts(source.history(generation), start, end)
-    check_boundaries(source.place, source.stream, parts)
-    return source, parts
 
 
 def read_part(
@@ -106,7 +99,3 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
         names = ", ".join(wrong or columns) or "none"
         raise Usage(what, where=names, todo=f"Available: {', '.join(EVENT_SCHEMA.names)}.")
     return pa.schema([EVENT_SCHEMA.field(name) for name in columns])
-
-
-def _plain(cut: Cut) -> str | dict[str, int]:
-    return cut if isinstance(cut, str) else dict(cut)

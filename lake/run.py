@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from common.errors import Conflict
 from common.progress import Progress
 from exporter.ranges import NotEvents
-from lake.files import files_of
-from lake.options import TableOptions
-from lake.origin import Origin
 from lake.plan import (
     TablePlan,
     empty_generation,
     end_plan,
-    find_end,
+    files_of,
     find_plan,
     finished,
     fix_plan,
     is_empty,
+    is_given_up,
     plan_of,
 )
+from lake.settings import TableSetting
 from lake.task import FileTask, WrittenFile, blank_file, write_file
 from layouts.keys import table_data
 from manifests.archive import Archive
@@ -31,16 +30,15 @@ from manifests.marks import Decision
 from manifests.model import Manifest
 from manifests.range_row import RangeRow
 from objectstore.errors import AccessDenied
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut
 
-__all__ = ["HandedOff", "Handoff", "hand_off", "plans_of", "tasks_of"]
+__all__ = ["HandedOff", "hand_off", "plans_of", "tasks_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HandedOff:
-    """Result of a handoff.
+    """Totals of a handoff.
 
     Attributes:
         manifests: manifests of the added generations.
@@ -50,54 +48,34 @@ class HandedOff:
         undecoded: events written by this run whose payload could not be decoded.
     """
 
-    manifests: tuple[Manifest, ...] = ()
+    manifests: list[Manifest] = field(default_factory=list)
     files: int = 0
     file_bytes: int = 0
     moved_bytes: int = 0
     undecoded: int = 0
 
-    def with_file(self, written: WrittenFile) -> HandedOff:
-        """Return a copy that includes one more file."""
-        return replace(
-            self,
-            files=self.files + 1,
-            file_bytes=self.file_bytes + written.size,
-            moved_bytes=self.moved_bytes + written.moved,
-            undecoded=self.undecoded + max(written.undecoded, 0),
-        )
+    def add(self, written: WrittenFile) -> None:
+        """Count a file."""
+        self.files += 1
+        self.file_bytes += written.size
+        self.moved_bytes += written.moved
+        self.undecoded += max(written.undecoded, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Handoff:
-    """Source and destination of a handoff.
-
-    Attributes:
-        origin: the table's origin.
-        target: the table's root.
-        table: the copy of an archive that the table is.
-        options: the table's options.
-    """
-
-    origin: Origin
-    target: RootAddress
-    table: Archive
-    options: TableOptions
-
-
-def plans_of(handoff: Handoff) -> Iterator[TablePlan]:
+def plans_of(setting: TableSetting) -> Iterator[TablePlan]:
     """Yield the plans of all missing generations; nothing is written, and ranges are not proved.
 
     Raises:
         Conflict: as `hand_off`.
     """
-    last = handoff.table.newest()
-    while (following := _following(handoff, last)) is not None:
+    last = setting.place.archive.newest()
+    while (following := _following(setting, last)) is not None:
         plan, _ = following
         yield plan
         last = plan.manifest
 
 
-def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
+def tasks_of(setting: TableSetting, plan: TablePlan) -> list[FileTask]:
     """Return a task for each file of a generation.
 
     Raises:
@@ -105,18 +83,18 @@ def tasks_of(handoff: Handoff, plan: TablePlan) -> list[FileTask]:
     """
     return [
         FileTask(
-            source=handoff.origin.source,
-            target=handoff.target,
-            folder=table_data(handoff.table.prefix),
+            source=setting.origin.source,
+            target=setting.target,
+            folder=table_data(setting.place.archive.prefix),
             generation=plan.generation,
             ranges=ranges,
-            options=handoff.options,
+            options=setting.place.options,
         )
-        for ranges in files_of(handoff.origin.ranges(plan), handoff.options.target_size)
+        for ranges in files_of(setting.origin.ranges(plan), setting.place.options.target_size)
     ]
 
 
-def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
+def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> HandedOff:
     """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
 
     A generation becomes part of the table with its manifest, which is written last.
@@ -128,71 +106,69 @@ def hand_off(handoff: Handoff, runner: Runner, progress: Progress) -> HandedOff:
             be finished and is given up: its generation stays empty.
     """
     done = HandedOff()
-    table, origin = handoff.table, handoff.origin
+    table, origin = setting.place.archive, setting.origin
     while True:
         last = table.newest()
         if last is not None and is_empty(last):
-            _blank(handoff, plan_of(table.store, table.prefix, last))  # repeats it if a run was killed in the middle
-        following = _following(handoff, last)
+            _blank(setting, plan_of(table, last))  # repeats it if a run was killed in the middle
+        following = _following(setting, last)
         if following is None:
             return done
         plan, is_fixed = following
         if not is_fixed:
             # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
-            plan = fix_plan(table.store, table.prefix, proved)
+            plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
-        done = _finish(handoff, plan, done, runner, progress)
+        _finish(setting, plan, done, runner, progress)
 
 
-def _finish(handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> HandedOff:
-    """Carry out a plan and publish its generation, empty if the plan was given up; return the totals."""
-    table = handoff.table
-    end = find_end(table.store, table.prefix, plan.after)
-    if end is not None and end.given_up:
-        _give_up(handoff, plan)
-        return done
+def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+    """Carry out a plan and publish its generation, empty if the plan was given up."""
+    table = setting.place.archive
+    if is_given_up(table, plan.after):
+        _give_up(setting, plan)
+        return
     try:
-        done, rows = _write(handoff, plan, done, runner, progress)
+        rows = _write(setting, plan, done, runner, progress)
     except (NotEvents, InvalidCut):
-        if end_plan(table.store, table.prefix, plan.after, given_up=True):
-            _give_up(handoff, plan)
+        if end_plan(table, plan.after, given_up=True):
+            _give_up(setting, plan)
         raise
     except Conflict:
-        end = find_end(table.store, table.prefix, plan.after)
-        if end is not None and end.given_up:  # the names of its files are taken
+        if is_given_up(table, plan.after):  # the names of its files are taken
             raise _gave_up(table, plan) from None
         raise
     manifest = finished(plan, rows, table.uri)
-    if end_plan(table.store, table.prefix, plan.after, given_up=False):
+    if end_plan(table, plan.after, given_up=False):
         raise _gave_up(table, plan)
     _begin(table, plan)
     table.commit(manifest, rows)
-    return replace(done, manifests=(*done.manifests, manifest))
+    done.manifests.append(manifest)
 
 
 def _write(
-    handoff: Handoff, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
-) -> tuple[HandedOff, list[RangeRow]]:
-    """Write a generation's files; return the totals, and the files' ranges."""
-    tasks = tasks_of(handoff, plan)
+    setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+) -> list[RangeRow]:
+    """Write a generation's files; return their ranges."""
+    tasks = tasks_of(setting, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
     for index, file in runner.run(write_file, tasks):
         written[index] = file
         progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
-        done = done.with_file(file)
-    return done, [row for index in range(len(tasks)) for row in written[index].ranges]
+        done.add(file)
+    return [row for index in range(len(tasks)) for row in written[index].ranges]
 
 
-def _give_up(handoff: Handoff, plan: TablePlan) -> None:
+def _give_up(setting: TableSetting, plan: TablePlan) -> None:
     """Publish a plan that was given up as an empty generation, so that the next one has another number.
 
     It then has another folder, too: files that a late task of this plan writes are never registered.
     """
-    table = handoff.table
+    table = setting.place.archive
     table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
-    _blank(handoff, plan)
+    _blank(setting, plan)
 
 
 def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
@@ -200,25 +176,25 @@ def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
     return Conflict(what, where=table.uri, todo="Run the same command again.")
 
 
-def _blank(handoff: Handoff, plan: TablePlan) -> None:
+def _blank(setting: TableSetting, plan: TablePlan) -> None:
     """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
     with suppress(AccessDenied):
-        for task in tasks_of(handoff, plan):
+        for task in tasks_of(setting, plan):
             blank_file(task)
 
 
-def _following(handoff: Handoff, last: Manifest | None) -> tuple[TablePlan, bool] | None:
+def _following(setting: TableSetting, last: Manifest | None) -> tuple[TablePlan, bool] | None:
     """Return the next plan, and whether it is recorded already; None if the table is up to date.
 
     Args:
-        handoff: source and destination.
+        setting: the table and its source.
         last: the table's newest generation; None if it has none.
     """
-    table, origin = handoff.table, handoff.origin
-    plan = find_plan(table.store, table.prefix, 0 if last is None else last.generation)
+    table, origin = setting.place.archive, setting.origin
+    plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
-        plan = origin.draft(last, handoff.options, table.uri)
+        plan = origin.draft(last, setting.place.options, table.uri)
     if plan is None:
         return None
     origin.check(plan, table.uri)

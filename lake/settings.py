@@ -8,27 +8,19 @@ from dataclasses import dataclass
 from typing import get_args
 
 from common.errors import Conflict, Usage
-from lake.avro_types import avro_columns
+from lake.avro import avro_columns
 from lake.column_types import arrow_type
 from lake.decoding import parser_of, time_field
 from lake.handoff_options import DdlOptions, Decode, HandoffOptions
 from lake.inference import infer_columns
 from lake.location import TablePlace
-from lake.open_origin import TableOrigin, none_changed
-from lake.options import (
-    TableColumn,
-    TableOptions,
-    TimeUnit,
-    check_same,
-    find_options,
-    fresh_names,
-    plain_name,
-)
+from lake.options import TableColumn, TableOptions, TimeUnit, check_same, columns_for, find_options, plain_name
+from lake.origin import Origin, none_changed
 from layouts.keys import archive_prefix, table_folder
 from manifests.archive import Archive
 from objectstore.uri import RootAddress
 
-__all__ = ["TARGET_SIZE", "TableSetting", "settle_table"]
+__all__ = ["TableSetting", "settle_table"]
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
@@ -45,13 +37,13 @@ class TableSetting:
         warnings: warnings for the user.
     """
 
-    origin: TableOrigin
+    origin: Origin
     target: RootAddress
     place: TablePlace
     warnings: tuple[str, ...]
 
 
-def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
+def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
     """Determine and validate the table. Writes nothing.
 
     Args:
@@ -77,7 +69,8 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
         todo = "Use the same source, or give the new table another name (--table)."
         raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
-    if found is None and origin.has_nothing_yet and _looks_at_events(wanted):
+    infers = wanted.columns_schema is None and wanted.decode in {"json", "csv"}
+    if found is None and origin.has_nothing_yet and infers:
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
         wanted = wanted.model_copy(update={"decode": None, "event_time": None})
     with none_changed(origin):
@@ -88,12 +81,8 @@ def settle_table(origin: TableOrigin, target: RootAddress, wanted: DdlOptions) -
     return TableSetting(origin, target, place, warnings)
 
 
-def _looks_at_events(wanted: DdlOptions) -> bool:
-    return wanted.columns_schema is None and wanted.decode in {"json", "csv"}
-
-
 def _options(
-    origin: TableOrigin, found: TableOptions | None, table: str, wanted: DdlOptions
+    origin: Origin, found: TableOptions | None, table: str, wanted: DdlOptions
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = wanted.format or (found.kind if found else "iceberg")
@@ -129,7 +118,7 @@ def _options(
 
 
 def _columns(
-    origin: TableOrigin, decode: Decode, schema: str | None, warnings: list[str]
+    origin: Origin, decode: Decode, schema: str | None, warnings: list[str]
 ) -> tuple[tuple[TableColumn, ...], str]:
     if decode == "none":
         return (), ""
@@ -152,11 +141,7 @@ def _declared(schema: str) -> tuple[TableColumn, ...]:
         raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
     for kind in found.values():
         arrow_type(kind)
-    names = fresh_names(list(found))
-    return tuple(
-        TableColumn(field=field, column=column, type="".join(kind.split()))
-        for (field, kind), column in zip(found.items(), names, strict=True)
-    )
+    return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
 
 
 def _json(text: str) -> object:

@@ -19,9 +19,9 @@ from common.errors import Conflict, Failed
 from exporter.ranges import not_events
 from lake.batches import batch_of
 from lake.decoding import decoded_columns
-from lake.files import file_key
 from lake.options import ERROR, GENERATION, TableOptions
 from lake.sources import RangeSource, TableRange
+from layouts.keys import table_file_key
 from layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
 from manifests.range_row import RangeRow
 from objectstore.errors import AlreadyExists, NoSuchObject
@@ -59,8 +59,8 @@ class FileTask:
 
     @property
     def key(self) -> str:
-        """The file's key below the target."""
-        return self.folder + file_key(self.generation, self.ranges)
+        """The file's key below the target; it depends only on the generation and the first range."""
+        return self.folder + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,12 @@ class WrittenFile:
         undecoded: events whose payload could not be decoded; -1 if unknown.
         moved: segment bytes that this task wrote.
         size: size of the file (bytes).
-        found: whether another run had written it.
     """
 
     ranges: tuple[RangeRow, ...]
     undecoded: int
     moved: int
     size: int
-    found: bool = False
 
 
 def write_file(task: FileTask) -> WrittenFile:
@@ -213,7 +211,7 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
     if ranges is None or sum(row.events for row in ranges) != found.num_rows:
         raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")
-    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END), found=True)
+    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END))
 
 
 def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:

@@ -1,4 +1,4 @@
-"""Consistency checks: a manifest against its ranges, a generation against the previous one."""
+"""Consistency of a manifest with its ranges, and of a generation with the previous one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from manifests.model import Manifest, SegmentEntry, segment_key
 from manifests.range_row import RangeRow, segment_digest
 from streamstore.model import SegmentId
 
-__all__ = ["by_segment", "check_follows", "cross_check"]
+__all__ = ["by_segment", "check_follows", "cross_check", "with_rows"]
 
 
 def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
@@ -53,13 +53,29 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]]
             if start != at:
                 raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
             at = end
-        if at != entry.end or not _adds_up(entry, held):
+        if at != entry.end or entry != _counted(entry, held):
             raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
 
 
-def _adds_up(entry: SegmentEntry, rows: Sequence[RangeRow]) -> bool:
-    return (
-        entry.events == sum(row.events for row in rows)
-        and entry.bytes == sum(row.end - row.start for row in rows)
-        and entry.digest == segment_digest(row.digest for row in rows)
-    )
+def with_rows(manifest: Manifest, rows: Iterable[RangeRow], events: int | None, where: str) -> Manifest:
+    """Return the manifest with the counts and digests of these ranges, which are in order.
+
+    Raises:
+        Damaged: they do not have this number of events, if it is given.
+    """
+    held = by_segment(rows)
+    entries = tuple(_counted(entry, held.get(segment_key(entry.name), ())) for entry in manifest.segments)
+    totals = {"events": sum(entry.events for entry in entries), "bytes": sum(entry.bytes for entry in entries)}
+    if events not in {None, totals["events"]}:
+        what = f"generation {manifest.generation} has {totals['events']} events, but its manifest says {events}"
+        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
+    return manifest.model_copy(update={"segments": entries, **totals})
+
+
+def _counted(entry: SegmentEntry, rows: Sequence[RangeRow]) -> SegmentEntry:
+    found = {
+        "events": sum(row.events for row in rows),
+        "bytes": sum(row.end - row.start for row in rows),
+        "digest": segment_digest(row.digest for row in rows),
+    }
+    return entry.model_copy(update=found)

@@ -13,8 +13,8 @@ from layouts.keys import TABLES, GenerationSpan, archive_prefix, decision_key, m
 from layouts.layout import table_layout
 from layouts.place import Place
 from manifests.agreement import by_segment, check_follows, cross_check
+from manifests.entries import decode
 from manifests.history import Generation, History
-from manifests.jsonfile import decode
 from manifests.listing import Listing, read_listing
 from manifests.marks import Decision
 from manifests.model import GenerationModel, IndexEntry, Manifest
@@ -206,16 +206,13 @@ class Archive:
             # meanwhile. Then it has no effect, and `change` is evaluated again.
             taken = True
             if listing.decision == wanted:
-                self._remove_older(listing)
+                with suppress(AccessDenied):  # older ones are harmless
+                    self.store.delete([self.prefix + decision_key(number) for number in listing.older])
                 return listing, taken
         raise Overtaken(
             "no decision about the archive could be written, because other runs kept writing theirs first",
             where=self.uri,
         )
-
-    def _remove_older(self, listing: Listing) -> None:
-        with suppress(AccessDenied):  # they are harmless
-            self.store.delete([self.prefix + decision_key(number) for number in listing.older])
 
     def read_manifest(self, span: GenerationSpan) -> Manifest:
         """Return the manifest of a generation in force (see `Listing.spans`).
@@ -224,7 +221,7 @@ class Archive:
             NoSuchArchive: it no longer exists.
             Damaged: it is not valid.
         """
-        return self._read_manifest(span)[0]
+        return self.read_manifest_file(span)[0]
 
     def fingerprint(self, generation: int | None = None) -> str:
         """Return the SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
@@ -232,11 +229,11 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `manifest`.
         """
-        data = self.stable(lambda listing: self._read_manifest(self._span(listing, generation))[1])
+        data = self.stable(lambda listing: self.read_manifest_file(self._span(listing, generation))[1])
         return hashlib.sha256(data).hexdigest()
 
-    def _read_manifest(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
-        """Return a manifest, and the content of its file."""
+    def read_manifest_file(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
+        """Return a manifest, and the content of its file; errors as for `read_manifest`."""
         key = self.prefix + manifest_key(span)
         where = f"{self.store.uri}/{key}"
         try:
@@ -255,7 +252,7 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
         """
-        manifest, written = self._read_manifest(span)
+        manifest, written = self.read_manifest_file(span)
         key = self.prefix + ranges_key(span)
         where = f"{self.store.uri}/{key}"
         if manifest.index is None:
@@ -315,12 +312,10 @@ class Archive:
         if generation is None:
             return listing.spans[-1]
         if not listing.dropped < generation <= listing.newest:
-            what = (
-                f"generation {generation} has expired"
-                if generation <= listing.dropped
-                else f"no generation {generation}"
-            )
-            todo = f"Available: {listing.spans[0].first} to {listing.newest}."
+            gone = 0 < generation <= listing.dropped
+            what = f"generation {generation} has expired" if gone else f"no generation {generation}"
+            first, last = listing.spans[0].first, listing.newest
+            todo = f"Available: {first}." if first == last else f"Available: {first} to {last}."
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
 
@@ -370,10 +365,8 @@ class Archive:
 
         def is_same_manifest(data: bytes, found_where: str) -> bool:
             found = decode(Manifest, data, found_where)
-            return found.is_same(manifest) and (found.layout, found.compression) == (
-                manifest.layout,
-                manifest.compression,
-            )
+            written = (found.layout, found.compression)
+            return found.is_same(manifest) and written == (manifest.layout, manifest.compression)
 
         try:
             index, _ = self._create_or_compare(

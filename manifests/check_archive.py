@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from common.progress import Progress
@@ -21,7 +22,6 @@ from manifests.check_ranges import (
     foreign_keys,
     keys_of,
     plan_check,
-    plan_reading,
 )
 from manifests.deleting import below_head
 from manifests.listing import Listing
@@ -94,16 +94,15 @@ def check_archive(
     scope = _plan_scope(source, generation, share=share, seed=seed)
     scope.history.check_fingerprints(fingerprints, source.uri)
     with open_runner(master if share else "inline", TASK_MODULES) as runner:
-        found = _compare(runner, scope, source, progress, reads=bool(share))
+        found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         while found.found and state_of(source) != scope.state:
             # generations have expired or were merged during the check, which explains missing and additional objects:
             # check again
             scope = _plan_scope(source, generation, share=share, seed=seed)
-            found = _compare(runner, scope, source, progress, reads=bool(share))
+            found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
-    findings = found.findings[:MAX_FINDINGS]
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
@@ -111,15 +110,15 @@ def check_archive(
         ok=not found.found,
         ranges=sum(len(task.rows) for task in scope.ranges),
         ranges_read=found.read,
-        events=scope.events,
-        bytes=scope.bytes,
-        findings=findings,
-        more_findings=found.found - len(findings),
+        events=scope.history.events,
+        bytes=scope.history.bytes,
+        findings=found.findings,
+        more_findings=found.found - len(found.findings),
         strays=found.stray,
         stray_keys=found.strays,
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
-        notes=found.notes,
+        notes=notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
         total_seconds=round(seconds, 3),
@@ -132,8 +131,6 @@ class _Scope:
 
     Attributes:
         history: the generations.
-        events: number of events by the manifests.
-        bytes: number of bytes by the manifests.
         ranges: the tasks that check ranges.
         strays: the tasks that look for strays.
         layouts: the layouts whose folders are searched for foreign keys.
@@ -143,8 +140,6 @@ class _Scope:
     """
 
     history: History
-    events: int
-    bytes: int
     ranges: list[RangesTask]
     strays: list[StraysTask]
     layouts: list[Layout]
@@ -153,49 +148,21 @@ class _Scope:
     newest: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    findings: tuple[str, ...]
-    found: int
-    strays: tuple[str, ...]
-    stray: int
-    read: int
-    notes: tuple[str, ...]
-
-
 def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
+    plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
     if generation is not None:
-        one = source.load(generation)
-        generation = one.manifest.generation
-        return _Scope(
-            history=History([one]),
-            events=one.manifest.events,
-            bytes=one.manifest.bytes,
-            ranges=plan_reading(
-                one, source.root, source.prefix, share=share, seed=seed, joins=_joins(source, under_way)
-            ),
-            strays=[],
-            layouts=[],
-            notes=(f"only generation {generation} was checked; strays were not searched for",),
-            state=state,
-            newest=0,
-        )
+        history = History([source.load(generation)])
+        ranges, _ = plan(history, joins=_joins(source, under_way))
+        notes = [f"only generation {history.generation} was checked; strays were not searched for"]
+        return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
     history = source.history()
     unfinished, _ = current_plan(source.store, source.prefix, history.generation + 1)
     joins = _joins(source, under_way)
-    ranges, strays = plan_check(
-        history,
-        source.root,
-        source.prefix,
-        share=share,
-        seed=seed,
-        unfinished=unfinished,
-        below=below_head(history.generations[0].manifest),
-        joins=joins,
-    )
+    below = below_head(history.generations[0].manifest)
+    ranges, strays = plan(history, unfinished=unfinished, below=below, joins=joins)
     notes = []
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
@@ -204,11 +171,9 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if listing.unfinished:
         notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
     return _Scope(
-        history=history,
-        events=history.events,
-        bytes=history.bytes,
-        ranges=ranges,
-        strays=strays,
+        history,
+        ranges,
+        strays,
         layouts=sorted({each.manifest.layout for each in history.generations}),
         notes=tuple(notes),
         state=state,
@@ -220,8 +185,11 @@ def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRo
     return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 
-def _compare(runner: Runner, scope: _Scope, source: Archive, progress: Progress, *, reads: bool) -> _Found:
-    progress.begin("reading" if reads else "checking", scope.bytes)
+def _compare(
+    runner: Runner, scope: _Scope, source: Archive, progress: Progress, *, reads: bool
+) -> tuple[CheckResult, tuple[str, ...]]:
+    """Return the sum of all tasks' results, and what the check leaves out."""
+    progress.begin("reading" if reads else "checking", scope.history.bytes)
     results = run_checks(runner, check_ranges, scope.ranges, progress)
     extra = run_checks(runner, find_strays, scope.strays, progress)
     extra += [foreign_keys(source.place, layout, scope.strays) for layout in scope.layouts]
@@ -229,14 +197,14 @@ def _compare(runner: Runner, scope: _Scope, source: Archive, progress: Progress,
     if scope.newest and _went_on(source, scope.newest):
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
-    return _Found(
-        findings=tuple(line for result in results for line in result.findings),
+    total = CheckResult(
+        findings=tuple(line for result in results for line in result.findings)[:MAX_FINDINGS],
         found=sum(result.found for result in results),
         strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
         stray=sum(result.stray for result in [*results, *extra]),
         read=sum(result.read for result in results),
-        notes=notes,
     )
+    return total, notes
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:
@@ -255,10 +223,7 @@ def _repair(runner: Runner, history: History, source: Archive) -> int:
 
 
 def run_checks(
-    runner: Runner,
-    function: Callable[[T], CheckResult],
-    tasks: Sequence[T],
-    progress: Progress,
+    runner: Runner, function: Callable[[T], CheckResult], tasks: Sequence[T], progress: Progress
 ) -> list[CheckResult]:
     """Run tasks; return their results in the order of the tasks."""
     results: dict[int, CheckResult] = {}

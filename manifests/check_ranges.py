@@ -8,7 +8,7 @@ additional ones are strays, which readers skip.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from common.errors import Damaged
@@ -16,8 +16,8 @@ from layouts.keys import chunk_key
 from layouts.layout import LAYOUTS, RangeCheck, open_layout
 from layouts.place import Place
 from manifests.agreement import by_segment
-from manifests.archive import Generation, History
 from manifests.archived_range import DigestMismatch, read_verified
+from manifests.history import History
 from manifests.model import segment_key
 from manifests.plan import Plan
 from manifests.range_row import RangeRow
@@ -33,7 +33,6 @@ __all__ = [
     "foreign_keys",
     "keys_of",
     "plan_check",
-    "plan_reading",
 ]
 
 RANGES_A_TASK = 16
@@ -117,14 +116,14 @@ def plan_check(
     *,
     share: float,
     seed: int,
-    unfinished: Plan | None,
+    unfinished: Plan | None = None,
     below: Mapping[SegmentId, tuple[int, int]] | None = None,
     joins: Iterable[RangeRow] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
-    """Divide the check of an archive into tasks.
+    """Divide the check of generations into tasks that check ranges, and tasks that look for strays.
 
     Args:
-        history: the archive's generations.
+        history: the generations.
         root: the archive's root.
         prefix: the archive's folder below the root.
         share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
@@ -144,7 +143,10 @@ def plan_check(
             held.setdefault((layout, segment), []).append((row.start, row.end))
         for layout, rows in by_layout.items():
             found = known.get(segment, ()) if open_layout(layout).joinable else ()
-            tasks += _ranges_tasks(root, prefix, layout, history.stream, rows, joins=found)
+            for first in range(0, len(rows), RANGES_A_TASK):
+                some = tuple(rows[first : first + RANGES_A_TASK])
+                keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
+                tasks.append(RangesTask(root, prefix, layout, history.stream, some, (False,) * len(some), keys))
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
@@ -164,52 +166,6 @@ def plan_check(
         for (layout, segment), ranges in sorted(held.items())
     ]
     return _choose(tasks, share, seed), strays
-
-
-def plan_reading(
-    generation: Generation,
-    root: RootAddress,
-    prefix: str,
-    *,
-    share: float,
-    seed: int,
-    joins: Sequence[RangeRow] = (),
-) -> list[RangesTask]:
-    """Divide the check of one generation's ranges into tasks, without looking for strays elsewhere.
-
-    Args:
-        generation: the generation.
-        root: the archive's root.
-        prefix: the archive's folder below the root.
-        share: share of the ranges to read, as for `plan_check`.
-        seed: chooses the ranges to read.
-        joins: as for `plan_check`.
-    """
-    manifest = generation.manifest
-    known = by_segment(joins if open_layout(manifest.layout).joinable else ())
-    tasks = [
-        task
-        for segment in sorted(generation.rows)
-        for task in _ranges_tasks(
-            root, prefix, manifest.layout, manifest.name, generation.rows[segment], joins=known.get(segment, ())
-        )
-    ]
-    return _choose(tasks, share, seed)
-
-
-def _ranges_tasks(
-    root: RootAddress,
-    prefix: str,
-    layout: str,
-    stream: StreamName,
-    rows: Sequence[RangeRow],
-    *,
-    joins: Sequence[RangeRow] = (),
-) -> Iterator[RangesTask]:
-    for first in range(0, len(rows), RANGES_A_TASK):
-        some = tuple(rows[first : first + RANGES_A_TASK])
-        known = keys_of(row for row in joins if some[0].start <= row.start < some[-1].end)
-        yield RangesTask(root, prefix, layout, stream, some, (False,) * len(some), known)
 
 
 def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:

@@ -12,14 +12,24 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
-from common.errors import Failed
+from common.errors import Damaged, Failed
 from layouts.layout import Compression
 from layouts.layout import LayoutName as Layout
-from objectstore.store import SMALL
+from objectstore.errors import NoSuchObject
+from objectstore.store import SMALL, ObjectStore
 from streamstore.errors import InvalidCut, InvalidName
 from streamstore.model import (
     Epoch,
@@ -41,18 +51,18 @@ __all__ = [
     "Cut",
     "Digest",
     "EpochEntry",
-    "EpochSegment",
     "File",
     "GapEntry",
     "Layout",
     "Model",
     "Moment",
     "Offset",
-    "RetentionEntry",
-    "ScalingEntry",
+    "PlannedSegment",
     "SegmentEntry",
     "SegmentName",
     "Witness",
+    "decode",
+    "find_file",
     "is_sealed",
     "now_utc",
     "one_line",
@@ -141,6 +151,44 @@ def is_sealed(data: builtins.bytes) -> bool:
     return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
 
 
+F = TypeVar("F", bound=File)
+
+
+def find_file(model: type[F], store: ObjectStore, key: str) -> F | None:
+    """Read a file; return None if it does not exist.
+
+    Raises:
+        Damaged: as for `decode`.
+    """
+    try:
+        data = store.get(key)
+    except NoSuchObject:
+        return None
+    return decode(model, data, f"{store.uri}/{key}")
+
+
+def decode(model: type[F], data: bytes, where: str) -> F:
+    """Decode and validate a file's content.
+
+    Raises:
+        Damaged: it is not complete JSON, or does not fit the model; names the file and the first error.
+    """
+    try:
+        made = model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "json_invalid":
+            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
+        if place == "format" and first["type"] == "literal_error":
+            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
+        problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+        raise Damaged("not a valid file", where=f"{where}: {problem}") from None
+    if not is_sealed(data):
+        raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
+    return made
+
+
 class ScalingEntry(Model):
     """A scaling policy; `target` is events or kilobytes per second and segment."""
 
@@ -178,26 +226,12 @@ class Configuration(Model):
     @classmethod
     def of(cls, value: StreamConfiguration) -> Self:
         """Create it from the stream store's value."""
-        scaling, retention = value.scaling, value.retention
-        return cls(
-            scaling=ScalingEntry(
-                kind=scaling.kind, target=scaling.target, factor=scaling.factor, min_segments=scaling.min_segments
-            ),
-            retention=RetentionEntry(kind=retention.kind, minimum=retention.minimum, maximum=retention.maximum),
-            tags=value.tags,
-            rollover_bytes=value.rollover_bytes,
-            timestamp_aggregation_timeout=value.timestamp_aggregation_timeout,
-        )
+        return cls.model_validate(value, from_attributes=True)
 
     def value(self) -> StreamConfiguration:
         """Return the stream store's value."""
-        return StreamConfiguration(
-            scaling=self.scaling.value(),
-            retention=self.retention.value(),
-            tags=self.tags,
-            rollover_bytes=self.rollover_bytes,
-            timestamp_aggregation_timeout=self.timestamp_aggregation_timeout,
-        )
+        fields = {**dict(self), "scaling": self.scaling.value(), "retention": self.retention.value()}
+        return StreamConfiguration(**fields)
 
 
 def _segment_id(value: int) -> int:
@@ -252,16 +286,21 @@ class EpochEntry(Model):
         return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
 
 
-class SegmentEntry(Model):
-    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
-
-    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
-    """
+class PlannedSegment(Model):
+    """A segment between the plan's cuts: its bytes from `start` to `end` are archived, except for gaps."""
 
     name: SegmentName
     start: Offset
     end: Offset
     sealed: bool
+
+
+class SegmentEntry(PlannedSegment):
+    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
+
+    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
+    """
+
     events: Count
     bytes: Count
     digest: Digest

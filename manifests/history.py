@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from common.errors import Damaged, Usage
 from common.neighbours import joined
@@ -19,6 +20,7 @@ __all__ = ["Generation", "History"]
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
+@dataclass(eq=False)
 class Generation:
     """A manifest and its ranges, which are consistent.
 
@@ -29,17 +31,13 @@ class Generation:
         fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from a file.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        rows: Mapping[SegmentId, Sequence[RangeRow]],
-        layout: str = "",
-        fingerprint: str = "",
-    ) -> None:
-        self.manifest = manifest
-        self.rows = rows
-        self.fingerprint = fingerprint
-        self.layout = layout or manifest.layout
+    manifest: Manifest
+    rows: Mapping[SegmentId, Sequence[RangeRow]]
+    layout: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        self.layout = self.layout or self.manifest.layout
 
 
 class History:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from common.errors import Damaged
 from layouts.keys import MANIFESTS, GenerationSpan, decision_key, parse_decision, parse_record
-from manifests.jsonfile import decode
+from manifests.entries import find_file
 from manifests.marks import Decision
-from objectstore.errors import NoSuchObject
 from objectstore.store import ObjectStore
 
 __all__ = ["Listing", "read_listing"]
@@ -104,20 +103,6 @@ class Listing:
             at = last + 1
         return found if at == wanted.last + 1 else ()
 
-    def is_over(self, span: GenerationSpan) -> bool:
-        """Check whether a generation's manifest is out of force for good.
-
-        That is so because the head only rises, and merged generations only merge with more.
-        """
-        return _is_over(span, self.decision)
-
-
-def _is_over(span: GenerationSpan, decision: Decision) -> bool:
-    if span.first <= decision.dropped:
-        return True
-    meets = [one.span for one in decision.merged if one.span.first <= span.last and span.first <= one.span.last]
-    return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
-
 
 def read_listing(store: ObjectStore, prefix: str) -> Listing:
     """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
@@ -152,14 +137,10 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     if not number:
         return Decision(scope=scope, stream=stream, number=0)
     key = prefix + decision_key(number)
-    where = f"{store.uri}/{key}"
-    try:
-        decision = decode(Decision, store.get(key), where)
-    except NoSuchObject:
-        return None
-    if (decision.scope, decision.stream, decision.number) != (scope, stream, number):
+    decision = find_file(Decision, store, key)
+    if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):
         what = f"the decision belongs to another archive ({decision.scope}/{decision.stream}, {decision.number})"
-        raise Damaged(what, where=where)
+        raise Damaged(what, where=f"{store.uri}/{key}")
     return decision
 
 
@@ -170,7 +151,7 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         if record is not None:
             records.setdefault(record.span, {})[record.kind] = key
     merged = {one.span for one in decision.merged}
-    over = {span for span in records if _is_over(span, decision)}
+    over = {span for span in records if decision.is_over(span)}
     published = [span for span, kinds in sorted(records.items()) if "manifest" in kinds and span not in over]
     spans = tuple(span for span in published if span in merged or not span.is_merged)
     listing = Listing(

@@ -9,13 +9,11 @@ from pydantic import Field, model_validator
 
 from common.errors import Damaged
 from layouts.keys import GenerationSpan, checked_key
-from manifests.entries import Count, Digest, File, Model, Moment, now_utc
-from manifests.jsonfile import decode
-from objectstore.errors import NoSuchObject
+from manifests.entries import Count, Digest, File, Model, Moment, find_file, now_utc
 from objectstore.store import ObjectStore
 from streamstore.model import StreamName
 
-__all__ = ["Checked", "Decision", "Hold", "Merged", "find_checked"]
+__all__ = ["Checked", "Decision", "Hold", "find_checked"]
 
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -119,6 +117,16 @@ class Decision(File):
         kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
         return self._next(holds=kept)
 
+    def is_over(self, span: GenerationSpan) -> bool:
+        """Check whether a generation's manifest is out of force for good.
+
+        That is so because the head only rises, and merged generations only merge with more.
+        """
+        if span.first <= self.dropped:
+            return True
+        meets = [one.span for one in self.merged if one.span.first <= span.last and span.first <= one.span.last]
+        return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
+
     def _next(self, **change: object) -> Self:
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **change})
@@ -143,13 +151,8 @@ def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -
     Raises:
         Damaged: the mark is not valid.
     """
-    full = f"{stream}/{checked_key(span)}"
-    try:
-        data = store.get(full)
-    except NoSuchObject:
-        return None
-    where = f"{store.uri}/{full}"
-    mark = decode(Checked, data, where)
-    if (f"{mark.scope}/{mark.stream}", mark.generation) != (str(stream), span.last):
-        raise Damaged(f"the mark belongs to another archive ({mark.scope}/{mark.stream})", where=where)
+    key = f"{stream}/{checked_key(span)}"
+    mark = find_file(Checked, store, key)
+    if mark and (mark.scope, mark.stream, mark.generation) != (stream.scope, stream.stream, span.last):
+        raise Damaged(f"the mark belongs to another archive ({mark.scope}/{mark.stream})", where=f"{store.uri}/{key}")
     return mark

@@ -7,7 +7,7 @@ they are derived from its numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -25,11 +25,10 @@ from manifests.entries import (
     Layout,
     Model,
     Moment,
+    PlannedSegment,
     SegmentEntry,
-    SegmentName,
     Witness,
     now_utc,
-    one_line,
     segment_key,
 )
 from streamstore.cuts import segments_between
@@ -39,7 +38,6 @@ from streamstore.model import KeyRange, SegmentId, StreamDescription, StreamName
 __all__ = [
     "Compression",
     "Configuration",
-    "Digest",
     "EpochEntry",
     "GapEntry",
     "GenerationModel",
@@ -48,27 +46,9 @@ __all__ = [
     "Manifest",
     "Replaced",
     "SegmentEntry",
-    "SegmentName",
     "now_utc",
-    "one_line",
     "segment_key",
 ]
-
-
-class SegmentBounds(Protocol):
-    """A segment's bytes between a generation's cuts."""
-
-    @property
-    def name(self) -> str:
-        """The segment's full name."""
-
-    @property
-    def start(self) -> int:
-        """First offset (bytes)."""
-
-    @property
-    def end(self) -> int:
-        """Offset after the last byte."""
 
 
 class Replaced(Model):
@@ -164,7 +144,7 @@ class GenerationModel(File):
                 if ranges.setdefault(segment, held) != held:
                     raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
 
-    def check_segments(self, segments: Sequence[SegmentBounds], gaps: Sequence[GapEntry]) -> None:
+    def check_segments(self, segments: Sequence[PlannedSegment], gaps: Sequence[GapEntry]) -> None:
         """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
         try:
             between = segments_between(self._described(), self.from_, self.to)

@@ -44,14 +44,7 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
 def unless_changed(archive: Archive, history: History, first: int, *, doing: str = "handed off") -> Iterator[None]:
     """Raise `Conflict` in place of damage if the generations being read expired or were merged meanwhile.
 
-    Args:
-        archive: the archive.
-        history: the generations read.
-        first: the first generation that matters.
-        doing: what is being done to them, for the message.
-
-    Raises:
-        Conflict: they have expired or were merged.
+    Arguments as for `check_in_force`.
     """
     try:
         yield

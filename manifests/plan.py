@@ -9,11 +9,9 @@ from pydantic import Field, model_validator
 
 from common.errors import Damaged
 from layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
-from manifests.entries import File, GapEntry, Model, Moment, Offset, SegmentEntry, SegmentName, now_utc, one_line
-from manifests.jsonfile import decode
+from manifests.entries import File, GapEntry, Moment, PlannedSegment, SegmentEntry, decode, find_file, now_utc, one_line
 from manifests.model import GenerationModel, Manifest
 from objectstore.deciding import decide
-from objectstore.errors import NoSuchObject
 from objectstore.store import ObjectStore
 
 __all__ = [
@@ -28,15 +26,6 @@ __all__ = [
 ]
 
 DELETE_AT_ONCE = 1000
-
-
-class PlannedSegment(Model):
-    """A segment between the plan's cuts: its bytes from `start` to `end` are archived, except for gaps."""
-
-    name: SegmentName
-    start: Offset
-    end: Offset
-    sealed: bool
 
 
 class Plan(GenerationModel):
@@ -144,12 +133,8 @@ def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, rea
 
 
 def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
-    key = prefix + ended_key(GenerationSpan.of(generation), attempt)
-    try:
-        data = store.get(key)
-    except NoSuchObject:
-        return False
-    return bool(decode(Ended, data, f"{store.uri}/{key}").reason)
+    ended = find_file(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt))
+    return ended is not None and bool(ended.reason)
 
 
 def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
@@ -160,7 +145,8 @@ def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -
     """
     key = prefix + plan_key(plan.span, attempt)
     data, created = decide(store, key, plan.encode())
-    return (plan, True) if created else (_decode(data, prefix, plan.span, f"{store.uri}/{key}"), False)
+    where = f"{store.uri}/{key}"
+    return (plan if created else _checked(decode(Plan, data, where), prefix, plan.span, where)), created
 
 
 def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
@@ -170,15 +156,11 @@ def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt:
         Damaged: the file is not a plan of this archive and generation.
     """
     key = prefix + plan_key(span, attempt)
-    try:
-        data = store.get(key)
-    except NoSuchObject:
-        return None
-    return _decode(data, prefix, span, f"{store.uri}/{key}")
+    plan = find_file(Plan, store, key)
+    return None if plan is None else _checked(plan, prefix, span, f"{store.uri}/{key}")
 
 
-def _decode(data: bytes, prefix: str, span: GenerationSpan, where: str) -> Plan:
-    plan = decode(Plan, data, where)
+def _checked(plan: Plan, prefix: str, span: GenerationSpan, where: str) -> Plan:
     if (f"{plan.name}/", plan.span) != (prefix, span):
         raise Damaged(f"the plan belongs to another archive ({plan.name}, generation {plan.generation})", where=where)
     return plan

@@ -11,15 +11,15 @@ from itertools import takewhile
 from common.errors import Damaged
 from common.progress import Progress
 from common.version import TOOL
-from layouts.keys import GenerationSpan, checked_key, manifest_key
-from manifests.archive import Archive, NoSuchArchive
+from layouts.keys import checked_key
+from manifests.archive import Archive, History
 from manifests.check_archive import run_checks
-from manifests.check_ranges import check_ranges, plan_reading
+from manifests.check_ranges import check_ranges, plan_check
 from manifests.listing import Listing
 from manifests.marks import Checked, find_checked
 from manifests.model import Manifest
 from manifests.replaced import joins_of, merges_under_way, state_of
-from objectstore.errors import AlreadyExists, NoSuchObject
+from objectstore.errors import AlreadyExists
 from sparkrun.runner import Runner
 
 __all__ = ["last_checked", "read_back"]
@@ -53,9 +53,7 @@ def read_back(
     for number in listing.unchecked:
         if only is not None and number not in only:
             continue
-        count = archive.stable(
-            partial(_read_one, archive=archive, runner_of=runner_of, progress=progress, number=number)
-        )
+        count = archive.stable(partial(_read_one, archive, runner_of, progress, number))
         if count is not None:
             read.append(number)
             ranges += count
@@ -77,22 +75,18 @@ def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
         return None
     newest = checked[-1]
     mark = find_checked(archive.store, archive.stream, newest)
-    if mark is None or mark.digest != _manifest_digest(archive, newest):
+    manifest, data = archive.read_manifest_file(newest)
+    if mark is None or mark.digest != hashlib.sha256(data).hexdigest():
         raise Damaged(
             "the mark belongs to a different manifest",
             where=f"{archive.uri}, generation {newest.last}",
             todo=f"Delete {checked_key(newest)} to have the generation read back again.",
         )
-    return archive.read_manifest(newest)
+    return manifest
 
 
 def _read_one(
-    listing: Listing,
-    *,
-    archive: Archive,
-    runner_of: Callable[[], Runner],
-    progress: Progress,
-    number: int,
+    archive: Archive, runner_of: Callable[[], Runner], progress: Progress, number: int, listing: Listing
 ) -> int | None:
     """Read one generation back and mark it; return its number of ranges.
 
@@ -103,14 +97,13 @@ def _read_one(
         return None
     state = state_of(archive)
     joins = list(joins_of(archive, listing, merges_under_way(archive)))
-    digest = _manifest_digest(archive, span)
     generation = archive.load_span(span)
-    tasks = plan_reading(generation, archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
+    tasks, _ = plan_check(History([generation]), archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)
     if found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
-        return _read_one(archive.listing(), archive=archive, runner_of=runner_of, progress=progress, number=number)
+        return _read_one(archive, runner_of, progress, number, archive.listing())
     if found:
         line = next(line for result in results for line in result.findings)
         more = f" (and {found - 1} more findings)" if found > 1 else ""
@@ -124,16 +117,9 @@ def _read_one(
         stream=archive.stream.stream,
         generation=number,
         ranges=sum(len(task.rows) for task in tasks),
-        digest=digest,
+        digest=generation.fingerprint,
         tool=TOOL,
     )
     with suppress(AlreadyExists):  # another rotation has also read it back
         archive.store.put(archive.prefix + checked_key(span), mark.encode())
     return mark.ranges
-
-
-def _manifest_digest(archive: Archive, span: GenerationSpan) -> str:
-    try:
-        return hashlib.sha256(archive.store.get(archive.prefix + manifest_key(span))).hexdigest()
-    except NoSuchObject:
-        raise NoSuchArchive(f"no generation {span.last}", where=archive.uri) from None

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.errors import Damaged
-from manifests.agreement import by_segment
+from manifests.agreement import with_rows
 from manifests.history import Generation, History
 from manifests.model import GapEntry, Manifest, segment_key
-from manifests.range_row import RangeRow, segment_digest
+from manifests.range_row import RangeRow
 from streamstore.cuts import segments_between
-from streamstore.model import SegmentId
 
 __all__ = ["UNKNOWN", "Remainder", "finish", "remainder_of"]
 
@@ -36,12 +34,7 @@ class Remainder:
 
 
 def remainder_of(generation: Generation, after: int) -> Remainder:
-    """Return the part of a merged generation after one of its original generations.
-
-    Args:
-        generation: the merged generation.
-        after: the number of the original generation, which is not the last.
-    """
+    """Return the part of a merged generation after one of its original generations, which is not the last."""
     merged = generation.manifest
     cut = next(one.to for one in merged.replaces if one.generation == after)
     left = tuple(one for one in merged.replaces if one.generation > after)
@@ -83,20 +76,4 @@ def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manife
     Raises:
         Damaged: the ranges do not have as many events as the original generations.
     """
-    manifest, held = remainder.manifest, by_segment(rows)
-    found: dict[SegmentId, dict[str, object]] = {}
-    for entry in manifest.segments:
-        own = held.get(segment_key(entry.name), [])
-        found[segment_key(entry.name)] = {
-            "events": sum(row.events for row in own),
-            "bytes": sum(row.end - row.start for row in own),
-            "digest": segment_digest(row.digest for row in own),
-        }
-    events = sum(row.events for row in rows)
-    if events != remainder.events:
-        what = f"generation {manifest.generation} has {events} events, but its manifest says {remainder.events}"
-        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
-    entries = tuple(entry.model_copy(update=found[segment_key(entry.name)]) for entry in manifest.segments)
-    return manifest.model_copy(
-        update={"segments": entries, "events": events, "bytes": sum(row.end - row.start for row in rows)}
-    )
+    return with_rows(remainder.manifest, rows, remainder.events, where)

@@ -41,22 +41,20 @@ class Replacement:
     Attributes:
         span: the span of the merged generation.
         old: the spans of the others: published ones, and those whose late plans were abandoned.
-        due: when the replaced generations may be deleted.
+        due: when the replaced generations may be deleted, after their grace and the S3 lock that was found.
         is_checked: whether the merged generation's data were read back; before that nothing is deleted.
-        retained: until when S3 locks an object of the replaced generations, if known.
     """
 
     span: GenerationSpan
     old: tuple[GenerationSpan, ...]
     due: datetime
     is_checked: bool
-    retained: datetime | None = None
 
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     """Return the replaced generations that still exist, oldest first."""
     found: dict[GenerationSpan, set[GenerationSpan]] = {}
-    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.is_over(span))]
+    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.decision.is_over(span))]
     decided = {one.span: one for one in listing.decision.merged}
     for old in over:
         # a partly expired one overlaps none, or a later one; it is deleted with the expired
@@ -103,7 +101,7 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
         if lock is None:
             done += _delete(archive, one)
         else:
-            waiting.append(replace(one, due=max(one.due, lock.until or one.due), retained=lock.until))
+            waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
     return done, tuple(waiting)
 
 

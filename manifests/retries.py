@@ -97,28 +97,10 @@ class _WatchedProgress(Progress):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self.advanced = -math.inf
-
-    def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
-        """See `Progress.begin`."""
-        self._progress.begin(what, total_bytes, done_bytes)
+        for name in ("begin", "say", "note", "warn", "end"):
+            setattr(self, name, getattr(progress, name))
 
     def advance(self, events: int, size: int) -> None:
         """See `Progress.advance`."""
         self.advanced = time.monotonic()
         self._progress.advance(events, size)
-
-    def say(self, text: str) -> None:
-        """See `Progress.say`."""
-        self._progress.say(text)
-
-    def note(self, text: str) -> None:
-        """See `Progress.note`."""
-        self._progress.note(text)
-
-    def warn(self, text: str) -> None:
-        """See `Progress.warn`."""
-        self._progress.warn(text)
-
-    def end(self) -> None:
-        """See `Progress.end`."""
-        self._progress.end()

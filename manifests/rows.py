@@ -9,8 +9,7 @@ from pydantic import model_validator
 
 from common.errors import Damaged
 from layouts.keys import GenerationSpan, parse_row, row_key, work_folder
-from manifests.entries import Count, Digest, File, Model, Offset
-from manifests.jsonfile import decode
+from manifests.entries import Count, Digest, File, Model, Offset, decode
 from objectstore.bulk import get_all
 from objectstore.deciding import decide
 from objectstore.errors import NoSuchObject

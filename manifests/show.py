@@ -186,13 +186,17 @@ def _check_there(address: RootAddress) -> None:
 
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
-    listing = archive.listing()
+    summary = ArchiveSummary(
+        archive=Archive(archive.store, archive.stream).uri, table=archive.table, stream=str(archive.stream)
+    )
+    try:
+        listing = archive.listing()
+    except (AccessDenied, Damaged) as problem:
+        return replace(summary, problem=str(problem))
     if not (listing.spans if archive.table else listing.newest):
         return None
-    summary = ArchiveSummary(
-        archive=Archive(archive.store, archive.stream).uri,
-        table=archive.table,
-        stream=str(archive.stream),
+    summary = replace(
+        summary,
         generations=len(listing.spans),
         first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,

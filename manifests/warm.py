@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from common.progress import Progress
-from manifests.archive import Archive, History
+from manifests.archive import Archive
 from manifests.cold import StoredRange, cold_objects, joined_ranges, sample, stored_ranges
 from manifests.options import POLL_SECONDS, WarmOptions
 from manifests.reports import WarmReport
@@ -15,7 +15,7 @@ from objectstore.errors import InArchiveClass
 from objectstore.s3.cold import ColdStorage, StoredObject
 from objectstore.s3.storage_classes import Tier
 
-__all__ = ["POLL_SECONDS", "await_warm", "name_cold", "warm_archive"]
+__all__ = ["await_warm", "name_cold", "warm_archive"]
 
 AT_ONCE = 1000
 
@@ -51,8 +51,8 @@ def warm_archive(
     began = time.monotonic()
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
-    source, history = _open(archive, generation)
-    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(history)))
+    source = Archive.open(archive)
+    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
@@ -63,7 +63,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"requested {asked:,} of {cold:,} objects from S3")
     if wait and cold and not dry_run:
-        _await_readable(storage, source.prefix, ranges, poll_seconds=poll_seconds, progress=progress)
+        await_warm(source, ranges, progress, poll_seconds)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -88,33 +88,25 @@ def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveC
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress) -> None:
-    """Wait until ranges are readable.
+def await_warm(
+    archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float = POLL_SECONDS
+) -> None:
+    """Wait until every object of the ranges is readable.
 
     Args:
         archive: the archive.
         ranges: the ranges to read.
         progress: receives the progress.
-
-    Raises:
-        InArchiveClass: the restore of an object was never requested.
-    """
-    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
-    _await_readable(storage, archive.prefix, ranges, poll_seconds=POLL_SECONDS, progress=progress)
-
-
-def _await_readable(
-    storage: ColdStorage, prefix: str, ranges: Sequence[StoredRange], *, poll_seconds: float, progress: Progress
-) -> None:
-    """Wait until every object of the ranges is readable.
+        poll_seconds: interval of polling.
 
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
+    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
     least: int | None = None
     while True:
         waiting = left = 0
-        for found in cold_objects(storage, prefix, ranges):
+        for found in cold_objects(storage, archive.prefix, ranges):
             if found.warmth == "cold":
                 raise _named(found, storage.uri)
             waiting += 1
@@ -138,8 +130,3 @@ def _named(found: StoredObject, where: str) -> InArchiveClass:
             f"an object is in the archive class {found.storage_class}", where=f"{where}/{found.key}", todo=todo
         )
     return InArchiveClass.of(found.storage_class, f"{where}/{found.key}")
-
-
-def _open(archive: str, generation: int | None) -> tuple[Archive, History]:
-    source = Archive.open(archive)
-    return source, source.history(generation)

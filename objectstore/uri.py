@@ -56,7 +56,7 @@ class RootAddress:
         Raises:
             InvalidRoot: the text is not such a URI.
         """
-        name, separator, rest = text.partition("://")
+        name, separator, rest = str(text).partition("://")
         if not separator or name not in SCHEMES:
             forms = " or ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
             raise InvalidRoot("not a root URI", where=repr(text), todo=f"A root is {forms}.")

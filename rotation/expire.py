@@ -14,14 +14,12 @@ from manifests.archive import Archive
 from manifests.listing import Listing
 from manifests.marks import Decision
 from manifests.model import Manifest, now_utc, segment_key
+from rotation.reports import StoppedReport
 
 if TYPE_CHECKING:
     from objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
 
-__all__ = ["Expiry", "Policy", "StoppedAt", "expire", "plan_expiry"]
-
-LONGEST = 1000 * 365 * 86400
-"""Maximum of --keep-for, in seconds: no generation is older."""
+__all__ = ["Expiry", "Policy", "expire", "plan_expiry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,6 @@ class Policy:
     keep_for: float | None = None
     until: datetime | None = None
 
-    @property
-    def is_none(self) -> bool:
-        """True if no generation expires."""
-        return self.keep is None and self.keep_for is None and self.until is None
-
     def expires(self, created: datetime, now: datetime) -> bool:
         """Return whether a generation expires.
 
@@ -57,21 +50,6 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedAt:
-    """The generation that the policy lets expire, but that must stay, with all after it.
-
-    Attributes:
-        generation: its number.
-        reason: what keeps it: a hold, an S3 lock, or a doubtful clock.
-        until: until when it is locked, RFC 3339; empty if unknown.
-    """
-
-    generation: int
-    reason: str
-    until: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Expiry:
     """The generations that expire.
 
@@ -81,7 +59,7 @@ class Expiry:
     """
 
     manifests: tuple[Manifest, ...] = ()
-    stopped: StoppedAt | None = None
+    stopped: StoppedReport | None = None
 
 
 def plan_expiry(
@@ -108,13 +86,13 @@ def plan_expiry(
         coming: number of generations with events that will be published before (dry run).
     """
     spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
-    if policy.is_none or not spans:
+    if policy == Policy() or not spans:
         return Expiry()
     now = now_utc()
     newest = archive.read_manifest(listing.spans[-2 if listing.newest == made else -1]).created
     if policy.until is not None and policy.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
-        return Expiry((), StoppedAt(spans[0].last, reason))
+        return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
     gone: list[Manifest] = []
     locks: ObjectLocks | None = None
     for index, span in enumerate(spans):
@@ -123,7 +101,7 @@ def plan_expiry(
             break
         if not policy.expires(manifest.created, min(now, newest)):
             reason = f"its age, counted from the newest generation before this run ({moment_text(newest)})"
-            return Expiry(tuple(gone), StoppedAt(manifest.generation, reason))
+            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason))
         if manifest.generation in listing.holds:
             return Expiry(tuple(gone), _held(listing, manifest.generation))
         if index == 0:
@@ -131,7 +109,8 @@ def plan_expiry(
         lock = None if locks is None else _lock_of(archive, manifest, locks)
         if lock is not None:
             until = "" if lock.until is None else moment_text(lock.until)
-            return Expiry(tuple(gone), StoppedAt(manifest.generation, f"{lock.reason} of {lock.key}", until))
+            reason = f"{lock.reason} of {lock.key}"
+            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason, until=until))
         gone.append(manifest)
     return Expiry(tuple(gone))
 
@@ -169,9 +148,10 @@ def expire(
     return found
 
 
-def _held(listing: Listing, generation: int) -> StoppedAt:
+def _held(listing: Listing, generation: int) -> StoppedReport:
     names = listing.holds[generation]
-    return StoppedAt(generation, f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}")
+    reason = f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}"
+    return StoppedReport(generation=generation, reason=reason)
 
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:

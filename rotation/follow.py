@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +18,12 @@ from exporter.export import ResolvedExport, export_next
 from exporter.reports import ExportReport
 from layouts.windows import WINDOW
 from manifests.archive import Archive
-from manifests.listing import Listing
-from manifests.model import Compression, Layout, Manifest
+from manifests.model import Compression, Layout
 from manifests.options import RANGE_SIZE
 from manifests.retries import Retrier
 from objectstore.s3.storage_classes import check_readable
 from rotation.compact.choose import choose_tiers
-from rotation.compact.compact import Compaction
+from rotation.compact.compact import Choose, Compaction
 from rotation.expire import Policy
 from rotation.options import EVERY, GRACE, RETRY_FOR, TARGET, FollowOptions
 from rotation.reports import FollowedGeneration, FollowReport
@@ -186,7 +185,7 @@ def _follow(
 ) -> str:
     """Repeat rounds; return why they ended."""
     active, idle, lasting = began, options.idle, options.lasting
-    choose = partial(_choose, target=options.target)
+    choose = partial(choose_tiers, target=options.target)
     while True:
         round_began, retries = time.monotonic(), retrier.retries
         report = run_round()
@@ -213,10 +212,6 @@ def _follow(
 def _is_sealed(archive: Archive) -> bool:
     newest = archive.newest()
     return newest is not None and newest.sealed
-
-
-def _choose(manifests: Sequence[Manifest], listing: Listing, *, target: int) -> list[tuple[Manifest, ...]]:
-    return choose_tiers(manifests, listing.holds, target=target)
 
 
 @dataclass
@@ -262,7 +257,7 @@ class _Tally:
             self.progress.warn(warning)
         problems.clear()
 
-    def merge(self, compaction: Compaction, choose: Callable[..., list[tuple[Manifest, ...]]]) -> None:
+    def merge(self, compaction: Compaction, choose: Choose) -> None:
         """Merge until there is nothing left to merge."""
         while True:
             runs = compaction.done.runs
@@ -291,10 +286,9 @@ def _rotate(
     *,
     truncate: bool,
 ) -> ExportReport:
-    began = time.monotonic()
-    rotation = Rotation(order, policy, tasks, retrier.watched)
-    exported = retrier(partial(rotation.export, began))
-    report = retrier(partial(rotation.complete, exported, "", truncate=truncate, began=began, sweep=not tally.rounds))
+    rotation = Rotation(order, policy, tasks, retrier.watched, began=time.monotonic(), truncate=truncate)
+    exported = retrier(rotation.export)
+    report = retrier(partial(rotation.complete, exported, sweep=not tally.rounds))
     tally.expired += len(report.expired)
     tally.deleted += report.objects_deleted
     if report.truncated:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from common.progress import Progress
-from common.times import moment_text
+from common.times import moment_text, parse_moment
 from exporter.export import ResolvedExport, export_next
 from exporter.identity import check_same_stream
 from exporter.reports import ExportReport
@@ -28,12 +28,12 @@ from manifests.replaced import delete_replaced
 from objectstore.s3.storage_classes import check_readable
 from rotation.expire import Expiry, Policy, expire, plan_expiry
 from rotation.options import RotateOptions
-from rotation.reports import RotateReport, StoppedReport
+from rotation.reports import RotateReport
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import LARGEST_EVENT_BYTES
+from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
 from streamstore.own import describe_source
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def rotate_stream(
     options = RotateOptions(
         keep=keep,
         keep_for=keep_for,
-        until=until,
+        until=None if until is None else parse_moment(until, "--until"),
         truncate_source=truncate_source,
         storage_class=storage_class,
         hold=hold,
@@ -119,10 +119,13 @@ def rotate_stream(
     order = ResolvedExport.of(stream, root, options)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
-        rotation = Rotation(order, policy, Tasks(master, stack), progress, queue)
+        tasks = Tasks(master, stack)
+        rotation = Rotation(
+            order, policy, tasks, progress, began=began, hold=hold, truncate=truncate_source, queue=queue
+        )
         if dry_run:
-            return rotation.rehearse(hold, truncate=truncate_source, began=began)
-        report = rotation.run(hold, truncate=truncate_source, began=began)
+            return rotation.rehearse()
+        report = rotation.complete(rotation.export())
     progress.end()
     return report
 
@@ -136,7 +139,10 @@ class Rotation:
         policy: which generations expire.
         tasks: where tasks run.
         progress: receives the progress.
-        queue: URI of the queue for deletions; empty to delete now.
+        began: when the rotation began, on the monotonic clock (seconds).
+        truncate: as `truncate_source` of `rotate_stream`.
+        hold: as for `rotate_stream`.
+        queue: as for `rotate_stream`.
         warnings: what the user is warned of.
     """
 
@@ -144,6 +150,9 @@ class Rotation:
     policy: Policy
     tasks: Tasks
     progress: Progress
+    began: float
+    truncate: bool
+    hold: str = ""
     queue: str = ""
     warnings: list[str] = field(default_factory=list)
 
@@ -152,34 +161,21 @@ class Rotation:
         """The archive."""
         return self.order.archive()
 
-    def run(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
-        """Run all steps.
-
-        Args:
-            hold: as for `rotate_stream`.
-            truncate: as for `rotate_stream`.
-            began: when the rotation began, on the monotonic clock (seconds).
-        """
-        return self.complete(self.export(began), hold, truncate=truncate, began=began)
-
-    def export(self, began: float) -> ExportReport:
+    def export(self, *, dry_run: bool = False) -> ExportReport:
         """Run the first step."""
-        return self._export(began, dry_run=False)
+        return export_next(
+            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=self.began, dry_run=dry_run
+        )
 
-    def complete(
-        self, exported: ExportReport, hold: str, *, truncate: bool, began: float, sweep: bool = True
-    ) -> RotateReport:
+    def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.
 
         Args:
             exported: report of the first step.
-            hold: as for `run`.
-            truncate: as for `run`.
-            began: as for `run`.
             sweep: also delete what late tasks left below the head if nothing expires.
         """
-        if hold:
-            put_hold(self.archive, hold, exported.generation, why="rotate")
+        if self.hold:
+            put_hold(self.archive, self.hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
         deleted, _ = delete_replaced(self.archive)
         resumed = self.archive.listing().unfinished and not self.queue
@@ -190,69 +186,54 @@ class Rotation:
             queued = self._ask_for_deletions()
         elif resumed or expiry.manifests or sweep:
             deleted += self._delete()
-        checked_up_to = last_checked(self.archive) if truncate else None
+        checked_up_to = last_checked(self.archive) if self.truncate else None
         truncated = checked_up_to is not None and self._truncate(checked_up_to)
-        report = self._report(exported, began, hold=hold, checked=checked, expiry=expiry, resumed=resumed)
+        cut = None if checked_up_to is None else checked_up_to.to
+        report = self._report(exported, checked, expiry, cut, resumed=resumed)
         return replace(
             report,
             ranges_read=ranges,
             objects_deleted=deleted.objects,
             requests=deleted.requests,
             queued=queued,
-            cut=None if checked_up_to is None else checked_up_to.to.to_json(),
             truncated=truncated,
         )
 
-    def rehearse(self, hold: str, *, truncate: bool, began: float) -> RotateReport:
-        """Report what `run` would do."""
-        exported = self._export(began, dry_run=True)
+    def rehearse(self) -> RotateReport:
+        """Report what `export` and `complete` would do."""
+        exported = self.export(dry_run=True)
         listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
         expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
         cut = None
-        if truncate:
+        if self.truncate:
             with self.order.source.open() as store:
                 newest = self.archive.newest()
                 cut = newest.to if newest and not coming else store.describe(self.order.name).tail
         checked = (*listing.unchecked, *coming)
-        report = self._report(exported, began, hold=hold, checked=checked, expiry=expiry, resumed=listing.unfinished)
-        return replace(report, cut=None if cut is None else cut.to_json(), dry_run=True)
+        return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
 
     def _report(
-        self,
-        exported: ExportReport,
-        began: float,
-        *,
-        hold: str,
-        checked: Sequence[int],
-        expiry: Expiry,
-        resumed: bool,
+        self, exported: ExportReport, checked: Sequence[int], expiry: Expiry, cut: StreamCut | None, *, resumed: bool
     ) -> RotateReport:
         listing = self.archive.listing()
         expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
         first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
-        stopped = expiry.stopped
-        total = time.monotonic() - began
+        total = time.monotonic() - self.began
         return RotateReport(
             archive=self.archive.uri,
             export=exported,
             generation=exported.generation,
             first_generation=first,
-            hold=hold,
+            hold=self.hold,
             checked=tuple(checked),
             expired=expired,
-            stopped=None
-            if stopped is None
-            else StoppedReport(generation=stopped.generation, reason=stopped.reason, until=stopped.until),
+            stopped=expiry.stopped,
             resumed=resumed,
+            cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
             seconds=round(total - self.tasks.start_seconds, 3),
             total_seconds=round(total, 3),
-        )
-
-    def _export(self, began: float, *, dry_run: bool) -> ExportReport:
-        return export_next(
-            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=began, dry_run=dry_run
         )
 
     def _delete(self) -> DeletedData:

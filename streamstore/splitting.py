@@ -16,7 +16,7 @@ import numpy as np
 from streamstore.framing import NotAnEvent
 from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["EventBlock", "EventSplitter"]
+__all__ = ["EventBlock", "EventSplitter", "no_event"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -162,12 +162,24 @@ class EventSplitter:
 
     def _not_an_event(self, header: Buffer) -> NotAnEvent:
         """Build the error for an invalid header at `offset`."""
-        size, length = _HEADER.unpack_from(header)[0], 0
-        what = f"no event begins at offset {self.offset}"
-        if self._largest < size <= ANY_EVENT_BYTES:
-            length = HEADER_BYTES + size
-            what += f", unless it has {size} bytes (at most {self._largest} are accepted)"
-        return NotAnEvent(what, where=self._where, offset=self.offset, length=length)
+        size: int = _HEADER.unpack_from(header)[0]
+        return no_event(self._where, self.offset, size, self._largest)
+
+
+def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:
+    """Return the error for a header that is not one, or is that of an event that is too large.
+
+    Args:
+        where: the segment.
+        offset: where the header is (bytes).
+        size: the payload's size that it names (bytes).
+        largest: the largest payload that is accepted (bytes).
+    """
+    what, length = f"no event begins at offset {offset}", 0
+    if largest < size <= ANY_EVENT_BYTES:
+        length = HEADER_BYTES + size
+        what += f", unless it has {size} bytes (at most {largest} are accepted)"
+    return NotAnEvent(what, where=where, offset=offset, length=length)
 
 
 def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool]:

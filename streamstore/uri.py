@@ -86,7 +86,7 @@ class _Scheme:
 
 def is_stream(uri: str) -> bool:
     """Return whether a text has the scheme of a stream URI; it may still be invalid."""
-    return uri.partition("://")[0] in _SCHEMES
+    return str(uri).partition("://")[0] in _SCHEMES
 
 
 def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
@@ -95,7 +95,7 @@ def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
     Raises:
         InvalidName: the URI is invalid; the message gives the reason and the right form.
     """
-    name, separator, rest = uri.partition("://")
+    name, separator, rest = str(uri).partition("://")
     if not separator or name not in _SCHEMES:
         forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
         raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
@@ -116,7 +116,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 def _shown(uri: str) -> str:
     """A URI for a message, without what may be a password."""
-    scheme, separator, rest = uri.partition("://")
+    scheme, separator, rest = str(uri).partition("://")
     return repr(f"{scheme}{separator}…@{rest.rpartition('@')[2]}" if "@" in rest else uri)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from common.times import parse_moment
 from importer.options import FILLER_LIMIT, KeptRetention, Offsets, RestoreOptions
 from importer.queue.model import RestoreRequest, encode
 from importer.queue.reports import RequestReport
@@ -62,7 +63,7 @@ def request_restore(
         from_cut=from_cut,
         to_cut=to_cut,
         generation=generation,
-        at=at,
+        at=None if at is None else parse_moment(at, "--at"),
         offsets=offsets,
         filler_limit=filler_limit,
         retention=retention,

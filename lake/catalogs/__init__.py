@@ -86,7 +86,7 @@ def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> C
         projection: for Parquet in Glue: partitions by projection instead of one entry each.
 
     Raises:
-        Usage: the catalog does not support this format, or a library for it is not installed.
+        Usage: the catalog does not support this format, has no valid URI, or a library for it is not installed.
     """
     if kind == "parquet":
         if text != "glue":
@@ -97,6 +97,10 @@ def open_catalog(text: str, kind: TableFormat, *, projection: bool = False) -> C
         return GlueTables(projection=projection)
     if projection:
         raise Usage("Iceberg tables have no partition projection", todo="Use it with --format parquet.")
+    kind_of_catalog, colon, uri = text.partition(":")
+    if colon and kind_of_catalog in {"rest", "sql"} and not uri.partition("://")[1]:
+        todo = "Use for example rest:http://127.0.0.1:8181 or sql:sqlite:////FILE."
+        raise Usage(f"--catalog {kind_of_catalog} requires a URI", todo=todo)  # what was given may contain a password
     try:
         from lake.catalogs.iceberg import IcebergTables  # noqa: PLC0415  (an extra)
     except ImportError as error:

@@ -11,13 +11,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from common.errors import Conflict, Damaged
 from lake.catalogs import CatalogFailed, check_known
-from lake.hive import PARQUET, TEXT, StorageFormat, hive_columns, projected
+from lake.hive import PARQUET, TEXT, RawTable, StorageFormat, hive_columns, projected
 from lake.location import TablePlace
 from lake.options import GENERATION
 from manifests.entries import one_line
 from manifests.history import Generation
 
-__all__ = ["GlueTables", "RawTable", "publish_raw"]
+__all__ = ["GlueTables", "publish_raw"]
 
 _KEPT = (
     "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",
@@ -47,7 +47,7 @@ class GlueTables:
             table = _find_table(self._glue, place.database, place.options.table)
             if table is None:
                 return list(generations)
-            _check_location(table, place)
+            _check_location(table, place.location, place.name)
             there = self._registered(table, place)
             check_known(generations, max(there, default=0), place)
         return [number for number in generations if number not in there]
@@ -63,7 +63,7 @@ class GlueTables:
                 if self._projection:
                     return True
                 table = _find_table(self._glue, place.database, place.options.table) or {}
-            _check_location(table, place)
+            _check_location(table, place.location, place.name)
             there = self._registered(table, place)
             if number in there or not (generation.rows or _is_projected(table)):
                 return False  # a generation without events has no folder that a partition could name
@@ -76,20 +76,14 @@ class GlueTables:
                 changed["Parameters"] = {**table["Parameters"], **projected(min(both), max(both))}
                 self._glue.update_table(DatabaseName=place.database, TableInput=changed, **_version(table))
                 return True
-            partition = {
-                "Values": [str(number)],
-                "StorageDescriptor": {**table["StorageDescriptor"], "Location": place.partition(number)},
-            }
+            partition = _partition(table, str(number), place.partition(number))
             return _create_partitions(self._glue, place.database, place.options.table, [partition])
 
     def _registered(self, table: dict[str, Any], place: TablePlace) -> set[int]:
         if _is_projected(table):
             first, last = table["Parameters"][f"projection.{GENERATION}.range"].split(",")
             return set(range(int(first), int(last) + 1))
-        pages = self._glue.get_paginator("get_partitions").paginate(
-            DatabaseName=place.database, TableName=place.options.table, ExcludeColumnSchema=True
-        )
-        return {int(partition["Values"][0]) for page in pages for partition in page["Partitions"]}
+        return {int(value) for value in _partitions(self._glue, place.database, place.options.table)}
 
     def _table(self, place: TablePlace, number: int) -> dict[str, Any]:
         columns = [{"Name": name, "Type": kind} for name, kind in hive_columns(place.options)]
@@ -101,23 +95,6 @@ class GlueTables:
             storage=PARQUET,
             parameters=projected(number, number) if self._projection else {},
         )
-
-
-class RawTable:
-    """A table over the objects of layout ``events``: one partition for each segment.
-
-    Attributes:
-        database: Glue's database.
-        table: the table's name.
-        location: URI of the archive's events.
-        segments: folder names of the segments.
-    """
-
-    def __init__(self, database: str, table: str, location: str, segments: Sequence[str]) -> None:
-        self.database = database
-        self.table = table
-        self.location = f"{location}/events/"
-        self.segments = tuple(segments)
 
 
 def publish_raw(raw: RawTable) -> int:
@@ -134,19 +111,9 @@ def publish_raw(raw: RawTable) -> int:
             keys = [{"Name": "segment", "Type": "string"}]
             _create(glue, raw.database, _table_input(raw.table, columns, keys, raw.location, storage=TEXT))
             table = _find_table(glue, raw.database, raw.table) or {}
-        _check_place(table, raw.location, f"{raw.database}.{raw.table}")
-        pages = glue.get_paginator("get_partitions").paginate(
-            DatabaseName=raw.database, TableName=raw.table, ExcludeColumnSchema=True
-        )
-        there = {partition["Values"][0] for page in pages for partition in page["Partitions"]}
-        new = [
-            {
-                "Values": [segment],
-                "StorageDescriptor": {**table["StorageDescriptor"], "Location": f"{raw.location}{segment}/"},
-            }
-            for segment in raw.segments
-            if segment not in there
-        ]
+        _check_location(table, raw.location, f"{raw.database}.{raw.table}")
+        there = _partitions(glue, raw.database, raw.table)
+        new = [_partition(table, one, f"{raw.location}{one}/") for one in raw.segments if one not in there]
         for begin in range(0, len(new), AT_ONCE):
             _create_partitions(glue, raw.database, raw.table, new[begin : begin + AT_ONCE])
     return len(new)
@@ -189,6 +156,18 @@ def _create(glue: Any, database: str, table: dict[str, Any]) -> None:
         _create(glue, database, table)
 
 
+def _partitions(glue: Any, database: str, table: str) -> set[str]:
+    """Return the values of the table's partitions."""
+    pages = glue.get_paginator("get_partitions").paginate(
+        DatabaseName=database, TableName=table, ExcludeColumnSchema=True
+    )
+    return {partition["Values"][0] for page in pages for partition in page["Partitions"]}
+
+
+def _partition(table: dict[str, Any], value: str, location: str) -> dict[str, Any]:
+    return {"Values": [value], "StorageDescriptor": {**table["StorageDescriptor"], "Location": location}}
+
+
 def _create_partitions(glue: Any, database: str, table: str, partitions: list[dict[str, Any]]) -> bool:
     answer = glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=partitions)
     errors = [one["ErrorDetail"] for one in answer.get("Errors", [])]
@@ -210,11 +189,7 @@ def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) ->
     return True
 
 
-def _check_location(table: dict[str, Any], place: TablePlace) -> None:
-    _check_place(table, place.location, place.name)
-
-
-def _check_place(table: dict[str, Any], location: str, name: str) -> None:
+def _check_location(table: dict[str, Any], location: str, name: str) -> None:
     found = table.get("StorageDescriptor", {}).get("Location", "")
     if found.rstrip("/") != location.rstrip("/"):
         todo = "Give the table another name (--table DATABASE.NAME)."

@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table, Transaction
 
-from common.errors import Conflict, Problem
+from common.errors import Conflict, Problem, Usage
 from lake.catalogs import CatalogFailed, check_follows, check_known
 from lake.location import TablePlace
 from lake.options import GENERATION
@@ -119,15 +119,30 @@ class IcebergTables:
             kind, colon, uri = self._text.partition(":")
             reach = _file_properties(place.access)
             if self._text == "glue":
-                self._opened = load_catalog("streamvault", type="glue", **_glue_properties(place.access), **reach)
+                region = {} if place.access is None else {"glue.region": place.access.region}
+                self._opened = load_catalog("streamvault", type="glue", **region, **reach)
             elif colon and kind == "rest":
                 # a server's warehouse, if it needs one, is set in PyIceberg's configuration
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
             elif colon and kind == "sql":
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
             else:
-                self._opened = load_catalog(self._text, **reach)
+                self._opened = self._configured(reach)
         return self._opened
+
+    def _configured(self, reach: dict[str, Any]) -> Catalog:
+        """Open a catalog by its name.
+
+        Raises:
+            Usage: PyIceberg's configuration does not have it.
+        """
+        try:
+            return load_catalog(self._text, **reach)
+        except ValueError as error:
+            if type(error) is not ValueError:  # what a server answered
+                raise
+            todo = f"Set PYICEBERG_CATALOG__{self._text.upper()}__URI, or use glue, rest:URI or sql:URI."
+            raise Usage("PyIceberg's configuration has no such catalog", where=repr(self._text), todo=todo) from None
 
     @contextmanager
     def _translated_errors(self, place: TablePlace) -> Iterator[None]:
@@ -192,7 +207,3 @@ def _file_properties(access: S3Access | None) -> dict[str, Any]:
     elif access.profile:
         found["client.profile-name"] = access.profile
     return found
-
-
-def _glue_properties(access: S3Access | None) -> dict[str, Any]:
-    return {} if access is None else {"glue.region": access.region}

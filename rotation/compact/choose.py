@@ -15,29 +15,27 @@ FACTOR = 8
 Run = tuple[Manifest, ...]
 
 
-def choose_runs(manifests: Sequence[Manifest], held: Iterable[int], *, target: int, at_least: int) -> list[Run]:
+def choose_runs(manifests: Sequence[Manifest], held: set[int], *, target: int, at_least: int) -> list[Run]:
     """Return the longest runs of adjacent generations with at most ``target`` bytes together, oldest first.
 
     Args:
         manifests: manifests of the generations in force, in order.
-        held: numbers of the generations with a hold, which are not merged.
+        held: numbers of generations that are not merged, for example since they have a hold.
         target: maximum bytes of a run; generations of this size or larger are not merged.
         at_least: minimum number of generations in a run.
     """
-    found: list[Run] = []
-    for group in _mergeable_groups(manifests, set(held), target):
-        found += [run for run in _cut(group, target) if len(run) >= at_least]
-    return found
+    groups = _mergeable_groups(manifests, held, target)
+    return [run for group in groups for run in _cut(group, target) if len(run) >= at_least]
 
 
-def choose_tiers(manifests: Sequence[Manifest], held: Iterable[int], *, target: int) -> list[Run]:
+def choose_tiers(manifests: Sequence[Manifest], held: set[int], *, target: int) -> list[Run]:
     """Return the run to merge now if a new generation arrives every few seconds: `FACTOR` of the same size at a time.
 
     The size of a generation is the logarithm, to base `FACTOR`, of the number of original ones it contains. So fewer
     than `FACTOR` of a size remain in a row, and each byte is rewritten once per size. Smaller ones in between are
     merged along.
     """
-    for group in _mergeable_groups(manifests, set(held), target):
+    for group in _mergeable_groups(manifests, held, target):
         sizes = [_size(manifest) for manifest in group]
         for size in range(max(sizes, default=-1) + 1):
             for run in _alike(group, sizes, size):

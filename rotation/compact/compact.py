@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
 
 from common.errors import Conflict, Problem
 from common.progress import Progress
 from common.times import moment_text
-from common.version import TOOL
 from exporter.finish import tidy_up
 from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.deleting import DeletedData
-from manifests.listing import Listing
 from manifests.merging import Merger
 from manifests.model import Manifest, now_utc
 from manifests.read_back import read_back
@@ -34,9 +32,10 @@ from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from sparkrun.runner import Runner
 
-__all__ = ["Compaction", "compact_archive"]
+__all__ = ["Choose", "Compaction", "compact_archive"]
 
-Choose = Callable[[Sequence[Manifest], Listing], list[tuple[Manifest, ...]]]
+Choose = Callable[[Sequence[Manifest], set[int]], list[tuple[Manifest, ...]]]
+"""Chooses runs of generations to merge, given the manifests in force and the numbers of those to leave alone."""
 
 
 def compact_archive(
@@ -83,7 +82,7 @@ def compact_archive(
     source = Archive.open(archive)
     check_storage_class(storage_class, source.root)
     source.manifest()  # raises if there is no archive
-    choose = partial(_choose, target=target, at_least=at_least)
+    choose = partial(choose_runs, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)
         work = Compaction(
@@ -97,12 +96,6 @@ def compact_archive(
         if work.problems:
             raise work.problems[0]  # all else is done
         return work.done.report(source, began, start_seconds=tasks.start_seconds)
-
-
-def _choose(
-    manifests: Sequence[Manifest], listing: Listing, *, target: int, at_least: int
-) -> list[tuple[Manifest, ...]]:
-    return choose_runs(manifests, listing.holds, target=target, at_least=at_least)
 
 
 @dataclass
@@ -146,50 +139,36 @@ class Done:
         )
 
 
+@dataclass
 class Compaction:
     """Merges the runs that a policy chooses, and deletes replaced objects.
 
     Generations that cannot be merged or read back are skipped from then on; the others are still processed.
 
-    Args:
+    Attributes:
         archive: the archive.
         runner_of: returns the runner of tasks; called only if chunks must be joined.
         progress: receives the progress.
         grace: how long replaced objects are kept (seconds).
         window: maximum data a task buffers in memory (bytes).
         storage_class: S3 storage class of joined chunks.
-
-    Attributes:
         done: the totals so far.
         problems: why generations were skipped.
     """
 
-    def __init__(
-        self,
-        archive: Archive,
-        runner_of: Callable[[], Runner],
-        progress: Progress,
-        *,
-        grace: float,
-        window: int,
-        storage_class: str,
-    ) -> None:
-        self._archive = archive
-        self._runner_of = runner_of
-        self._progress = progress
-        self._grace = grace
-        self._window = window
-        self._storage_class = storage_class
-        self._left_alone: set[int] = set()
-        self.done = Done()
-        self.problems: list[Problem] = []
+    archive: Archive
+    runner_of: Callable[[], Runner]
+    progress: Progress
+    _: KW_ONLY
+    grace: float
+    window: int
+    storage_class: str
+    done: Done = field(default_factory=Done, init=False)
+    problems: list[Problem] = field(default_factory=list, init=False)
+    _left_alone: set[int] = field(default_factory=set, init=False)
 
     def run(self, choose: Choose) -> None:
-        """Finish merges in progress, then merge the runs that a policy chooses.
-
-        Args:
-            choose: returns the runs to merge, given the manifests in force.
-        """
+        """Finish merges in progress, then merge the runs that a policy chooses."""
         self.done.resumed += self._finish()
         for run in self._chosen(choose):
             span = GenerationSpan(run[0].first, run[-1].generation)
@@ -198,7 +177,7 @@ class Compaction:
 
     def rehearse(self, choose: Choose) -> Done:
         """Return what `run` and `clear` would do."""
-        archive = self._archive
+        archive = self.archive
         listing = archive.listing()
         done = Done(
             resumed=sum(bool(listing.within(span)) and span not in listing.spans for span in merges_under_way(archive))
@@ -215,23 +194,21 @@ class Compaction:
 
     def clear(self) -> None:
         """Delete objects that were replaced long enough ago, after reading back the generations that replaced them."""
-        archive = self._archive
+        archive = self.archive
         for one in archive.stable(lambda now: replacements(archive, now)):
             if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
                 with self._leaving_alone(one.span):
-                    read_back(archive, self._runner_of, self._progress, {one.span.last})
+                    read_back(archive, self.runner_of, self.progress, {one.span.last})
         deleted, waiting = delete_replaced(archive)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
 
     def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
-        archive = self._archive
+        archive = self.archive
 
-        def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
-            held = {**now.holds, **dict.fromkeys(self._left_alone, ())}
-            return choose([archive.read_manifest(span) for span in now.spans], replace(now, holds=held))
-
-        return archive.stable(chosen)
+        return archive.stable(
+            lambda now: choose([archive.read_manifest(span) for span in now.spans], {*now.holds, *self._left_alone})
+        )
 
     @contextmanager
     def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
@@ -247,39 +224,38 @@ class Compaction:
     def _finish(self) -> int:
         """Finish merges in progress; return how many."""
         found = 0
-        for span in merges_under_way(self._archive):
-            listing = self._archive.listing()
+        for span in merges_under_way(self.archive):
+            listing = self.archive.listing()
             if span in listing.spans or span.last <= listing.dropped:
-                tidy_up(self._archive, span, self._progress)
+                tidy_up(self.archive, span, self.progress)
             elif listing.within(span) and self._left_alone.isdisjoint(span.generations):
-                self._progress.say(f"resuming the merge of {span}")
+                self.progress.say(f"resuming the merge of {span}")
                 with self._leaving_alone(span):
                     found += self._merge(span)
             # else it was abandoned: its objects are deleted with the generations, and until then the plan lists them
         return found
 
     def _merge(self, span: GenerationSpan) -> bool:
-        archive = self._archive
+        archive = self.archive
         manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
         range_size = max(manifest.range_size for manifest in manifests)
-        check_window(self._window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
+        check_window(self.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
         try:
             compacted: Compacted = compact_generations(
                 archive,
                 span,
-                self._runner_of,
-                self._progress,
-                window=self._window,
-                storage_class=self._storage_class,
-                grace=self._grace,
-                tool=TOOL,
+                self.runner_of,
+                self.progress,
+                window=self.window,
+                storage_class=self.storage_class,
+                grace=self.grace,
             )
         except Conflict as conflict:
             if archive.listing().within(span):
                 raise
-            self._progress.say(str(conflict))  # they have expired, or were merged with others
+            self.progress.say(str(conflict))  # they have expired, or were merged with others
             return False
         self.done.moved_bytes += compacted.moved_bytes
         self.done.joined += compacted.joined

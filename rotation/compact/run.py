@@ -6,11 +6,13 @@ plan only names the generations, finished ranges leave rows, and all runs write 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from common.errors import Conflict, Damaged, Overtaken
 from common.progress import Progress
+from common.version import TOOL
 from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
 from layouts.keys import GenerationSpan
@@ -18,7 +20,6 @@ from manifests.agreement import by_segment
 from manifests.archive import Archive, Generation, NoSuchArchive
 from manifests.listing import Listing
 from manifests.merging import Join, Merger
-from manifests.model import Manifest
 from manifests.plan import create_plan
 from manifests.range_row import RangeRow
 from manifests.rows import Piece, find_rows
@@ -33,12 +34,10 @@ class Compacted:
     """Result of a merge.
 
     Attributes:
-        published: False if another run was first.
         moved_bytes: segment bytes that this run rewrote.
         joined: number of chunks that this run wrote.
     """
 
-    published: bool
     moved_bytes: int = 0
     joined: int = 0
 
@@ -52,7 +51,6 @@ def compact_generations(
     window: int,
     storage_class: str,
     grace: float,
-    tool: str,
 ) -> Compacted:
     """Merge generations into one. Replaced objects are kept for now; see `manifests.replaced`.
 
@@ -64,80 +62,67 @@ def compact_generations(
         window: maximum data a task buffers in memory (bytes).
         storage_class: S3 storage class of joined chunks.
         grace: how long replaced objects are kept (seconds).
-        tool: name and version to record in the manifest.
 
     Raises:
         Damaged: a range's bytes do not match the manifest; nothing is published.
         Conflict: some of the generations have expired or were merged with others in the meantime.
     """
+    with _unless_merged(archive, span, progress):
+        merger = Merger(_load(archive, span), archive.uri)
+        joins = list(merger.joins())
+        # the plan needs no digests
+        plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in joins), tool=""))
+        found, created = create_plan(archive.store, archive.prefix, plan)
+        if found != plan:
+            raise Conflict("another compaction with the same name is in progress", where=archive.uri)
+        if created and not archive.listing().within(span):
+            tidy_up(archive, span, progress)  # too late, and nothing was written yet
+            raise _gone(archive)
+        done = {}
+        if not created:
+            for segment, row in find_rows(archive.store, archive.prefix, span):
+                done.update({(segment, piece.start): piece for piece in row.pieces})
+        todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
+        progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
+        root, prefix, layout = archive.root, archive.prefix, plan.layout
+        tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
+        moved = 0
+        for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
+            done[todo[index].segment, piece.start] = piece
+            moved += piece.end - piece.start
+            progress.advance(piece.events, piece.end - piece.start)
+        rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
+        published = archive.commit(merger.manifest(by_segment(rows), tool=TOOL), rows, grace=grace) is not None
+        if published or span in archive.listing().spans:
+            tidy_up(archive, span, progress)
+        # else it is part of a larger merge by now, and the plan lists the unused chunks
+        return Compacted(moved, len(todo))
+    return Compacted()
+
+
+@contextmanager
+def _unless_merged(archive: Archive, span: GenerationSpan, progress: Progress) -> Iterator[None]:
+    """Ignore missing data if another run has merged the generations and deleted the originals already.
+
+    Raises:
+        Conflict: data are missing since the generations have expired or were merged with others.
+    """
     before = archive.listing().within(span)
     try:
-        return _compact(
-            archive,
-            span,
-            runner_of,
-            progress,
-            window=window,
-            storage_class=storage_class,
-            grace=grace,
-            tool=tool,
-        )
+        yield
     except (Damaged, NoSuchArchive):
         listing = archive.listing()
         holder = listing.holder(span.last)
         if holder is not None and holder.first <= span.first:
-            # another run has merged them and deleted the originals already
             if span in listing.spans:
                 tidy_up(archive, span, progress)
-            return Compacted(published=False)
+            return
         if listing.within(span) != before:
             raise _gone(archive) from None
         raise
 
 
-def _compact(
-    archive: Archive,
-    span: GenerationSpan,
-    runner_of: Callable[[], Runner],
-    progress: Progress,
-    *,
-    window: int,
-    storage_class: str,
-    grace: float,
-    tool: str,
-) -> Compacted:
-    merger = Merger(load_span(archive, span), archive.uri)
-    joins = list(merger.joins())
-    plan = plan_of(_planned(merger, joins))
-    found, created = create_plan(archive.store, archive.prefix, plan)
-    if found != plan:
-        raise Conflict("another compaction with the same name is in progress", where=archive.uri)
-    if created and not archive.listing().within(span):
-        tidy_up(archive, span, progress)  # too late, and nothing was written yet
-        raise _gone(archive)
-    done = {}
-    if not created:
-        for segment, row in find_rows(archive.store, archive.prefix, span):
-            done.update({(segment, piece.start): piece for piece in row.pieces})
-    todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
-    sizes = [join.end - join.start for join in todo]
-    progress.begin(f"merging {span}", sum(sizes))
-    root, prefix, layout = archive.root, archive.prefix, plan.layout
-    tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
-    moved = 0
-    for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
-        done[todo[index].segment, piece.start] = piece
-        moved += piece.end - piece.start
-        progress.advance(piece.events, piece.end - piece.start)
-    rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
-    published = archive.commit(merger.manifest(by_segment(rows), tool=tool), rows, grace=grace) is not None
-    if published or span in archive.listing().spans:
-        tidy_up(archive, span, progress)
-    # else it is part of a larger merge by now, and the plan lists the unused chunks
-    return Compacted(published, moved, len(todo))
-
-
-def load_span(archive: Archive, span: GenerationSpan) -> list[Generation]:
+def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
     """Load the generations in force that consist of the original ones of a span.
 
     Raises:
@@ -151,11 +136,6 @@ def load_span(archive: Archive, span: GenerationSpan) -> list[Generation]:
         return [archive.load_span(one) for one in held]
 
     return archive.stable(load)
-
-
-def _planned(merger: Merger, joins: list[Join]) -> Manifest:
-    """Return the manifest for the plan, which needs no digests."""
-    return merger.manifest(by_segment(join.rows[0] for join in joins), tool="")
 
 
 def _row(join: Join, piece: Piece | None) -> RangeRow:

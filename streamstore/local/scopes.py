@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamstore.errors import InvalidName, ScopeNotEmpty, StreamExists, StreamStoreError
+from streamstore.errors import InvalidName, ScopeNotEmpty, StreamExists, StreamStoreError, StreamStoreUnavailable
 from streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
 from streamstore.local.folder import StreamFolder, check_first, scope_errors
 from streamstore.local.record import StreamRecord, save_record
@@ -47,8 +47,12 @@ def stream_names(root: Path, scope: str) -> Iterator[StreamName]:
 def create_scope(root: Path, scope: str) -> bool:
     """Create a scope, and the store's folder if missing; return False if it already existed."""
     _check_name(scope)
-    with system_errors(root / scope):
-        return make_folder(root / scope)
+    try:
+        with system_errors(root / scope):
+            return make_folder(root / scope)
+    except FileNotFoundError as error:  # a file system on which no folder can be made
+        why = error.strerror
+        raise StreamStoreUnavailable(f"the store's folder cannot be used ({why})", where=str(root / scope)) from None
 
 
 def delete_scope(root: Path, scope: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,8 +68,7 @@ def cat(
             return _as_one_object(archive, pieces)
         return map(_as_lines if rows else _WRITERS[form], pieces)
 
-    # events are written as they are read, with --json too, so `run` must not print a document of its own
-    return run(work, show=_write, document=lambda _: {}, running=replace(running, as_json=False))
+    return run(work, show=_write, document=lambda _: {}, running=running, piecewise=True)
 
 
 def _write(results: Results, pieces: Iterator[bytes]) -> None:

@@ -20,7 +20,7 @@ __all__ = ["demo"]
 def demo(
     *,
     keep: Annotated[
-        Path | None,
+        str | None,
         option(
             "--keep",
             "Keep the streams and a copy of the archive in this folder.",
@@ -41,7 +41,9 @@ def demo(
     def work(progress: Progress) -> DemoReport:
         from streamvault.demo import run_demo
 
-        return whole_command(run_demo(events=events, keep=keep, master=master, progress=progress))
+        return whole_command(
+            run_demo(events=events, keep=None if keep is None else Path(keep), master=master, progress=progress)
+        )
 
     return run(work, show=_show, document=lambda report: report.to_json(), running=running)
 

@@ -39,7 +39,15 @@ def option(name: str, help_text: str, *, environment: bool = True, **others: Any
         others: other arguments of `typer.Option`.
     """
     variable = f"STREAMVAULT_{name.lstrip('-').replace('-', '_').upper()}" if environment else None
-    return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, **others)
+    return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, callback=_not_empty, **others)
+
+
+def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """Reject an empty text: a script's variable without a value must not turn off a hold, a queue or a fingerprint."""
+    source = context.get_parameter_source(parameter.name or "")
+    if (value == "" or (isinstance(value, list) and "" in value)) and source and source.name == "COMMANDLINE":
+        raise typer.BadParameter("it is empty; omit the option, or give it a value")
+    return value
 
 
 StreamArgument = Annotated[
@@ -184,5 +192,7 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
             value = form.load(value, form.option(keyword))
         elif form.choices:
             value = form.choices[value]
+        elif isinstance(value, list):
+            value = tuple(value)
         values[keyword] = value
     return kind(**values)

@@ -64,9 +64,14 @@ def print_stderr(line: str) -> None:
 
 
 class Results:
-    """The real standard output, reserved for the result; other output is redirected to standard error."""
+    """The real standard output, reserved for the result; other output is redirected to standard error.
+
+    Attributes:
+        started: whether anything was written.
+    """
 
     def __init__(self) -> None:
+        self.started = False
         self._undo = ExitStack()
         self._real: TextIO = sys.stdout
 
@@ -97,6 +102,7 @@ class Results:
 
     def raw(self, data: bytes) -> None:
         """Write bytes unchanged; raise as `write` does."""
+        self.started = True
         try:
             self._real.buffer.write(data)
             self._real.buffer.flush()

@@ -63,6 +63,7 @@ def run(
     resumable: bool = False,
     exit_code: Callable[[T], int] = lambda _: 0,
     begun: Callable[[Results], object] = lambda _: None,
+    piecewise: bool = False,
 ) -> int:
     """Do a command's work and print its result.
 
@@ -74,6 +75,8 @@ def run(
         resumable: whether the same command resumes an interrupted run.
         exit_code: returns the exit code for the result.
         begun: receives the results before the work starts, for a command that prints while it works.
+        piecewise: whether `show` also writes the JSON object, piece by piece. An error is then printed as JSON only if
+            nothing was written before.
 
     Returns:
         The exit code.
@@ -88,7 +91,7 @@ def run(
                     progress.warn(warning)
             code = exit_code(value)
             with _ignoring_closed_output():
-                if running.as_json:
+                if running.as_json and not piecewise:
                     results.json(document(value))
                 else:
                     show(results, value)
@@ -96,7 +99,8 @@ def run(
             if running.log_level is LogLevel.DEBUG:
                 for line in "".join(traceback.format_exception(error)).splitlines():
                     print_stderr(without_logins(line))
-            return finish(results, command_error(error, resumable=resumable), as_json=running.as_json)
+            as_json = running.as_json and not (piecewise and results.started)
+            return finish(results, command_error(error, resumable=resumable), as_json=as_json)
         return code
 
 

@@ -190,7 +190,12 @@ NAMES_AND_PLACES = [
     ),
     Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
     Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
-    Bad("no such generation to show", lambda w: ("show", w.archive, "--generation", "9"), 1, r"no generation 9: .*"),
+    Bad(
+        "no such generation to show",
+        lambda w: ("show", w.archive, "--generation", "9"),
+        1,
+        r"no generation 9: .*\. Available: 1\.",
+    ),
     Bad("no such generation to import", importing("--generation", "9"), 1, r"no generation 9: .*/shop/orders.*"),
     Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use local\[N\].*"),
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
@@ -361,6 +366,22 @@ def test_damaged_manifest_does_not_hide_other_archives(world: World, capfd: pyte
     assert main(["ls", world.root(), "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert "truncated" in json.dumps(told)
+    assert_ends(("show", world.archive), 3, r"not complete JSON.*", capfd)
+
+
+def test_damaged_decision_does_not_hide_other_archives(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    with world.store as store:
+        store.create_stream(StreamName("shop", "other"), StreamConfiguration())
+    export_stream(world.stream("shop/other"), world.root(), master="inline")
+    decision = world.files / "_manifest" / "decisions" / "0000000001.json"
+    decision.parent.mkdir()
+    decision.write_text('{"format": 1')
+    assert main(["ls", world.root(), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)["archives"]
+    assert [(each["stream"], "not complete JSON" in each["problem"]) for each in told] == [
+        ("shop/orders", True),
+        ("shop/other", False),
+    ]
     assert_ends(("show", world.archive), 3, r"not complete JSON.*", capfd)
 
 

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from lake.catalogs.iceberg import IcebergTables
 from lake.handoff_options import DdlOptions
-from lake.open_origin import open_origin
+from lake.origin import open_origin
 from lake.reports import HandoffReport
 from lake.settings import settle_table
 from objectstore.uri import RootAddress

@@ -99,7 +99,7 @@ def test_locked_objects_of_merged_generations_are_reported(minio: S3Server, lock
     rotate(vault)  # reads it back
     before = hidden(client, locked_bucket)
     deleted, waiting = delete_replaced(archive, now=later)
-    assert (deleted.objects, [one.retained for one in waiting]) == (0, [until])
+    assert (deleted.objects, [one.due for one in waiting]) == (0, [until])
     assert hidden(client, locked_bucket) == before
     client.put_object_retention(Bucket=locked_bucket, Key=key, Retention={}, BypassGovernanceRetention=True)
     deleted, waiting = delete_replaced(archive, now=later)

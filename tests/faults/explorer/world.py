@@ -382,7 +382,7 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
     from layouts import keys  # noqa: PLC0415
-    from manifests import entries, jsonfile, listing, ranges  # noqa: PLC0415
+    from manifests import entries, listing, ranges  # noqa: PLC0415
     from streamstore import cuts  # noqa: PLC0415
 
     encode, between = entries.Model.encode, cuts.segments_between
@@ -403,7 +403,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
-    yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
+    yield from _everywhere(entries.decode, _Remembered(entries.decode))
     yield listing, "_keys", _manifest_keys(listing._keys)
     yield listing, "_decision", _decided(listing._decision)
     yield listing, "_resolve", lambda decision, keys, numbers: resolved(id(decision), keys, decision, numbers)[1]

@@ -80,6 +80,13 @@ def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place)
         export_stream(place.uri(), place.root, largest_event=8 * MIB - 1, master="inline")
 
 
+def test_message_names_the_largest_event_that_is_accepted(place: Place) -> None:
+    place.fill([b"first", bytes(9 * MIB)])
+    accepted = rf"{9 * MIB} bytes \(at most {9 * MIB - 1} are accepted\)"
+    with pytest.raises(NotEvents, match=accepted):
+        export_stream(place.uri(), place.root, largest_event=9 * MIB - 1, master="inline")
+
+
 def test_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_boundary(place: Place) -> None:
     place.fill([b"x" * 1000, bytes(9 * MIB), b"y"])
     address, _ = parse_stream(place.uri())

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Usage
-from lake.avro_types import avro_columns
+from lake.avro import avro_columns
 from lake.column_types import arrow_type, hive_type, trino_type
 from lake.decoding import decoded_columns
 from lake.inference import infer_columns
-from lake.options import TableColumn, TableOptions, fresh_names
-from lake.times import NotATime, as_time
+from lake.options import TableOptions, columns_for
+from lake.payloads import NotDecoded, as_time
 
 COLUMNS = {
     "id": "bigint",
@@ -36,11 +36,7 @@ EVENT = {"id": 1, "name": "é", "ok": True, "price": "1.25", "at": "2026-01-02T0
 
 
 def options(decode: str, columns: dict[str, str], **more: str) -> TableOptions:
-    names = fresh_names(list(columns))
-    made = tuple(
-        TableColumn(field=field, column=name, type=kind)
-        for (field, kind), name in zip(columns.items(), names, strict=True)
-    )
+    made = columns_for(columns)
     return TableOptions(
         scope="s", stream="t", table="t", kind="parquet", decode=decode, columns=made, target_size=1, **more
     )  # type: ignore[arg-type]
@@ -213,7 +209,7 @@ def test_time_is_read_in_its_unit(value: object, unit: str, wanted: str | None) 
 
 
 def test_invalid_time_is_refused() -> None:
-    with pytest.raises(NotATime):
+    with pytest.raises(NotDecoded):
         as_time(pa.array(["soon"]), "ms")
 
 

@@ -170,6 +170,25 @@ def test_invalid_options_are_refused(vault: Vault, options: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("catalog", "message"),
+    [
+        ("misspelt", "PyIceberg's configuration has no such catalog: 'misspelt'"),
+        ("rest:", "--catalog rest requires a URI"),
+        ("rest:host:8181", "--catalog rest requires a URI"),
+        ("sql:nonsense", "--catalog sql requires a URI"),
+    ],
+)
+def test_catalog_that_cannot_exist_is_refused_before_anything_is_written(
+    vault: Vault, catalog: str, message: str
+) -> None:
+    vault.export()
+    for dry_run in (True, False):
+        with pytest.raises(Usage, match=message):
+            handoff_archive(vault.archive, catalog=catalog, dry_run=dry_run, master="inline")
+    assert not [key for key in contents(vault.root) if "table" in key]
+
+
+@pytest.mark.parametrize(
     ("layout", "compress", "kind"), [("events", "", "iceberg"), ("chunks", "zstd", "parquet")], ids=["events", "chunks"]
 )
 def test_table_restores_the_stream(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:

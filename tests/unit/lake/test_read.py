@@ -205,6 +205,22 @@ def test_cat_reports_errors_in_one_line(
     assert capfdbinary.readouterr().err.count(b"\n") == 1
 
 
+def test_cat_reports_errors_as_json_unless_it_has_written_something(
+    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", vault.archive, "--generation", "9", "--json"]) == 1
+    out, err = capfd.readouterr()
+    assert err.count("\n") == 1
+    assert json.loads(out)["error"]["what"] == "no generation 9"
+
+    damaged = vault_of_two(tmp_path, KINDS[1])
+    replace_object(damaged.root, max(data_keys(damaged.root)), b"")
+    assert main(["cat", damaged.archive, "--json"]) == 3
+    out, err = capfd.readouterr()
+    assert err.count("\n") == 1
+    assert '"error"' not in out
+
+
 def test_cat_ends_quietly_if_its_reader_leaves(vault: Vault) -> None:
     command = f"'{sys.executable}' -m streamvault cat '{vault.archive}' | head -c 10"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True, env=os.environ.copy())

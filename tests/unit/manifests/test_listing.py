@@ -126,8 +126,9 @@ def test_late_manifests_never_count() -> None:
     assert listing.spans == ((3, 3), (4, 4), (5, 6), (7, 7))
     assert listing.replaced == ((4, 5), (5, 5), (6, 6), (6, 7))
     assert set(listing.remains) == {*published(1, 2), manifest_key(GenerationSpan(2, 4))}
-    assert [listing.is_over(GenerationSpan(*one)) for one in ((1, 2), (2, 3), (4, 5), (6, 6), (6, 7))] == [True] * 5
-    assert [listing.is_over(GenerationSpan(*one)) for one in ((3, 4), (5, 6), (4, 6), (5, 7), (8, 8))] == [False] * 5
+    decision = listing.decision
+    assert [decision.is_over(GenerationSpan(*one)) for one in ((1, 2), (2, 3), (4, 5), (6, 6), (6, 7))] == [True] * 5
+    assert [decision.is_over(GenerationSpan(*one)) for one in ((3, 4), (5, 6), (4, 6), (5, 7), (8, 8))] == [False] * 5
 
 
 def test_expiry_takes_a_merged_generation_whole() -> None:
@@ -163,7 +164,7 @@ def test_each_generation_is_in_force_once_until_it_is_over(steps: list[tuple[int
         assert held == list(range(decision.dropped + 1, 13))
         assert listing.missing is None
         every = {GenerationSpan(first, last) for last in range(1, 13) for first in range(1, last + 1)}
-        now = {span for span in every if listing.is_over(span)}
+        now = {span for span in every if listing.decision.is_over(span)}
         assert over <= now
         assert not now.intersection(listing.spans)
         over = now

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from common.errors import Damaged, Failed
-from manifests.entries import seal
-from manifests.jsonfile import decode
+from manifests.entries import decode, seal
 from manifests.model import Configuration, EpochEntry, Manifest
 from manifests.schema import SCHEMA_FILE, schema_text
 from streamstore.model import (

@@ -428,7 +428,7 @@ def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) ->
     moved = 0
     for number, size in enumerate(sizes, 1):
         pieces.append(piece(number, number, size))
-        while runs := choose_tiers(pieces, (), target=10**9):
+        while runs := choose_tiers(pieces, set(), target=10**9):
             moved += sum(each.bytes for run in runs for each in run)
             pieces = merged(pieces, runs)
         levels = 1

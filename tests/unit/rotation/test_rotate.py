@@ -448,6 +448,8 @@ def test_readers_start_at_the_head(vault: Vault) -> None:
     assert history.head == archive_of(vault.root).manifest(3).from_
     with pytest.raises(Problem, match=r"generation 2 has expired.* Available: 3 to 4"):
         show_archive(vault.archive, generation=2)
+    with pytest.raises(Problem, match=r"no generation 0: .* Available: 3 to 4"):
+        show_archive(vault.archive, generation=0)
     assert show_archive(vault.archive).generation == 4
     (summary,) = list_archives(vault.root)
     assert (summary.generations, summary.first_generation, summary.generation) == (2, 3, 4)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streamvault
@@ -122,11 +124,37 @@ def test_request_in_a_queue_has_the_options_of_a_restore() -> None:
         ({"layout": "pages"}, r"--layout must be 'events' or 'chunks': 'pages'"),
         ({"compress": "zstd"}, r"layout events does not support the compression"),
         ({"range_size": 0}, r"--range-size must be at least 1: 0"),
+        ({"range_size": "1"}, r"--range-size is not valid: .*: '1'"),
+        ({"range_size": True}, r"--range-size is not valid: .*: True"),
     ],
 )
 def test_invalid_option_is_wrong_usage(options: dict[str, Any], message: str) -> None:
     with pytest.raises(Usage, match=message):
         streamvault.export_stream("local:///a/b/c", "file:///d", **options)
+
+
+def test_text_is_no_flag() -> None:
+    """A verb uses the argument itself, and "false" is true."""
+    false: Any = "false"
+    with pytest.raises(Usage, match=r"--truncate-source is not valid: .*: 'false'"):
+        streamvault.rotate_stream("local:///a/b/c", "file:///d", truncate_source=false)
+    with pytest.raises(Usage, match=r"--repair is not valid: .*: 'false'"):
+        streamvault.check_archive("file:///d/b/c", repair=false)
+
+
+@pytest.mark.parametrize("wrong", [None, b"file:///d/b/c", Path("/d/b/c"), 5], ids=repr)
+def test_address_that_is_no_text_is_wrong_usage(wrong: Any) -> None:
+    with pytest.raises(Usage, match="not a root URI"):
+        streamvault.show_archive(wrong)
+    with pytest.raises(Usage, match="not a stream's URI"):
+        streamvault.export_stream(wrong, "file:///d")
+    with pytest.raises(Usage, match="--at is not a time"):
+        streamvault.import_stream("file:///d/b/c", "local:///a/b/c", at=wrong or 0)
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    numbers: Any = np.array([2])
+    assert RotateOptions(keep=numbers[0]).keep == 2
 
 
 def test_environment_sets_an_option(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

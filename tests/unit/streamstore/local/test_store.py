@@ -137,6 +137,14 @@ def test_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
                 action()
 
 
+def test_folder_that_cannot_be_created_is_named() -> None:
+    with (
+        LocalStore("/proc/streams") as store,
+        pytest.raises(StreamStoreUnavailable, match=r"cannot be used .*: /proc/streams/scope"),
+    ):
+        store.create_scope("scope")
+
+
 @pytest.mark.parametrize("scope", ["", ".", "..", "../x", "a/b", ".hidden", "_internal", "a\0b", "x" * 256])
 def test_names_do_not_lead_out_of_the_folder(root: Path, store: LocalStore, scope: str) -> None:
     for action in (store.create_scope, store.delete_scope, lambda name: list(store.list_streams(name))):

@@ -153,6 +153,20 @@ print(len(sys.modules), file=sys.stderr)
             "--at is not a time: 'noon'. Examples: 2026-01-31T18:00:00Z",
         ),
         (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
+        *(
+            ([*words, ""], f"Invalid value for '{words[-1]}': it is empty; omit the option, or give it a value.")
+            for words in (
+                ["rotate", "x", "y", "--hold"],
+                ["rotate", "x", "y", "--queue"],
+                ["rotate", "x", "y", "--until"],
+                ["check", "x", "--fingerprint"],
+                ["import", "x", "y", "--from"],
+                ["import", "x", "y", "--at"],
+                ["handoff", "x", "--catalog"],
+                ["handoff", "x", "--table"],
+                ["demo", "--keep"],
+            )
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,20 @@
-"""Derive a table's columns from an Avro schema."""
+"""Avro: a table's columns from a schema, and payloads that are single records of it without a header."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from common.errors import Usage
-from lake.column_types import hive_type
-from lake.options import TableColumn, fresh_names
+from lake.column_types import arrow_type, hive_type
+from lake.options import TableColumn, columns_for
+from lake.payloads import NotDecoded
 
-__all__ = ["avro_columns", "parsed"]
+__all__ = ["AvroPayloads", "avro_columns"]
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -42,17 +45,12 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     Raises:
         Usage: it is not a record schema, or has a type without a column type.
     """
-    parsed(schema)
+    _parsed(schema)
     found = json.loads(schema)
     if not isinstance(found, dict) or found.get("type") != "record":
         raise Usage("the Avro schema is not of a record", where=str(found)[:80])
     types = _Types()
-    fields = [(str(field["name"]), types.arrow(field["type"])) for field in found["fields"]]
-    names = fresh_names([name for name, _ in fields])
-    return tuple(
-        TableColumn(field=name, column=column, type=hive_type(kind))
-        for (name, kind), column in zip(fields, names, strict=True)
-    )
+    return columns_for({str(field["name"]): hive_type(types.arrow(field["type"])) for field in found["fields"]})
 
 
 class _Types:
@@ -99,7 +97,7 @@ class _Types:
         raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
 
 
-def parsed(schema: str) -> Any:
+def _parsed(schema: str) -> Any:
     """Parse a schema (JSON text) for the Avro library.
 
     Raises:
@@ -114,3 +112,64 @@ def parsed(schema: str) -> Any:
         return fastavro.parse_schema(json.loads(schema))
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None
+
+
+class AvroPayloads:
+    """A `lake.payloads.PayloadParser` for Avro.
+
+    Args:
+        schema: the Avro schema, as JSON text.
+        columns: the table's columns.
+
+    Raises:
+        Usage: the schema is not valid, or no Avro library is installed.
+    """
+
+    def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
+        self._schema = _parsed(schema)
+        self._columns = [(column.field, arrow_type(column.type)) for column in columns]
+
+    def suspects(self, payloads: pa.Array) -> list[str | None]:
+        """See `PayloadParser.suspects`."""
+        reasons: list[str | None] = []
+        for payload in payloads.to_pylist():
+            try:
+                self._read(payload)
+                reasons.append(None)
+            except NotDecoded as error:
+                reasons.append(str(error))
+        return reasons
+
+    def parse(self, payloads: pa.Array) -> list[pa.Array]:
+        """See `PayloadParser.parse`."""
+        records = [self._read(payload) for payload in payloads.to_pylist()]
+        try:
+            return [pa.array([_arrow(record.get(field)) for record in records], kind) for field, kind in self._columns]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise NotDecoded(str(error)) from None
+
+    def _read(self, payload: bytes) -> Mapping[str, Any]:
+        import fastavro  # noqa: PLC0415  (an extra)
+
+        source = io.BytesIO(payload)
+        try:
+            record = fastavro.schemaless_reader(source, self._schema, None)
+        except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+            raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
+        left = len(payload) - source.tell()
+        if left:
+            raise NotDecoded(f"{left} bytes follow the Avro record")
+        if not isinstance(record, dict):
+            raise NotDecoded("not an Avro record")
+        return record
+
+
+def _arrow(value: Any) -> Any:
+    """Convert a value for Arrow: timestamps (in UTC) lose their zone, UUIDs become text."""
+    if isinstance(value, dict):
+        return {key: _arrow(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_arrow(inner) for inner in value]
+    if hasattr(value, "tzinfo") and value.tzinfo is not None:
+        return value.replace(tzinfo=None)
+    return str(value) if type(value).__name__ == "UUID" else value
