@@ -97,9 +97,8 @@ class Session:
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
 
         with suppress(TimeoutError, Py4JError):
-            return (
-                self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
-            )  # the driver counts as one
+            # the driver counts as one
+            return self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
         return False
 
     def _start(self) -> None:

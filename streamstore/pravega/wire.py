@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import ClassVar
 from uuid import UUID
 
 from streamstore.pravega.codec import HEADER, Bool, Command, Data, Id, Int32, Int64, Text, command
 
-__all__ = ["NEVER_WROTE", "OLDEST_WIRE_VERSION", "READ_PREFIX", "WIRE_VERSION", "encode_block"]
+__all__ = ["OLDEST_WIRE_VERSION", "READ_PREFIX", "WIRE_VERSION", "encode_block"]
 
 WIRE_VERSION = 16
 OLDEST_WIRE_VERSION = 5
-
-NEVER_WROTE = -(2**63)
-"""`AppendSetup.last_event_number` of a writer whose events the segment has not seen."""
 
 READ_PREFIX = struct.Struct(">q??i")
 """Fields between the segment's name and the data in a `SegmentRead`: offset, at tail, end of segment, length."""
@@ -48,7 +44,7 @@ class SetupAppend(Command):
 
 @command(2)
 class AppendSetup(Command):
-    """The answer: the last event number this writer stored durably in the segment, or `NEVER_WROTE`."""
+    """The answer: the last event number this writer stored durably in the segment, or -2^63 if none."""
 
     request_id: Int64
     segment: Text
@@ -254,8 +250,6 @@ class AuthTokenCheckFailed(Command):
     request_id: Int64
     trace: Text
     error_code: Int32
-
-    EXPIRED: ClassVar[int] = 1
 
 
 @command(61)

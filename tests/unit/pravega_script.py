@@ -20,6 +20,7 @@ from streamstore.pravega.connection import Endpoint
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.settings import PravegaSettings
 
+NEVER_WROTE = -(2**63)
 STREAM = StreamName("scope", "stream")
 SEGMENT = SegmentId(0, 0)
 NAME = SEGMENT.in_stream(STREAM)
@@ -150,7 +151,7 @@ class ScriptedStore:
             case wire.ReadSegment():
                 client.send(self.read(command))
             case wire.SetupAppend(number, writer, name):
-                client.begun[writer] = self.held[name].last_numbers.get(writer, wire.NEVER_WROTE)
+                client.begun[writer] = self.held[name].last_numbers.get(writer, NEVER_WROTE)
                 client.send(wire.AppendSetup(number, name, writer, client.begun[writer]))
             case wire.ConditionalBlockEnd():
                 self.append(client, command)
@@ -169,7 +170,7 @@ class ScriptedStore:
         before = client.begun[writer]
         if held.sealed:
             client.send(wire.SegmentIsSealed(block.request_id, NAME, "", block.event_number))
-        elif held.last_numbers.get(writer, wire.NEVER_WROTE) != before:
+        elif held.last_numbers.get(writer, NEVER_WROTE) != before:
             client.send(wire.InvalidEventNumber(writer, block.request_id, "", block.event_number))
             client.hang_up()
         elif len(held.data) != block.expected_offset:

@@ -247,7 +247,7 @@ def test_wrong_host_asks_the_controller_again() -> None:
 def test_expired_token_is_renewed() -> None:
     def over(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.SetupAppend) and command.token == "token-1":
-            client.send(wire.AuthTokenCheckFailed(command.request_id, "", wire.AuthTokenCheckFailed.EXPIRED))
+            client.send(wire.AuthTokenCheckFailed(command.request_id, "", 1))
             return True
         return False
 

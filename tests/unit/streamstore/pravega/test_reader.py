@@ -170,7 +170,7 @@ def test_wrong_host_asks_the_controller_again() -> None:
 def test_expired_token_is_renewed_though_its_refusal_names_the_offset() -> None:
     def expired(store: ScriptedStore, client: Client, command: Command) -> bool:
         if isinstance(command, wire.ReadSegment) and command.offset > 3000 and command.token == "token-1":
-            client.send(wire.AuthTokenCheckFailed(command.offset, "", wire.AuthTokenCheckFailed.EXPIRED))
+            client.send(wire.AuthTokenCheckFailed(command.offset, "", 1))
             return True
         return False
 
