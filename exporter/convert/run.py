@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from common.errors import Conflict, Damaged
 from common.progress import Progress
-from exporter.archived_range import verified_events
+from exporter.archived_events import verified_events
 from exporter.finish import tidy_up
 from exporter.manifest_plan import plan_of
 from layouts.keys import WORK, GenerationSpan, parse_work

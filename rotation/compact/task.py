@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from exporter.archived_range import verified_events
+from exporter.archived_events import verified_events
 from layouts.keys import GenerationSpan
 from layouts.layout import open_layout
 from layouts.place import Place
