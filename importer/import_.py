@@ -24,6 +24,7 @@ from manifests.cold import StoredRange, touch
 from manifests.costs import cost_of_import
 from manifests.listing import Listing
 from manifests.model import segment_key
+from manifests.options import POLL_SECONDS
 from manifests.overtaken import check_in_force
 from manifests.selection import check_boundaries
 from objectstore.errors import InArchiveClass
@@ -247,7 +248,7 @@ def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Pr
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
-        await_warm(source, needed, progress)
+        await_warm(source, needed, progress, POLL_SECONDS)
         return
     try:
         touch(source.place, needed)

@@ -88,9 +88,7 @@ def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveC
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(
-    archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float = POLL_SECONDS
-) -> None:
+def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float) -> None:
     """Wait until every object of the ranges is readable.
 
     Args:

@@ -108,7 +108,7 @@ def test_cold_objects_are_restored_and_waited_for(
 
 @pytest.mark.usefixtures("by_hand")
 def test_import_waits_for_cold_objects(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifests.warm.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("importer.import_.POLL_SECONDS", 0.05)
     freeze(moto_s3, vault, "DEEP_ARCHIVE")
     with pytest.raises(InArchiveClass, match="streamvault warm"):
         restore(vault, wait_for_warm=True)  # not requested before

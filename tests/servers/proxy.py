@@ -173,12 +173,13 @@ class FaultProxy:
                 if sink.is_closing():
                     return
                 allowed = self._allowed(connection, len(chunk)) if to_client else len(chunk)
-                sink.write(chunk[:allowed])
-                await sink.drain()
+                # counted first: the other side may look as soon as it has the bytes
                 if to_client:
                     self.bytes_to_client += allowed
                 else:
                     self.bytes_to_server += allowed
+                sink.write(chunk[:allowed])
+                await sink.drain()
                 if to_client and connection.is_spent:
                     await _delivered(sink)
                     break
