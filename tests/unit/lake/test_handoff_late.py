@@ -30,6 +30,8 @@ REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
 QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "commit_table")
 """The requests to a store and a catalog."""
 
+Pauses = Callable[..., Iterator["Vault"]]
+
 
 class Pause:
     """Lets others act once, before one of the requests.
@@ -68,29 +70,33 @@ class Pause:
         return counted
 
 
-def pauses(
-    folder: Path,
-    make: Callable[[Path], Vault],
-    late: Callable[[Vault], object],
-    others: Callable[[Vault], object],
-    *,
-    catalog: bool = False,
-) -> Iterator[Vault]:
-    """A vault for each request of the late run: paused before it while others act, then run to its end."""
-    for at in range(1, 1000):
-        place = folder / str(at)
-        place.mkdir()
-        vault = make(place)
-        store = type(objects_of(vault.root))
-        kinds = {store: ("put",), SqlCatalog: QUESTIONS} if catalog else {store: REQUESTS}
-        with Pause(kinds, at, lambda vault=vault: others(vault)) as pause, suppress(Problem):
-            late(vault)
-        if not pause.was_reached:
-            assert at > 10
-            return
-        yield vault
-        _open.cache_clear()
-        _STORES.clear()
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long, id="each"), pytest.param(3, id="every-third")])
+def pauses(request: pytest.FixtureRequest, tmp_path: Path) -> Pauses:
+    """Yields a vault for each request of the late run, or every third: paused before it while others act, then done."""
+
+    def pauses(
+        make: Callable[[Path], Vault],
+        late: Callable[[Vault], object],
+        others: Callable[[Vault], object],
+        *,
+        catalog: bool = False,
+    ) -> Iterator[Vault]:
+        for at in range(1, 1000, request.param):
+            place = tmp_path / str(at)
+            place.mkdir()
+            vault = make(place)
+            store = type(objects_of(vault.root))
+            kinds = {store: ("put",), SqlCatalog: QUESTIONS} if catalog else {store: REQUESTS}
+            with Pause(kinds, at, lambda vault=vault: others(vault)) as pause, suppress(Problem):
+                late(vault)
+            if not pause.was_reached:
+                assert at > 10
+                return
+            yield vault
+            _open.cache_clear()
+            _STORES.clear()
+
+    return pauses
 
 
 def make(folder: Path) -> Vault:
@@ -135,18 +141,18 @@ def is_whole(vault: Vault) -> bool:
     return none_twice(vault) == {str(pointer) for pointer, _ in vault.events()}
 
 
-def test_late_handoff_beside_two_others_adds_nothing_twice(tmp_path: Path) -> None:
+def test_late_handoff_beside_two_others_adds_nothing_twice(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         for payload in (b"more" * 50, b"most" * 50):
             vault.add(payload)
             from_stream(vault)
 
-    for vault in pauses(tmp_path, make, from_stream, others):
+    for vault in pauses(make, from_stream, others):
         from_stream(vault)
         assert is_whole(vault)
 
 
-def test_late_handoff_after_a_truncation_loses_nothing(tmp_path: Path) -> None:
+def test_late_handoff_after_a_truncation_loses_nothing(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         from_stream(vault)
         vault.add(b"more" * 50)
@@ -155,14 +161,14 @@ def test_late_handoff_after_a_truncation_loses_nothing(tmp_path: Path) -> None:
         truncate(vault)
 
     before: set[str] = set()
-    for vault in pauses(tmp_path, make, from_stream, others):
+    for vault in pauses(make, from_stream, others):
         vault.add(b"last")
         from_stream(vault)
         assert none_twice(vault) == before | {str(pointer) for pointer, _ in vault.events()}
         before.clear()
 
 
-def test_late_handoff_beside_a_merge_adds_nothing_twice(tmp_path: Path) -> None:
+def test_late_handoff_beside_a_merge_adds_nothing_twice(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         from_archive(vault)
         vault.export("chunks")
@@ -170,17 +176,17 @@ def test_late_handoff_beside_a_merge_adds_nothing_twice(tmp_path: Path) -> None:
         clear(vault)
         from_archive(vault)
 
-    for vault in pauses(tmp_path, make_archive, from_archive, others):
+    for vault in pauses(make_archive, from_archive, others):
         vault.export("chunks")
         from_archive(vault)
         assert is_whole(vault)
 
 
-def test_late_handoff_beside_an_expiry_adds_nothing_twice(tmp_path: Path) -> None:
+def test_late_handoff_beside_an_expiry_adds_nothing_twice(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         rotate_stream(vault.uri(), vault.root, keep=1, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
 
-    for vault in pauses(tmp_path, make_archive, from_archive, others):
+    for vault in pauses(make_archive, from_archive, others):
         try:
             from_archive(vault)
         except Conflict as error:
@@ -199,8 +205,8 @@ def give_up(vault: Vault) -> None:
         from_stream(vault)
 
 
-def test_late_handoff_beside_a_run_that_gives_up_is_whole(tmp_path: Path) -> None:
-    for vault in pauses(tmp_path, make, from_stream, give_up):
+def test_late_handoff_beside_a_run_that_gives_up_is_whole(pauses: Pauses) -> None:
+    for vault in pauses(make, from_stream, give_up):
         from_stream(vault)
         assert is_whole(vault)
         vault.add(b"later")
@@ -208,12 +214,12 @@ def test_late_handoff_beside_a_run_that_gives_up_is_whole(tmp_path: Path) -> Non
         assert is_whole(vault)
 
 
-def test_late_run_that_gives_up_removes_nothing_published(tmp_path: Path) -> None:
+def test_late_run_that_gives_up_removes_nothing_published(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         with patch.object(lake.run, "write_file", write_file):
             from_stream(vault)
 
-    for vault in pauses(tmp_path, make, give_up, others):
+    for vault in pauses(make, give_up, others):
         assert is_whole(vault), "what was published stays"
         vault.add(b"later")
         from_stream(vault)
@@ -291,9 +297,9 @@ def drop_and_register(vault: Vault) -> None:
 
 @pytest.mark.parametrize("others", [drop_and_register, drop])
 def test_late_registration_beside_a_remade_catalog_table_is_whole(
-    tmp_path: Path, others: Callable[[Vault], None]
+    pauses: Pauses, others: Callable[[Vault], None]
 ) -> None:
-    for vault in pauses(tmp_path, in_files, register, others, catalog=True):
+    for vault in pauses(in_files, register, others, catalog=True):
         vault.add(b"later")
         register(vault)
         assert in_catalog(vault) == sorted(str(pointer) for pointer, _ in vault.events())

@@ -118,11 +118,12 @@ class Requests:
 LATE_AND_OTHERS = [("work", "work"), ("work", "retry_and_work"), ("retry", "work"), ("retry", "retry_and_work")]
 
 
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize(("late", "others"), LATE_AND_OTHERS)
 def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
-    tmp_path: Path, pauses: Pauses, monkeypatch: pytest.MonkeyPatch, late: str, others: str
+    tmp_path: Path, pauses: Pauses, monkeypatch: pytest.MonkeyPatch, *, late: str, others: str, every: int
 ) -> None:
-    for pause in range(1, 1000):
+    for pause in range(1, 1000, every):
         requests = Requests(tmp_path / str(pause))
         monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": requests.handle})
         if late == "retry":
