@@ -64,7 +64,7 @@ class FillTask:
     Attributes:
         target: address of the target's store.
         stream: the target.
-        segment: the segment; it has the same id in archive and target.
+        segment: the target's segment.
         root: root of the archive.
         prefix: prefix of the archive's keys.
         window: maximum data buffered in memory (bytes).

@@ -14,7 +14,7 @@ from common.progress import Progress
 from common.report import GapReport
 from common.times import age_text, moment_text, parse_moment
 from importer.lease import unfinished_work
-from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Offsets
+from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
 from importer.plan import RestorePlan, generation_of, plan_restore
 from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun
@@ -50,6 +50,7 @@ def import_stream(
     table: str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = FILLER_LIMIT,
+    numbers: Numbers = "keep",
     retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
@@ -66,6 +67,8 @@ def import_stream(
     range is verified before the call returns: bytes appended by this run by their digest, bytes appended by an earlier
     run by reading them back.
 
+    If the stream was restored from this archive before and not written to since, nothing is done.
+
     Args:
         archive: ``ROOT/SCOPE/STREAM`` with ROOT ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
         stream: the stream to create, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; its
@@ -80,20 +83,24 @@ def import_stream(
         table: the table's name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: maximum filler of a segment with ``"keep"`` (bytes).
+        numbers: ``"map"`` restores segments that cannot get their archived numbers with other numbers, which the
+            report lists: under a name that was used before, after a transaction was committed over a scale, or after a
+            scale into many segments. Epochs, key ranges, offsets and order are the same. `translate` translates
+            pointers and cuts.
         retention: ``"keep"`` sets the archived retention policy on the stream when the restore is complete; the store
             may then soon delete events, and a warning says so. ``"off"`` sets none.
         window: maximum data a task buffers in memory (bytes).
         read_back: also read back the bytes that this run appended.
         wait_for_warm: wait for objects that S3 is restoring from an archive class (see `warm_archive`).
-        again: if the stream was restored from this archive before and not written to since, read it back and verify
-            it instead of rejecting it.
+        again: if the stream was restored from this archive before, read it back and verify it.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only report what would be done and what S3 would charge for it.
         progress: receives the progress.
 
     Raises:
         Problem: the import failed; the exception has the command's exit code.
-        TargetTaken: the stream exists and is not this import's own unfinished one (exit code 4).
+        TargetTaken: the stream exists, and is neither this import's own unfinished one nor what it restored (exit
+            code 4).
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -107,6 +114,7 @@ def import_stream(
         table=table,
         offsets=offsets,
         filler_limit=filler_limit,
+        numbers=numbers,
         retention=retention,
         window=window,
         read_back=read_back,
@@ -146,8 +154,9 @@ def import_stream(
             window=window,
             read_back=read_back,
         )
-        restored_before = again and run.is_finished()
-        if not restored_before:
+        restored = run.find_finished()
+        unchanged = restored is not None
+        if not unchanged:
             run.check_free()
         if dry_run:
             seconds = round(time.monotonic() - began, 3)
@@ -160,27 +169,32 @@ def import_stream(
                 total_seconds=seconds,
                 dry_run=True,
                 cost=cost,
-                unchanged=restored_before,
+                unchanged=unchanged,
+                verified=unchanged and again,
             )
-        if source.root.scheme.has_storage_classes and not (restored_before or source.table):
+        if source.root.scheme.has_storage_classes and not (unchanged or source.table):
             _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
-        with open_runner(master, TASK_MODULES) as runner:
-            try:
-                restored = run.verify(runner, progress) if restored_before else run.run(runner, progress)
-            except Damaged:
-                todo = "Delete the target and import again; 'streamvault hold' keeps generations from expiring."
-                check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
-                raise
-            seconds = restored.finished - plan_began - runner.start_seconds
+        waited = 0.0
+        if restored is None or again:
+            with open_runner(master, TASK_MODULES) as runner:
+                try:
+                    restored = run.verify(runner, progress) if restored else run.run(runner, progress)
+                except Damaged:
+                    todo = "Delete the target and import again; 'streamvault hold' keeps generations from expiring."
+                    check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
+                    raise
+                waited = runner.start_seconds
     return replace(
         report,
         resumed=restored.resumed,
         events=restored.events,
         bytes=restored.bytes,
         moved_bytes=restored.moved_bytes,
-        seconds=round(seconds, 3),
+        seconds=round(restored.finished - plan_began - waited, 3),
         total_seconds=round(time.monotonic() - began, 3),
-        unchanged=restored_before,
+        unchanged=unchanged,
+        verified=again or not unchanged,
+        renumbered={str(old): str(new) for old, new in restored.segments.items() if old != new},
     )
 
 
@@ -218,6 +232,7 @@ def _plan(source: Archive, options: ImportOptions, generation: int | None) -> tu
         to_cut=None if options.to_cut is None else StreamCut.from_json(options.to_cut, history.stream),
         offsets=options.offsets,
         filler_limit=options.filler_limit,
+        numbers=options.numbers,
         retention=options.retention,
     )
     return history, plan

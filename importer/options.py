@@ -13,8 +13,9 @@ from layouts.windows import WINDOW
 from manifests.options import Fingerprints, Generation, Window
 from streamstore.cut_option import FromCut, ToCut
 
-__all__ = ["FILLER_LIMIT", "ImportOptions", "KeptRetention", "Offsets", "RestoreOptions", "WorkOptions"]
+__all__ = ["FILLER_LIMIT", "ImportOptions", "KeptRetention", "Numbers", "Offsets", "RestoreOptions", "WorkOptions"]
 
+Numbers = Literal["keep", "map"]
 Offsets = Literal["keep", "shift"]
 KeptRetention = Literal["keep", "off"]
 
@@ -40,6 +41,13 @@ class RestoreOptions(Options):
         ),
     ] = "keep"
     filler_limit: Annotated[int, Field(ge=0, description="Maximum filler per segment."), SIZE] = FILLER_LIMIT
+    numbers: Annotated[
+        Numbers,
+        Field(
+            description="Segments whose numbers the store cannot give again, as under a name that was used before: "
+            "reject them, or restore them with other numbers."
+        ),
+    ] = "keep"
     retention: Annotated[
         KeptRetention,
         Field(

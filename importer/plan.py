@@ -10,7 +10,7 @@ from functools import partial
 
 from common.errors import Damaged, Usage
 from importer.fill import Section
-from importer.options import KeptRetention, Offsets
+from importer.options import KeptRetention, Numbers, Offsets
 from importer.replay import Replay, plan_replay
 from manifests.archive import History
 from manifests.selection import RangePart, select_parts
@@ -74,6 +74,7 @@ class RestorePlan:
         configuration: policies and tags to set at the end; a fixed number of segments equals the open segments.
         sealed: whether to seal the target at the end.
         offsets: whether offsets are kept or segments start at 0.
+        numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
         work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation, see `generation_of`.
     """
@@ -86,12 +87,18 @@ class RestorePlan:
     configuration: StreamConfiguration
     sealed: bool
     offsets: Offsets
+    numbers: Numbers
     work: str
 
     @property
     def parts(self) -> Iterator[tuple[SegmentId, Part]]:
         """Every archived range to restore, in the stream's order."""
         return ((segment, part) for segment, plan in self.segments.items() for part in plan.parts)
+
+    @property
+    def tail(self) -> Mapping[SegmentId, int]:
+        """The last segments and their final write offsets (bytes)."""
+        return {segment: self.segments[segment].end for segment in self.replay.epochs[-1].segments}
 
     @property
     def bytes(self) -> int:
@@ -106,6 +113,7 @@ def plan_restore(
     to_cut: StreamCut | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = 1024**3,
+    numbers: Numbers = "keep",
     retention: KeptRetention = "keep",
 ) -> RestorePlan:
     """Plan an import of an archive's generations, or of the part between two cuts.
@@ -116,7 +124,7 @@ def plan_restore(
     Raises:
         InvalidCut: a cut is not one of the archive's stream, lies outside it, or ``from_cut`` lies after ``to_cut``.
         Usage: keeping offsets needs more than ``filler_limit`` bytes of filler in a segment.
-        CannotReplay: no new stream can get the source's segments.
+        CannotReplay: no new stream can get the source's segment numbers, and ``numbers`` is ``"keep"``.
         Damaged: the manifests have an undeclared gap.
     """
     described = history.description
@@ -127,7 +135,7 @@ def plan_restore(
     between = segments_between(described, head, tail)
     created = described.created_in()
     last = max(created[segment] for segment in tail.offsets)
-    replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last])
+    replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last], numbers)
     segments: dict[SegmentId, SegmentPlan] = {}
     for segment in sorted({s for epoch in replay.epochs for s in epoch.segments}):
         if segment in between:
@@ -157,7 +165,8 @@ def plan_restore(
         configuration=_fitting(configuration, len(replay.epochs[-1].segments)),
         sealed=described.sealed and complete,
         offsets=offsets,
-        work=_work_name(history, head, tail, offsets),
+        numbers=numbers,
+        work=_work_name(history, head, tail, offsets, numbers),
     )
 
 
@@ -236,6 +245,8 @@ def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan],
             )
 
 
-def _work_name(history: History, head: StreamCut, tail: StreamCut, offsets: Offsets) -> str:
+def _work_name(history: History, head: StreamCut, tail: StreamCut, offsets: Offsets, numbers: Numbers) -> str:
     content = [str(history.stream), history.generation, history.content_digest, head.to_json(), tail.to_json(), offsets]
+    if numbers != "keep":  # so that imports of earlier releases keep their names
+        content.append(numbers)
     return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

@@ -4,6 +4,11 @@ The store numbers the segments of a scale in its own order (`streamstore.numberi
 numbers than the source's (most scales of the auto-scaler), inner boundaries move by the fewest ulps that give the
 source's numbers; a moved boundary stays in place as long as it exists. The hash of a routing key has 52 bits, so a move
 by a few ulps changes the segment of almost no key.
+
+Some histories cannot be repeated with their numbers: those of a name that was used before, those with a transaction
+that was committed over a scale (Pravega then repeats two earlier epochs, with their numbers), and a few scales into
+many segments. With mapped numbers they are repeated all the same: same epochs and key ranges, the store's numbers
+(`streamstore.counterparts`). Everything here is in the source's numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +20,18 @@ from itertools import pairwise
 import numpy as np
 
 from common.errors import Failed
+from importer.options import Numbers
 from streamstore.model import Epoch, KeyRange, SegmentId
 from streamstore.numbering import nudge
 
-__all__ = ["CannotReplay", "MovedBoundary", "Replay", "ScaleStep", "plan_replay"]
+__all__ = ["MAP_NUMBERS", "CannotReplay", "MovedBoundary", "Replay", "ScaleStep", "plan_replay"]
+
+MAP_NUMBERS = "Give --numbers map to restore the stream with other segment numbers."
+"""What to do where numbers cannot be kept."""
 
 
 class CannotReplay(Failed):
-    """No sequence of scales can give a new stream the source's segments."""
+    """No sequence of scales can give a new stream the source's segment numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class ScaleStep:
         epoch: the epoch it begins.
         seal: the segments it seals; each must be full first.
         ranges: the new key ranges, in the order of the request.
-        opens: the segments that the store must create.
+        opens: the source's segments that the new ones correspond to.
     """
 
     epoch: int
@@ -76,12 +85,17 @@ class Replay:
     moved: tuple[MovedBoundary, ...]
 
 
-def plan_replay(epochs: Sequence[Epoch]) -> Replay:
+def plan_replay(epochs: Sequence[Epoch], numbers: Numbers = "keep") -> Replay:
     """Plan the scales for a source's epochs (from 0 on, in order).
 
+    Args:
+        epochs: the epochs.
+        numbers: ``"keep"`` if the segments must get the source's numbers; with ``"map"`` boundaries are still moved
+            where that keeps numbers in order, and stay in place where it does not.
+
     Raises:
-        CannotReplay: a scale cannot create one of the epochs (a transaction was committed over a scale), or no
-            boundaries near the source's give its segment numbers.
+        CannotReplay: the segments cannot get the source's numbers: a scale cannot create one of the epochs (a
+            transaction was committed over a scale), or no boundaries near the source's give these numbers.
     """
     _check_start(epochs)
     here: dict[SegmentId, KeyRange] = dict(epochs[0].segments)
@@ -89,23 +103,34 @@ def plan_replay(epochs: Sequence[Epoch]) -> Replay:
     made = [epochs[0]]
     steps: list[ScaleStep] = []
     moved: list[MovedBoundary] = []
+    kept = True
     for before, after in pairwise(epochs):
         seal = tuple(segment for segment in before.segments if segment not in after.segments)
         opens = sorted(segment for segment in after.segments if segment not in before.segments)
         expected = [SegmentId(after.number, highest + 1 + i) for i in range(len(opens))]
-        if opens != expected or not opens:
+        kept = kept and opens == expected
+        if not opens or not (kept or numbers == "map"):
             raise CannotReplay(
-                f"epoch {after.number} of the source was not created by a scale (a transaction was committed over one)",
+                f"no new stream gets the segment numbers of the source's epoch {after.number}, as a transaction was "
+                "committed over a scale",
                 where=", ".join(map(str, opens[:3])),
-                todo="A new stream cannot get such a history.",
+                todo=MAP_NUMBERS,
             )
-        highest += len(opens)
+        highest = max(highest, *(segment.number for segment in opens))
         fixed = _outer_boundaries([before.segments[s] for s in seal], [here[s] for s in seal])
-        ranges = _place([after.segments[s] for s in opens], fixed, after.number)
+        wanted = [after.segments[s] for s in opens]
+        ranges = nudge(wanted, fixed) if kept else None
+        if ranges is None and numbers == "keep":
+            raise CannotReplay(
+                f"no boundaries near the source's give the {len(opens)} segments of epoch {after.number} the source's "
+                "numbers",
+                todo=MAP_NUMBERS,
+            )
+        ranges = ranges or [KeyRange(fixed.get(held.low, held.low), fixed.get(held.high, held.high)) for held in wanted]
         for segment in seal:
             del here[segment]
         steps.append(ScaleStep(after.number, seal, tuple(ranges), dict(zip(opens, ranges, strict=True))))
-        moved += _moves(after.number, [after.segments[s] for s in opens], ranges, fixed)
+        moved += _moves(after.number, wanted, ranges, fixed)
         here.update(steps[-1].opens)
         made.append(Epoch(after.number, dict(here)))
     return Replay(epochs[0], tuple(steps), tuple(made), tuple(moved))
@@ -125,16 +150,6 @@ def _outer_boundaries(source: Sequence[KeyRange], target: Sequence[KeyRange]) ->
     ends.update({r.high: t.high for r, t in zip(source, target, strict=True)})
     inner = {r.low for r in source} & {r.high for r in source}
     return {boundary: ends[boundary] for boundary in ends if boundary not in inner}
-
-
-def _place(source: Sequence[KeyRange], fixed: Mapping[float, float], epoch: int) -> list[KeyRange]:
-    placed = nudge(source, fixed)
-    if placed is None:
-        raise CannotReplay(
-            f"no boundaries near the source's give epoch {epoch}'s {len(source)} segments the source's numbers",
-            todo="The events can be restored only into a stream with other segment numbers.",
-        )
-    return placed
 
 
 def _moves(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from common.report import Cost, GapReport, Report
 
-__all__ = ["ImportReport", "MovedBoundary"]
+__all__ = ["ImportReport", "MovedBoundary", "TranslateReport", "Translation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,8 @@ class ImportReport(Report):
         at: the requested time, RFC 3339; empty if none was given.
         seconds_before: how long before `at` the tail was taken.
         resumed: True if an unfinished import was resumed.
-        unchanged: True if the stream had been restored before and was only verified (see `import_stream`, ``again``).
+        unchanged: True if the stream had been restored before.
+        verified: True if every range was compared with the archive, or would be.
         events: events in the restored stream.
         bytes: bytes in the restored stream, with event headers, without filler.
         moved_bytes: bytes that this run appended, without filler.
@@ -48,6 +49,7 @@ class ImportReport(Report):
         epochs: number of epochs of the restored stream.
         offsets: "keep" or "shift".
         shifts: segment name → by how many bytes its offsets are lower than in the archive.
+        renumbered: archived segment → restored segment, of those whose numbers differ, e.g. ``0.#epoch.0``.
         moved_boundaries: see `MovedBoundary`.
         gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
         warnings: what the user was warned of.
@@ -65,6 +67,7 @@ class ImportReport(Report):
     seconds_before: float | None = None
     resumed: bool = False
     unchanged: bool = False
+    verified: bool = False
     events: int = 0
     bytes: int = 0
     moved_bytes: int = 0
@@ -72,6 +75,7 @@ class ImportReport(Report):
     epochs: int = 0
     offsets: Literal["keep", "shift"] = "keep"
     shifts: Mapping[str, int] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
     moved_boundaries: tuple[MovedBoundary, ...] = ()
     gaps: tuple[GapReport, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -79,3 +83,26 @@ class ImportReport(Report):
     total_seconds: float = 0.0
     dry_run: bool = False
     cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text."""
+
+    old: str | Mapping[str, int]
+    new: str | Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateReport(Report):
+    """Result of translating positions.
+
+    Attributes:
+        source: what they belong to.
+        stream: URI of the restored stream.
+        positions: in the order given.
+    """
+
+    source: str
+    stream: str
+    positions: tuple[Translation, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from importer.lease import lease_stream, take_lease, unfinished_work
 from importer.plan import Part, RestorePlan
 from importer.replay import ScaleStep
 from importer.target import Target, taken_error
-from importer.verify import VerifyTask, verify_range
+from importer.verify import Differs, VerifyTask, verify_range
 from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
@@ -38,6 +38,9 @@ STOP_SECONDS = 5.0
 JOBS_AT_ONCE = 4
 """Maximum batches of segments that are filled at the same time; each is one job of the runner."""
 
+SEGMENTS_TO_COMPARE = 8
+"""How many open segments' last ranges are compared to recognize a restored stream."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -48,6 +51,7 @@ class Restored:
         events: restored events.
         bytes: restored bytes, without filler.
         moved_bytes: the bytes that this run appended, without filler.
+        segments: the archived segment → the restored one.
         finished: when the stream was complete, on the monotonic clock (seconds); only cleanup follows.
     """
 
@@ -55,6 +59,7 @@ class Restored:
     events: int
     bytes: int
     moved_bytes: int
+    segments: Mapping[SegmentId, SegmentId]
     finished: float
 
 
@@ -93,8 +98,11 @@ class ImportRun:
         self._window = window
         self._read_back = read_back
         self._moved = 0
-        # segment → `Filled.proved_from`
+        # archived segment → `Filled.proved_from`
         self._proved: dict[SegmentId, int] = {}
+        # archived segment → target's segment, and the reverse of those being filled
+        self._segments: Mapping[SegmentId, SegmentId] = {}
+        self._archived: dict[SegmentId, SegmentId] = {}
 
     def check_free(self) -> None:
         """Check that the target is free or this import's own; changes nothing.
@@ -106,20 +114,39 @@ class ImportRun:
         if begun is not None and begun != self._plan.work:
             raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
-    def is_finished(self) -> bool:
-        """Return whether the target looks restored already; `verify` proves it."""
-        held = last_record(self._store, lease_stream(self._name)) is not None
-        return not held and Target.is_finished(self._store, self._name, self._plan)
+    def find_finished(self) -> Restored | None:
+        """Return the result of an earlier import if the target looks restored already; None otherwise.
+
+        Only the last ranges of a few open segments are read, to tell the stream from one of the same shape; `verify`
+        reads everything.
+
+        Raises:
+            TargetTaken: the stream has the same shape and other events.
+        """
+        if last_record(self._store, lease_stream(self._name)) is not None:
+            return None
+        segments = Target.find_finished(self._store, self._name, self._plan)
+        if segments is None:
+            return None
+        self._segments = segments
+        ends = [(s, self._plan.segments[s].parts[-1]) for s in self._plan.tail if self._plan.segments[s].parts]
+        for segment, part in ends[:SEGMENTS_TO_COMPARE]:
+            try:
+                verify_range(self._verify_task(segment, part))
+            except Differs:
+                raise taken_error(self._store, self._store.describe(self._name), self._plan) from None
+        events = sum(part.row.events for _, part in self._plan.parts)
+        return Restored(False, events, self._plan.bytes, 0, segments, time.monotonic())
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
-        """Read back a finished target and compare it with the archive; changes nothing.
+        """Read back the target that `find_finished` found and compare it with the archive; changes nothing.
 
         Raises:
             Damaged, Failed: as `run`.
         """
         events, size = self._verify(runner, progress, lambda: None)
         progress.end()
-        return Restored(False, events, size, 0, time.monotonic())
+        return Restored(False, events, size, 0, self._segments, time.monotonic())
 
     def run(self, runner: Runner, progress: Progress) -> Restored:
         """Restore, verify, finish.
@@ -134,6 +161,7 @@ class ImportRun:
         try:
             with _reporting_lost_lease(lease):
                 target = Target.take(self._store, self._name, self._plan, lease)
+                self._segments = target.segments
                 if target.marked:
                     self._fill(target, runner, progress, lease)
                 events, size = self._verify(runner, progress, lease.check)
@@ -146,7 +174,7 @@ class ImportRun:
             raise
         lease.release(remove=True)
         progress.end()
-        return Restored(target.resumed, events, size, self._moved, finished)
+        return Restored(target.resumed, events, size, self._moved, self._segments, finished)
 
     def _fill(self, target: Target, runner: Runner, progress: Progress, lease: Lease) -> None:
         """Fill every segment and replay the scales."""
@@ -181,6 +209,7 @@ class ImportRun:
             if steps and full.issuperset(steps[0].seal):
                 step = steps.pop(0)
                 target.scale(step)
+                self._segments = target.segments
                 opened = list(step.opens)
                 continue
             if not steps and jobs.idle:
@@ -188,22 +217,24 @@ class ImportRun:
             filled = jobs.next_result(POLL_SECONDS)
             lease.check()
             if filled is not None:
-                full.add(filled.segment)
+                segment = self._archived.pop(filled.segment)
+                full.add(segment)
                 self._moved += filled.archived
-                self._proved[filled.segment] = filled.proved_from
+                self._proved[segment] = filled.proved_from
                 progress.advance(0, filled.appended)
 
     def _held_bytes(self, full: Iterable[SegmentId], opened: Iterable[SegmentId]) -> int:
         """Return how many bytes the target has already."""
-        infos = self._store.segment_info(self._name, list(opened))
+        infos = self._store.segment_info(self._name, [self._segments[segment] for segment in opened])
         return sum(self._plan.segments[s].end for s in full) + sum(info.write_offset for info in infos)
 
     def _fill_task(self, segment: SegmentId) -> FillTask:
-        plan = self._plan.segments[segment]
+        plan, filled = self._plan.segments[segment], self._segments[segment]
+        self._archived[filled] = segment
         return FillTask(
             target=self._address,
             stream=self._name,
-            segment=segment,
+            segment=filled,
             root=self._root,
             prefix=self._prefix,
             window=self._window,
@@ -235,18 +266,21 @@ class ImportRun:
         for segment, part in self._plan.parts:
             if self._is_proved(segment, part):
                 continue
-            yield VerifyTask(
-                target=self._address,
-                stream=self._name,
-                segment=segment,
-                root=self._root,
-                prefix=self._prefix,
-                layout=part.layout,
-                row=part.row,
-                part_start=part.start,
-                part_end=part.end,
-                shift=part.shift,
-            )
+            yield self._verify_task(segment, part)
+
+    def _verify_task(self, segment: SegmentId, part: Part) -> VerifyTask:
+        return VerifyTask(
+            target=self._address,
+            stream=self._name,
+            segment=self._segments[segment],
+            root=self._root,
+            prefix=self._prefix,
+            layout=part.layout,
+            row=part.row,
+            part_start=part.start,
+            part_end=part.end,
+            shift=part.shift,
+        )
 
 
 @contextmanager

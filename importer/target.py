@@ -9,16 +9,27 @@ message.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from common.errors import Conflict, Failed
 from importer.lease import MARK, marked_work
 from importer.plan import RestorePlan, generation_of
-from importer.replay import ScaleStep
+from importer.replay import MAP_NUMBERS, ScaleStep
+from streamstore.counterparts import counterparts
 from streamstore.errors import StreamExists
 from streamstore.lease import Lease
-from streamstore.model import Epoch, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
+from streamstore.model import (
+    Epoch,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
 from streamstore.own import OWN, is_own, own_stream
 from streamstore.store import StreamStore
 
@@ -35,6 +46,7 @@ class Target:
     Acquire it with `Target.take`, holding the lease. Its epochs are always the first ones of the plan's.
 
     Attributes:
+        segments: the plan's segment → the target's, for all of the target's epochs.
         resumed: whether an unfinished import is resumed.
         marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
@@ -49,28 +61,35 @@ class Target:
         self._configuration = described.configuration
         self._plan = plan
         self._lease = lease
+        self._epochs = described.epochs
+        self.segments: Mapping[SegmentId, SegmentId] = _matching(described.epochs, plan) or {}
         self.resumed = resumed
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
         if self.marked:
             self._fix_segments(len(described.epochs[-1].segments))
 
-    @classmethod
-    def is_finished(cls, store: StreamStore, name: StreamName, plan: RestorePlan) -> bool:
-        """Return whether all but the target's bytes is as planned.
+    @staticmethod
+    def find_finished(store: StreamStore, name: StreamName, plan: RestorePlan) -> Mapping[SegmentId, SegmentId] | None:
+        """Return the segments of a stream that looks restored, as `segments`; None if there is none.
 
-        This does not hold for a restored stream that was written to since.
+        Its bytes are not read, and its user may have changed its policies and tags. A stream that was written to since
+        it was restored does not look restored.
         """
         if not store.exists(name):
-            return False
+            return None
         described = store.describe(name)
-        return (
-            described.configuration == plan.configuration
-            and tuple(described.epochs) == plan.replay.epochs
-            and described.head.offsets == plan.head.offsets
-            and described.tail.offsets == _ends(plan)
-            and described.sealed == plan.sealed
-        )
+        segments = _matching(described.epochs, plan)
+        if (
+            segments is None
+            or len(described.epochs) < len(plan.replay.epochs)
+            or is_own(described.configuration)
+            or described.head.offsets != _renamed(plan.head.offsets, segments)
+            or described.tail.offsets != _renamed(plan.tail, segments)
+            or described.sealed != plan.sealed
+        ):
+            return None
+        return segments
 
     @classmethod
     def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:
@@ -90,8 +109,8 @@ class Target:
         if not store.exists(name):
             return cls(store, _create(store, name, plan, lease), plan, lease, resumed=False)
         described = store.describe(name)
-        marked, epochs_match = _is_marked(described, plan), _epochs_match(described, plan)
-        if not (epochs_match and (marked or lease.finished_before)):
+        marked, matches = _is_marked(described, plan), _matching(described.epochs, plan) is not None
+        if not (matches and (marked or lease.finished_before)):
             if not marked or _has_data(described):
                 raise taken_error(store, described, plan)
             described = _create(store, name, plan, lease, described)
@@ -104,19 +123,23 @@ class Target:
             Failed: the store created other segments than expected.
         """
         expected = self._plan.replay.epochs[step.epoch]
+        seal = [self.segments[segment] for segment in step.seal]
         self._lease.confirm()
         if len(expected.segments) < self._configuration.scaling.min_segments:
             # A store rejects a scale below the policy's minimum, and scales by itself if given a fixed number other
             # than that of the open segments. So until the scale is done, the policy is a rate that is never reached.
             self._configure(Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, len(expected.segments)))
-        made = self._store.scale(self._name, step.seal, step.ranges)
+        made = self._store.scale(self._name, seal, step.ranges)
         self.epoch = made.number
-        if made != expected:
+        self._epochs = (*self._epochs, made)
+        segments = _matching([made], self._plan, self.segments)
+        if segments is None:
             raise Failed(
                 f"the store created other segments in epoch {step.epoch} than the source has",
                 where=f"{self._name}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
+        self.segments = segments
         self._fix_segments(len(made.segments))
 
     def _fix_segments(self, segments: int) -> None:
@@ -141,7 +164,7 @@ class Target:
             StreamChanged: another process deleted or configured the stream.
         """
         described = self._store.describe(self._name)
-        if tuple(described.epochs) != self._plan.replay.epochs:
+        if described.epochs != self._epochs or self.epoch != self._plan.replay.epochs[-1].number:
             raise Failed(
                 "another process scaled the stream during the import",
                 where=str(self._name),
@@ -150,13 +173,14 @@ class Target:
         if described.sealed:
             return
         if _is_marked(described, self._plan):
-            if described.head.offsets != self._plan.head.offsets:
+            head = _renamed(self._plan.head.offsets, self.segments)
+            if described.head.offsets != head:
                 self._lease.confirm()
-                self._store.truncate(replace(self._plan.head, stream=self._name))
+                self._store.truncate(StreamCut(self._name, head))
             self._lease.confirm()
             self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
         if self._plan.sealed:
-            if described.tail.offsets != _ends(self._plan):
+            if described.tail.offsets != _renamed(self._plan.tail, self.segments):
                 raise Conflict(
                     "another process wrote to the restored stream before it was sealed",
                     where=str(self._name),
@@ -177,7 +201,8 @@ def _create(
     """Create the target with the source's first segments, a fixed policy and the mark.
 
     If the source was deleted and recreated, its segment numbers start above 0. Numbering continues when a stream is
-    created again under the same name, so a stream is created and deleted first to use up the lower numbers.
+    created again under the same name, so a stream is created and deleted first to use up the lower numbers. If the name
+    was used before, its numbers may be too high already; then they are mapped, if the plan says so.
 
     Args:
         store: the target's store.
@@ -198,15 +223,17 @@ def _create(
     while described.epochs[0] != first:
         number = min(segment.number for segment in described.epochs[0].segments)
         following = number + len(described.epochs[0].segments)
+        if number > wanted and _matching(described.epochs, plan) is not None:
+            break
         lease.confirm()
         store.delete(name, first=described.epochs[0])
-        if following > wanted:
+        if following > wanted and plan.numbers == "keep":
             raise Conflict(
                 f"the name was used before, so segments would be numbered from {number}, not {wanted}",
                 where=str(name),
-                todo="Choose a name that was never used.",
+                todo=f"Choose a name that was never used. {MAP_NUMBERS}",
             )
-        described = _make(store, name, plan, lease, wanted - following or segments)
+        described = _make(store, name, plan, lease, wanted - following if following < wanted else segments)
     return described
 
 
@@ -225,13 +252,25 @@ def _is_marked(described: StreamDescription, plan: RestorePlan) -> bool:
     return {OWN, mark(plan)}.issubset(described.configuration.tags)
 
 
-def _ends(plan: RestorePlan) -> dict[SegmentId, int]:
-    """Return the final write offsets of the last segments (bytes)."""
-    return {segment: plan.segments[segment].end for segment in plan.replay.epochs[-1].segments}
+def _renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, SegmentId]) -> dict[SegmentId, int]:
+    return {segments[segment]: offset for segment, offset in offsets.items()}
 
 
-def _epochs_match(described: StreamDescription, plan: RestorePlan) -> bool:
-    return tuple(described.epochs) == plan.replay.epochs[: len(described.epochs)]
+def _matching(
+    epochs: Sequence[Epoch], plan: RestorePlan, known: Mapping[SegmentId, SegmentId] | None = None
+) -> Mapping[SegmentId, SegmentId] | None:
+    """Return the plan's segment → the target's; None if the target's epochs are not as planned.
+
+    Args:
+        epochs: epochs of the target.
+        plan: the plan.
+        known: the result for the epochs before; None if there are none before.
+    """
+    first = epochs[0].number
+    planned = plan.replay.epochs[first : first + len(epochs)]
+    if len(planned) < len(epochs) or (plan.numbers == "keep" and tuple(epochs) != planned):
+        return None
+    return counterparts(planned, epochs, known)
 
 
 def _has_data(described: StreamDescription) -> bool:
@@ -247,7 +286,7 @@ def taken_error(store: StreamStore, described: StreamDescription, plan: RestoreP
         plan: the plan to restore.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
-    what, todo = "the stream exists", "Choose another name, or delete it first."
+    what, where, todo = "the stream exists", str(described.name), "Choose another name, or delete it first."
     begun = marked_work(described) or begun
     if begun:
         what, generation = "another import's unfinished stream", generation_of(begun)
@@ -256,7 +295,24 @@ def taken_error(store: StreamStore, described: StreamDescription, plan: RestoreP
             todo = f"Try --generation {generation}, choose another name, or delete it first."
     elif is_own(described.configuration):
         return own_stream(store, described.name)
-    return TargetTaken(what, where=str(described.name), todo=todo)
+    elif more := _written_since(described, plan):
+        what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
+    return TargetTaken(what, where=where, todo=todo)
+
+
+def _written_since(described: StreamDescription, plan: RestorePlan) -> str:
+    """Return what a stream has more than planned; empty if it does not look restored."""
+    planned = len(plan.replay.epochs)
+    segments = _matching(described.epochs[:planned], plan)
+    if segments is None or len(described.epochs) < planned:
+        return ""
+    if len(described.epochs) > planned:
+        return f"{len(described.epochs)} epochs instead of {planned}"
+    sizes = {segments[segment]: (described.tail.offsets[segments[segment]], end) for segment, end in plan.tail.items()}
+    if any(held < end for held, end in sizes.values()):
+        return ""
+    grown = [f"{segment} has {held} bytes instead of {end}" for segment, (held, end) in sizes.items() if held > end]
+    return next(iter(grown), "")
 
 
 def _text(epoch: Epoch) -> str:

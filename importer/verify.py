@@ -15,7 +15,11 @@ from streamstore.model import SegmentId, StreamName
 from streamstore.splitting import EventSplitter
 from streamstore.uri import StoreAddress
 
-__all__ = ["Verified", "VerifyTask", "verify_range"]
+__all__ = ["Differs", "Verified", "VerifyTask", "verify_range"]
+
+
+class Differs(Failed):
+    """The archive is intact, but the target has other bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class VerifyTask:
     Attributes:
         target: address of the target's store.
         stream: the target.
-        segment: the segment; it has the same id in archive and target.
+        segment: the target's segment.
         root: root of the archive.
         prefix: prefix of the archive's keys.
         layout: the range's layout.
@@ -71,7 +75,7 @@ def verify_range(task: VerifyTask) -> Verified:
 
     Raises:
         Damaged: the archive's bytes do not match the manifest.
-        Failed: the archive is intact, but the target's bytes differ.
+        Differs: the archive is intact, but the target's bytes differ.
     """
     restored = _digest_of_target(task)
     if task.whole and restored == task.row.digest:
@@ -79,7 +83,7 @@ def verify_range(task: VerifyTask) -> Verified:
     with advising_new_import(task.stream):
         part, events = _read_archive(task)
     if part != restored:
-        raise Failed(
+        raise Differs(
             "the restored bytes differ from the archive's",
             where=task.where,
             todo=f"Delete {task.stream} and import again.",

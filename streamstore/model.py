@@ -33,6 +33,7 @@ __all__ = [
     "StreamCut",
     "StreamDescription",
     "StreamName",
+    "is_pointer",
 ]
 
 HEADER_BYTES = 8
@@ -51,6 +52,7 @@ ANY_EVENT_BYTES = _INT31
 
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
+_POINTER = re.compile(r".+/.+/.+:[0-9]+-[0-9]+\Z")
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")
 
 
@@ -330,6 +332,11 @@ class EventPointer:
         if not (colon and dash and slash and _digits(offset) and _digits(length)):
             raise InvalidName("not an event pointer (scope/stream/N.#epoch.E:offset-length)", where=repr(text))
         return cls(StreamName.parse(owner), SegmentId.parse(segment), int(offset), int(length))
+
+
+def is_pointer(text: str) -> bool:
+    """Return whether a text has the form of an event pointer; it may still be invalid."""
+    return bool(_POINTER.match(text))
 
 
 def _digits(text: str) -> bool:

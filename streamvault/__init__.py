@@ -3,6 +3,7 @@
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, read_archive, warm_archive, handoff_archive, run_demo
     from streamvault import compact_archive, follow_stream
+    from streamvault import translate
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from importer.queue.request import request_restore
     from importer.queue.show import show_queue
     from importer.queue.work import work_queue
+    from importer.translate import translate
     from lake.handoff import handoff_archive, print_table_ddl
     from lake.read import read_archive
     from manifests.check_archive import check_archive
@@ -55,6 +57,7 @@ __all__ = [
     "show_archive",
     "show_queue",
     "show_timeline",
+    "translate",
     "warm_archive",
     "work_queue",
 ]
@@ -76,6 +79,7 @@ _ROOMS = (
 _HOMES = {
     "export_stream": "exporter.export",
     "import_stream": "importer.import_",
+    "translate": "importer.translate",
     "list_archives": "manifests.show",
     "show_archive": "manifests.show",
     "show_timeline": "manifests.show",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from common.errors import Usage
-from importer.options import FILLER_LIMIT, KeptRetention, Offsets
+from importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from layouts.windows import WINDOW
 
 __all__ = [
@@ -46,6 +46,8 @@ class RestoreRequest(_Model):
     at: AwareDatetime | None = None
     offsets: Offsets = "keep"
     filler_limit: Annotated[int, Field(ge=0)] = FILLER_LIMIT
+    # left out unless needed, as workers of earlier releases reject what they do not know
+    numbers: Annotated[Numbers, Field(exclude_if=lambda numbers: numbers == "keep")] = "keep"
     retention: KeptRetention = "keep"
     window: Annotated[int, Field(gt=0)] = WINDOW
     read_back: bool = False

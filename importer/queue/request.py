@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from common.times import parse_moment
-from importer.options import FILLER_LIMIT, KeptRetention, Offsets, RestoreOptions
+from importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets, RestoreOptions
 from importer.queue.model import RestoreRequest, encode
 from importer.queue.reports import RequestReport
 from importer.queue.streams import check_queue, open_queue
@@ -30,6 +30,7 @@ def request_restore(
     at: datetime | str | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = FILLER_LIMIT,
+    numbers: Numbers = "keep",
     retention: KeptRetention = "keep",
     window: int = WINDOW,
     read_back: bool = False,
@@ -49,6 +50,7 @@ def request_restore(
         at: likewise.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
+        numbers: likewise.
         retention: likewise.
         window: likewise (bytes).
         read_back: likewise.
@@ -66,6 +68,7 @@ def request_restore(
         at=None if at is None else parse_moment(at, "--at"),
         offsets=offsets,
         filler_limit=filler_limit,
+        numbers=numbers,
         retention=retention,
         window=window,
         read_back=read_back,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
 from importer.options import ImportOptions
@@ -12,6 +14,9 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 
 __all__ = ["import_"]
+
+MAX_LINES = 20
+"""How many renumbered segments are printed."""
 
 
 def import_(
@@ -38,12 +43,19 @@ def import_(
 
 
 def _show(results: Results, report: ImportReport) -> None:
-    if report.dry_run and report.unchanged:
+    if report.dry_run and report.verified:
         results.line(f"would read back and verify {report.stream}, restored before from {report.archive}")
+    elif report.dry_run and report.unchanged:
+        results.line(f"nothing to restore: {report.stream} has the segments and tails of {report.archive}")
     elif report.dry_run:
         results.line(f"would restore {report.archive} into {report.stream}")
-    elif report.unchanged:
+    elif report.unchanged and report.verified:
         results.line(f"{report.stream} equals {report.archive}: read back and verified")
+    elif report.unchanged:
+        results.line(
+            f"already restored: {report.stream} has the segments and tails of {report.archive}; "
+            "--again reads it back and verifies it"
+        )
     else:
         resumed = " (resumed an unfinished import)" if report.resumed else ""
         results.line(f"restored {report.archive} into {report.stream}{resumed}")
@@ -61,6 +73,10 @@ def _show(results: Results, report: ImportReport) -> None:
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
+    for old, new in islice(report.renumbered.items(), MAX_LINES):
+        results.line(f"renumbered: {old} of the source is {new}")
+    if len(report.renumbered) > MAX_LINES:
+        results.line(f"renumbered: {len(report.renumbered) - MAX_LINES:,} more segments (--json lists all)")
     for segment, size in report.shifts.items():
         results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
     for moved in report.moved_boundaries:

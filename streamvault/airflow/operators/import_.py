@@ -18,6 +18,7 @@ IMPORT_FIELDS = (
     "to_cut",
     "offsets",
     "filler_limit",
+    "numbers",
     "retention",
     "window",
     "read_back",
@@ -40,6 +41,7 @@ class ImportStreamOperator(CommandOperator):
         to_cut: likewise.
         offsets: ``keep`` or ``shift``; None for the command's default, as for all arguments below.
         filler_limit: a size as on the command line, such as ``1GiB``.
+        numbers: ``keep`` or ``map``: whether segments may get other numbers, as under a name that was used before.
         retention: ``keep`` or ``off``: whether the stream gets the archived retention policy.
         window: a size, as `filler_limit`.
         read_back: whether to also read back and compare the bytes that this run appended.
@@ -64,6 +66,7 @@ class ImportStreamOperator(CommandOperator):
         to_cut: str | Mapping[str, int] | None = None,
         offsets: str | None = None,
         filler_limit: str | None = None,
+        numbers: str | None = None,
         retention: str | None = None,
         window: str | None = None,
         read_back: bool | str = False,
@@ -82,6 +85,7 @@ class ImportStreamOperator(CommandOperator):
         self.to_cut = to_cut
         self.offsets = offsets
         self.filler_limit = filler_limit
+        self.numbers = numbers
         self.retention = retention
         self.window = window
         self.read_back = read_back
@@ -104,6 +108,7 @@ class ImportStreamOperator(CommandOperator):
                 "--to": self.to_cut,
                 "--offsets": self.offsets,
                 "--filler-limit": self.filler_limit,
+                "--numbers": self.numbers,
                 "--retention": self.retention,
                 "--window": self.window,
                 "--read-back": flag(self.read_back),

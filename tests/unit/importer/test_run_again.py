@@ -1,4 +1,4 @@
-"""A finished import that is run again: rejected, or with `--again` read back and verified."""
+"""A finished import that is run again: nothing to do, or with `--again` read back and verified."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def test_import_again_verifies_what_is_there(
     assert restore(vault, "--again") == 0
     first = json.loads(capfd.readouterr().out)
     assert not first["unchanged"]
-    assert restore(vault) == 4
+    assert restore(vault) == 0
+    again = json.loads(capfd.readouterr().out)
+    assert (again["unchanged"], again["verified"], again["moved_bytes"]) == (True, False, 0)
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--dry-run"]) == 0
+    assert "nothing to restore" in capfd.readouterr().out
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline"]) == 0
+    assert "already restored" in capfd.readouterr().out
     assert restore(vault, "--again", "--dry-run") == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["unchanged"]
     assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again", "--dry-run"]) == 0

@@ -1,0 +1,58 @@
+"""`streamvault translate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from common.progress import Progress
+from importer.reports import TranslateReport
+from streamvault.cli.options import StreamArgument
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running, run
+
+__all__ = ["translate"]
+
+
+def translate(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARCHIVE|STREAM",
+            help="What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
+            show_default=False,
+        ),
+    ],
+    stream: StreamArgument,
+    positions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CUT|POINTER...",
+            help="Stream cuts, each as JSON or a file's name, and event pointers.",
+            show_default=False,
+        ),
+    ],
+    *,
+    running: Running,
+) -> int:
+    """Translate cuts and pointers into a restored stream's.
+
+    The output has a line for each, in the same order.
+    """
+
+    def work(_: Progress) -> TranslateReport:
+        from importer.translate import translate
+        from streamstore.cut_option import load_cut
+        from streamstore.model import is_pointer
+
+        given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions]
+        return translate(source, stream, given)
+
+    return run(work, show=_show, document=TranslateReport.to_json, running=running)
+
+
+def _show(results: Results, report: TranslateReport) -> None:
+    for position in report.positions:
+        results.line(position.new if isinstance(position.new, str) else json.dumps(position.new))

@@ -1,0 +1,114 @@
+"""Streams whose segment numbers a real Pravega cannot give again: restored with others, and every position found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import Conflict, Failed
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamstore.store import StreamStore
+from streamstore.transactions import TransactionState
+from streamstore.uri import parse_stream
+from streamvault import export_stream, import_stream, translate
+from tests.servers.pravega import PravegaServer
+from tests.streams import append_events, events_of, frame, make_stream, payloads, shape_of
+
+pytestmark = pytest.mark.pravega
+
+
+@pytest.fixture
+def store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+def shape_without_numbers(store: StreamStore, stream: StreamName) -> dict[str, object]:
+    """`shape_of` with each segment's creation epoch and offsets, but not its number."""
+    described, shape = store.describe(stream), shape_of(store, stream)
+    shape["epochs"] = [
+        [(segment.epoch, held.low, held.high) for segment, held in epoch.segments.items()] for epoch in described.epochs
+    ]
+    for cut in ("head", "tail"):
+        positions: dict[str, int] = shape[cut]  # type: ignore[assignment]
+        shape[cut] = [(name.partition(".")[2], offset) for name, offset in positions.items()]
+    live: list[tuple[str, int, int]] = shape["live"]  # type: ignore[assignment]
+    shape["live"] = [(name.partition(".")[2], start, end) for name, start, end in live]
+    return shape
+
+
+def roll(store: StreamStore, stream: StreamName, ranges: list[KeyRange]) -> None:
+    """Commit a transaction over a scale into these ranges, which makes two epochs with numbers of earlier ones."""
+    transactions = store.transactions()
+    transaction = transactions.begin(stream, 600)
+    for segment in transaction.segments:
+        with transactions.appender(transaction, segment) as appender:
+            for payload in payloads(30, segment.number + 17):
+                appender.append(frame(payload))
+            appender.flush()
+    scaled = store.scale(stream, list(store.describe(stream).tail.offsets), ranges)
+    for segment in scaled.segments:
+        append_events(store, stream, segment, payloads(20, segment.number))
+    assert transactions.commit(transaction) is TransactionState.COMMITTED
+    epochs = store.describe(stream).epochs
+    assert epochs[-1].number == scaled.number + 2, "the commit rolled"
+    assert {segment.number for segment in epochs[-1].segments} == {segment.number for segment in scaled.segments}
+    for segment in epochs[-1].segments:
+        append_events(store, stream, segment, payloads(10, segment.number + 5))
+
+
+def test_stream_with_rolled_transactions_is_restored_with_other_numbers(
+    pravega: PravegaServer, store: StreamStore, scope_name: str, tmp_path: Path
+) -> None:
+    source, restored = StreamName(scope_name, "source"), StreamName(scope_name, "restored")
+    store.create_scope(scope_name)
+    store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    roll(store, source, [KeyRange(0.0, 0.25), KeyRange(0.25, 0.75), KeyRange(0.75, 1.0)])
+    roll(store, source, [KeyRange(0.0, 0.6), KeyRange(0.6, 1.0)])
+    root = f"file://{tmp_path}/vault"
+    export_stream(f"{pravega.uri}/{source}", root, layout="chunks", master="inline")
+    archive, target = f"{root}/{source}", f"{pravega.uri}/{restored}"
+    with pytest.raises(Failed, match=r"transaction was committed over a scale.*--numbers map"):
+        import_stream(archive, target, master="inline")
+    assert not store.exists(restored)
+    report = import_stream(archive, target, numbers="map", read_back=True, master="inline")
+    assert shape_without_numbers(store, restored) == shape_without_numbers(store, source)
+    assert len(report.renumbered) == len([s for s in store.describe(source).ranges() if str(s) in report.renumbered])
+    expected = [(str(pointer), payload) for pointer, payload in events_of(store, source)]
+    for one in (archive, f"{pravega.uri}/{source}"):
+        new = translate(one, target, [pointer for pointer, _ in expected]).positions
+        found = {str(pointer): payload for pointer, payload in events_of(store, restored)}
+        assert [found[str(position.new)] for position in new] == [payload for _, payload in expected]
+        assert len(found) == len(expected)
+    tail = translate(archive, target, [store.describe(source).tail.to_json()]).positions[0].new
+    assert tail == store.describe(restored).tail.to_json()
+    assert import_stream(archive, target, numbers="map", again=True, master="inline").unchanged
+
+
+def test_deleted_stream_is_restored_under_its_own_name_twice(
+    pravega: PravegaServer, store: StreamStore, scope_name: str, tmp_path: Path
+) -> None:
+    source = StreamName(scope_name, "orders")
+    uri, root = f"{pravega.uri}/{source}", f"file://{tmp_path}/vault"
+    make_stream(store, source, events=300)
+    before, events = shape_without_numbers(store, source), list(events_of(store, source))
+    cut = store.describe(source).head
+    export_stream(uri, root, layout="chunks", master="inline")
+    for _ in range(2):
+        store.delete(source)
+        with pytest.raises(Conflict, match=r"the name was used before.*--numbers map"):
+            import_stream(f"{root}/{source}", uri, master="inline")
+        assert not store.exists(source)
+        report = import_stream(f"{root}/{source}", uri, numbers="map", master="inline")
+        assert len(report.renumbered) == report.segments
+        assert shape_without_numbers(store, source) == before
+        restored = list(events_of(store, source))
+        assert [payload for _, payload in restored] == [payload for _, payload in events]
+        asked = [str(pointer) for pointer, _ in events]
+        new = [position.new for position in translate(f"{root}/{source}", uri, [*asked, cut.to_json()]).positions]
+        assert new[:-1] == [str(pointer) for pointer, _ in restored]
+        head = StreamCut.from_json(new[-1])
+        assert head == store.describe(source).head
+        assert import_stream(f"{root}/{source}", uri, numbers="map", master="inline").unchanged

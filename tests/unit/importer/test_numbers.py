@@ -1,0 +1,248 @@
+"""Histories whose segment numbers a store cannot give again: rejected, or restored with other numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from importer.replay import CannotReplay, plan_replay
+from streamstore.counterparts import counterparts
+from streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
+from streamstore.numbering import nudge
+from streamvault import import_stream, translate
+from streamvault.cli import main
+from tests.streams import append_events, events_of
+from tests.unit.small_archives import NAME, Vault
+
+BACK = replace(NAME, stream="back")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """An archive of a stream with scales and a truncated head; the stream is deleted."""
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=60)
+    vault.export("chunks")
+    return vault
+
+
+def delete(vault: Vault, stream: StreamName = NAME) -> None:
+    with vault.store as store:
+        store.delete(stream)
+
+
+def restore(vault: Vault, stream: StreamName, *options: str) -> int:
+    return main(["import", vault.archive, vault.uri(stream), "--master", "inline[2]", "--json", *options])
+
+
+def numbers(vault: Vault, stream: StreamName = NAME) -> list[SegmentId]:
+    with vault.store as store:
+        return sorted(store.describe(stream).ranges())
+
+
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_deleted_stream_comes_back_under_its_name(
+    vault: Vault, offsets: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events, old = vault.events(), numbers(vault)
+    with vault.store as store:
+        before = store.describe(NAME)
+    for turn in range(2):
+        delete(vault)
+        capfd.readouterr()
+        assert restore(vault, NAME) == 4
+        refused = capfd.readouterr().err
+        assert "the name was used before" in refused
+        assert "--numbers map" in refused
+        with vault.store as store:
+            assert not store.exists(NAME)
+        assert restore(vault, NAME, "--numbers", "map", "--offsets", offsets) == 0
+        report = json.loads(capfd.readouterr().out)
+        new = numbers(vault)
+        assert [segment.epoch for segment in new] == [segment.epoch for segment in old]
+        assert set(new).isdisjoint(old)
+        assert report["renumbered"] == {str(one): str(other) for one, other in zip(old, new, strict=True)}
+        with vault.store as store:
+            after, restored = store.describe(NAME), list(events_of(store, NAME))
+        assert [list(epoch.segments.values()) for epoch in after.epochs] == [
+            list(epoch.segments.values()) for epoch in before.epochs
+        ]
+        assert (after.configuration, after.sealed) == (before.configuration, before.sealed)
+        assert [payload for _, payload in restored] == [payload for _, payload in events]
+        if offsets == "keep":
+            assert list(after.head.offsets.values()) == list(before.head.offsets.values())
+            asked = [str(pointer) for pointer, _ in events]
+            found = [one.new for one in translate(vault.archive, vault.uri(), asked).positions]
+            assert found == [str(pointer) for pointer, _ in restored], turn
+
+
+def test_restored_stream_is_recognized_and_read_back(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    delete(vault)
+    assert restore(vault, NAME, "--numbers", "map") == 0
+    first = json.loads(capfd.readouterr().out)
+    for options, verified in (((), False), (("--again",), True)):
+        assert restore(vault, NAME, "--numbers", "map", *options) == 0
+        again = json.loads(capfd.readouterr().out)
+        assert (again["unchanged"], again["verified"]) == (True, verified)
+        assert (again["renumbered"], again["events"]) == (first["renumbered"], first["events"])
+
+
+def test_unused_name_keeps_its_numbers(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert json.loads(capfd.readouterr().out)["renumbered"] == {}
+    assert numbers(vault, BACK) == numbers(vault)
+
+
+def test_recreated_streams_numbers_are_kept_under_an_unused_name(tmp_path: Path) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=10)
+    delete(vault)
+    vault.make(events=10)
+    vault.export("chunks")
+    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert numbers(vault, BACK) == numbers(vault)
+    assert min(numbers(vault)).number > 0
+
+
+def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [payload for _, payload in vault.events()]
+    delete(vault)
+    with monkeypatch.context() as patched:
+        patched.setattr("importer.target.Target.scale", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            import_stream(vault.archive, vault.uri(), numbers="map", master="inline")
+    assert restore(vault, NAME) == 4
+    report = import_stream(vault.archive, vault.uri(), numbers="map", master="inline", read_back=True)
+    assert report.resumed
+    with vault.store as store:
+        assert [payload for _, payload in events_of(store, NAME)] == payloads
+
+
+def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with vault.store as store:
+        head, tail = store.describe(NAME).head, store.describe(NAME).tail
+    pointer, _ = vault.events()[7]
+    assert restore(vault, BACK) == 0
+    delete(vault)
+    assert restore(vault, NAME, "--numbers", "map") == 0
+    capfd.readouterr()
+    file = tmp_path / "cut.json"
+    file.write_text(json.dumps(tail.to_json()))
+    given = [str(pointer), json.dumps(head.to_json()), str(file)]
+    assert main(["translate", vault.archive, vault.uri(), *given]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    with vault.store as store:
+        described = store.describe(NAME)
+    assert json.loads(lines[1]) == described.head.to_json()
+    assert json.loads(lines[2]) == described.tail.to_json()
+    new = EventPointer.parse(lines[0])
+    assert (new.offset, new.length) == (pointer.offset, pointer.length)
+    assert new.segment.number > pointer.segment.number
+    # and back, from stream to stream
+    there = EventPointer(BACK, pointer.segment, pointer.offset, pointer.length)
+    assert main(["translate", vault.uri(), vault.uri(BACK), lines[0], "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["positions"] == [{"old": lines[0], "new": str(there)}]
+
+
+@pytest.mark.parametrize(
+    ("position", "code", "said"),
+    [
+        ("other/stream/0.#epoch.0:0-8", 2, "the position belongs to another stream: other/stream, not scope/stream"),
+        ("scope/stream/0.#epoch.0:x", 2, "cannot be read"),
+        ("scope/stream/999.#epoch.7:0-8", 1, "no segment of the stream corresponds to this one: .*999.#epoch.7"),
+        ('{"scope/stream/999.#epoch.7": 0}', 1, "no segment of the stream corresponds to this one"),
+        ("{}", 2, "a stream cut is a JSON object"),
+    ],
+)
+def test_wrong_positions(vault: Vault, position: str, code: int, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", vault.archive, vault.uri(), position]) == code
+    error = capfd.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert re.search(said, error), error
+
+
+def test_streams_of_other_shape_have_no_common_positions(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    with vault.store as store:
+        described = store.describe(NAME)
+        scaling = replace(described.configuration.scaling, min_segments=len(described.epochs[0].segments) + 1)
+        store.create_stream(BACK, replace(described.configuration, scaling=scaling))
+    assert main(["translate", vault.archive, vault.uri(BACK), "scope/stream/0.#epoch.0:0-8"]) == 1
+    assert "have different histories" in capfd.readouterr().err
+
+
+def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault, BACK) == 0
+    with vault.store as store:
+        segment, end = max(store.describe(BACK).tail.offsets.items())
+        append_events(store, BACK, segment, [b"more"])
+    capfd.readouterr()
+    assert restore(vault, BACK) == 4
+    assert (
+        f"was written to since: scope/back: {segment} has {end + 12} bytes instead of {end}" in capfd.readouterr().err
+    )
+
+
+def test_another_stream_of_the_same_shape_is_not_taken_for_restored(tmp_path: Path) -> None:
+    one, other = Vault(tmp_path / "one"), Vault(tmp_path / "other")
+    for vault, payload in ((one, b"a"), (other, b"b")):
+        vault.make(events=0)
+        vault.add(payload * 50)
+    one.export()
+    assert main(["import", one.archive, other.uri(), "--master", "inline"]) == 4
+    assert main(["import", one.archive, one.uri(), "--master", "inline"]) == 0
+
+
+# two segments; a transaction is opened; a merge; the transaction is committed, so both epochs are repeated; a split
+HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+ROLLED = [
+    Epoch(0, dict(zip([SegmentId(0, 0), SegmentId(0, 1)], HALVES, strict=True))),
+    Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)}),
+    Epoch(2, dict(zip([SegmentId(2, 0), SegmentId(2, 1)], HALVES, strict=True))),
+    Epoch(3, {SegmentId(3, 2): KeyRange(0.0, 1.0)}),
+    Epoch(4, dict(zip([SegmentId(4, 3), SegmentId(4, 4)], HALVES, strict=True))),
+]
+
+
+def test_rolled_transaction_is_replayed_as_scales_with_mapped_numbers() -> None:
+    with pytest.raises(CannotReplay, match=r"committed over a scale.*2\.#epoch|committed over a scale.*0\.#epoch\.2"):
+        plan_replay(ROLLED)
+    replay = plan_replay(ROLLED, "map")
+    assert [step.seal for step in replay.steps] == [tuple(epoch.segments) for epoch in ROLLED[:-1]]
+    assert [list(step.ranges) for step in replay.steps] == [list(epoch.segments.values()) for epoch in ROLLED[1:]]
+    assert not replay.moved
+    store_numbers = [(0, 1), (2,), (3, 4), (5,), (6, 7)]
+    target = [
+        Epoch(old.number, dict(zip((SegmentId(old.number, n) for n in new), old.segments.values(), strict=True)))
+        for old, new in zip(ROLLED, store_numbers, strict=True)
+    ]
+    found = counterparts(ROLLED, target)
+    assert found is not None
+    assert [number.number for number in found.values()] == [n for epoch in store_numbers for n in epoch]
+
+
+def test_scale_without_an_order_near_the_sources_is_replayed_unmoved() -> None:
+    count = 64
+    even = [KeyRange(i / count, (i + 1) / count) for i in range(count)]
+    backwards = list(reversed(even))
+    assert nudge(backwards) is None
+    epochs = [
+        Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 1.0)}),
+        Epoch(1, {SegmentId(1, i + 1): held for i, held in enumerate(backwards)}),
+    ]
+    with pytest.raises(CannotReplay, match="--numbers map"):
+        plan_replay(epochs)
+    (step,) = plan_replay(epochs, "map").steps
+    assert list(step.ranges) == backwards
+
+
+def test_counterparts_need_the_same_shape() -> None:
+    assert counterparts(ROLLED[:1], ROLLED[:1]) == {s: s for s in ROLLED[0].segments}
+    assert counterparts(ROLLED[:1], ROLLED[1:2]) is None
+    moved = Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 0.4), SegmentId(0, 1): KeyRange(0.4, 1.0)})
+    assert counterparts(ROLLED[:1], [moved]) is None
+    kept = Epoch(1, dict(ROLLED[0].segments))
+    assert counterparts(ROLLED[:2], [ROLLED[0], kept]) is None
