@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import cast
-
-from obstore.store import MemoryStore
+from uuid import uuid4
 
 from benchmarks.measuring import say
 from benchmarks.results import Results, table
 from exporter.plan import PlanOptions, make_plan
 from exporter.proof import SegmentChain
+from importer.from_archive import archived_content
+from importer.options import RestoreOptions
 from importer.plan import plan_restore
 from layouts.keys import GenerationSpan
 from manifests.archive import Archive
@@ -26,7 +27,8 @@ from manifests.plan import Plan, create_plan, find_plan
 from manifests.range_row import RangeRow, segment_digest
 from manifests.ranges import encode_ranges
 from manifests.rows import FinishedRange, Piece
-from objectstore.obstore_store import ObstoreStore
+from manifests.selection import select_parts
+from objectstore.uri import RootAddress
 from streamstore.model import (
     Epoch,
     KeyRange,
@@ -97,7 +99,7 @@ class _Simulated:
     index_bytes: int = 0
 
     def run(self) -> None:
-        archive = Archive(ObstoreStore(MemoryStore(), bucket="memory://benchmark"), NAME)
+        archive = Archive.at(RootAddress.parse(f"memory://{uuid4().hex}"), NAME)
         with self._timed("plan"):
             plan = self._plan(archive)
         with self._timed("proof"):
@@ -109,7 +111,9 @@ class _Simulated:
         self.manifest_bytes, self.index_bytes = len(manifest.encode()), len(encode_ranges(NAME, rows))
         if self.epochs == 1:  # segment numbers of the simulated scalings differ from those that a store assigns
             with self._timed("restore"):
-                plan_restore(archive.history())
+                history = archive.history()
+                options = RestoreOptions()
+                plan_restore(archived_content(archive, history, select_parts(history), options), options)
 
     @property
     def share(self) -> int:

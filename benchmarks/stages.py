@@ -31,6 +31,7 @@ from layouts.keys import archive_prefix
 from layouts.layout import LayoutName, open_layout
 from layouts.place import Place
 from layouts.windows import WINDOW
+from manifests.archived_range import ArchivedRange
 from manifests.range_row import RangeRow
 from manifests.rows import FinishedRange
 from objectstore.bulk import put_all
@@ -144,13 +145,14 @@ class _Task(ABC):
             span=span,
         )
 
-    def _fill_task(self, repeat: int, sections: tuple[Section, ...]) -> FillTask:
+    def _fill_task(self, repeat: int, rows: Iterable[RangeRow]) -> FillTask:
+        root = self._root(f"{repeat}/task")
+        archived = [ArchivedRange(root, self._prefix, self.layout, row) for row in rows]
+        sections = tuple(Section(one.start, one.end, one, one.start) for one in archived)
         return FillTask(
             target=self._address,
             stream=self._made(f"target-{repeat}"),
             segment=SEGMENT,
-            root=self._root(f"{repeat}/task"),
-            prefix=self._prefix,
             window=WINDOW,
             head=0,
             sections=sections,
@@ -216,7 +218,7 @@ class _EventsTask(_Task):
         row = self._row()
         blocks = partial(open_layout(self.layout).read_range, Place(root.open(), self._prefix), row.extent, 0, end)
         yield "list, get in order, frame", lambda: deque(blocks(), maxlen=0)
-        task = self._fill_task(repeat, (Section(0, end, row, layout=self.layout),))
+        task = self._fill_task(repeat, [row])
         yield "**the whole import task**", lambda: fill_segment(task)
         yield "the proof: read back, hash", partial(self._digest, task.stream)
 
@@ -276,7 +278,7 @@ class _ChunksTask(_Task):
                     appender.append(memoryview(block)[: end - low])
 
         yield "append, from memory", append
-        task = self._fill_task(repeat, tuple(Section(row.start, row.end, row, row.start, self.layout) for row in rows))
+        task = self._fill_task(repeat, rows)
         yield "**the whole import task**", lambda: fill_segment(task)
 
 

@@ -1,4 +1,4 @@
-"""Fill one segment of the target from the archive: one task, one appender, blocks at known offsets."""
+"""Fill one segment of the target: one task, one appender, blocks at known offsets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from common.errors import Conflict
-from layouts.layout import open_reader
-from layouts.place import Place
-from manifests.archived_range import DigestMismatch, read_verified
-from manifests.range_row import RangeRow
-from objectstore.uri import RootAddress
+from manifests.archived_range import DigestMismatch
 from streamstore.appender import SegmentAppender
+from streamstore.byte_source import ByteSource
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
 from streamstore.model import SegmentId, StreamName
@@ -39,22 +36,15 @@ class Section:
     Attributes:
         start: first offset in the target (bytes), an event boundary.
         end: offset after the last byte, an event boundary.
-        origin: the archived range that contains the bytes; None for filler: zeros framed as events, either truncated
-            later or in place of a gap.
-        source: the offset in the archived segment that corresponds to `start`; ranges only.
-        layout: the layout of the archived range.
+        origin: where the bytes are; None for filler: zeros framed as events, either truncated later or in place of a
+            gap.
+        source: the offset in the origin's segment that corresponds to `start` (bytes).
     """
 
     start: int
     end: int
-    origin: RangeRow | None = None
+    origin: ByteSource | None = None
     source: int = 0
-    layout: str = ""
-
-    @property
-    def is_whole_range(self) -> bool:
-        """Whether this is all of an archived range, so that its digest is known."""
-        return self.origin is not None and self.end - self.start == self.origin.end - self.origin.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +55,6 @@ class FillTask:
         target: address of the target's store.
         stream: the target.
         segment: the target's segment.
-        root: root of the archive.
-        prefix: prefix of the archive's keys.
         window: maximum data buffered in memory (bytes).
         head: the segment's start offset in the target; everything below is filler and is truncated at once.
         sections: from offset 0 to the segment's end, without holes.
@@ -75,8 +63,6 @@ class FillTask:
     target: StoreAddress
     stream: StreamName
     segment: SegmentId
-    root: RootAddress
-    prefix: str
     window: int
     head: int
     sections: tuple[Section, ...]
@@ -94,14 +80,14 @@ class Filled:
     Attributes:
         segment: the segment, now complete.
         appended: bytes that this run appended, filler included.
-        archived: bytes that this run appended, filler not included.
-        proved_from: target offset. This run appended every byte of the archived ranges that begin there or later, and
-            the appended bytes matched the ranges' digests.
+        moved: bytes that this run appended, filler not included.
+        proved_from: target offset. This run appended every byte of the sections that begin there or later, and the
+            appended bytes had the digests that were known.
     """
 
     segment: SegmentId
     appended: int
-    archived: int
+    moved: int
     proved_from: int
 
 
@@ -109,8 +95,8 @@ def fill_segment(task: FillTask) -> Filled:
     """Append the bytes that the segment does not have yet. Existing bytes are checked later, by `importer.verify`.
 
     Raises:
-        Conflict: the segment is longer than in the archive, or another process appends to it.
-        Damaged: an object is missing or has the wrong size or digest.
+        Conflict: the segment is longer than planned, or another process appends to it.
+        Damaged: an object of the archive is missing or has the wrong size or digest.
     """
     with advising_new_import(task.stream), task.target.lend() as store:
         for _ in range(FOREIGN_APPENDS):
@@ -148,8 +134,8 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                     dropped = _drop(store, task, appender)
             if section.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
-        archived = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
-        return Filled(task.segment, appender.flush() - begun, sum(archived), begun)
+        moved = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
+        return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
@@ -159,18 +145,14 @@ def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
 
 
 def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | memoryview]:
-    """Yield the section's bytes from ``start`` on, in blocks small enough to append; whole ranges are verified."""
+    """Yield the section's bytes from ``start`` on, in blocks small enough to append."""
     if start >= section.end:
         return
     if section.origin is None:
         yield from filler(section.end - start)
         return
-    place, row, shift = Place(task.root.open(), task.prefix), section.origin, section.source - section.start
-    if section.is_whole_range and start == section.start:
-        blocks = read_verified(place, section.layout, row, task.window)
-    else:
-        reader = open_reader(section.layout)
-        blocks = reader.read_range(place, row.extent, start + shift, section.end + shift, task.window)
+    shift = section.source - section.start
+    blocks = section.origin.blocks(start + shift, section.end + shift, task.window)
     for block in blocks:
         view = memoryview(block)
         for piece in range(0, len(view), MAX_BLOCK_BYTES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -13,9 +13,10 @@ from common.errors import Damaged, Usage
 from common.progress import Progress
 from common.report import GapReport
 from common.times import age_text, moment_text, parse_moment
+from importer.from_archive import archived_content, generation_of
 from importer.lease import unfinished_work
 from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
-from importer.plan import RestorePlan, generation_of, plan_restore
+from importer.plan import RestorePlan, plan_restore
 from importer.reports import ImportReport, MovedBoundary
 from importer.run import ImportRun
 from layouts.windows import WINDOW
@@ -26,7 +27,7 @@ from manifests.listing import Listing
 from manifests.model import segment_key
 from manifests.options import POLL_SECONDS
 from manifests.overtaken import check_in_force
-from manifests.selection import check_boundaries
+from manifests.selection import RangePart, check_boundaries, select_parts
 from objectstore.errors import InArchiveClass
 from sparkrun.opening import TASK_MODULES, open_runner
 from streamstore.cut_option import Cut
@@ -130,9 +131,10 @@ def import_stream(
     make_plan = partial(_plan, source, options)
     with target.open() as store:
         begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
-        history, plan = begun or make_plan(generation)
+        planned = begun or make_plan(generation)
+        history, selected, plan = planned.history, planned.selected, planned.plan
         history.check_fingerprints(fingerprints, source.uri)
-        check_boundaries(source.place, history.stream, (part for _, part in plan.parts))
+        check_boundaries(source.place, history.stream, selected)
         gaps = _gaps(history, plan)
         expired = _expired_warning(history) if from_cut is None else []
         warnings = [*_tail_warning(history, moment), *expired, *_warnings(history, plan, gaps)]
@@ -143,13 +145,11 @@ def import_stream(
             )
         for warning in warnings:
             progress.warn(warning)
-        report = replace(_report(source, stream, plan, history, moment), gaps=gaps, warnings=tuple(warnings))
+        report = replace(_report(source, stream, planned, moment), gaps=gaps, warnings=tuple(warnings))
         run = ImportRun(
             store,
             target,
             target_name,
-            root=source.root,
-            prefix=source.prefix,
             plan=plan,
             window=window,
             read_back=read_back,
@@ -161,7 +161,7 @@ def import_stream(
         if dry_run:
             seconds = round(time.monotonic() - began, 3)
             cost = cost_of_import(
-                [(part.layout, part.row, part.end - part.start) for _, part in plan.parts], len(history.generations)
+                [(part.layout, part.row, part.end - part.start) for part in selected], len(history.generations)
             )
             return replace(
                 report,
@@ -173,7 +173,7 @@ def import_stream(
                 verified=unchanged and again,
             )
         if source.root.scheme.has_storage_classes and not (unchanged or source.table):
-            _refuse_cold(source, plan, wait=wait_for_warm, progress=progress)
+            _refuse_cold(source, selected, wait=wait_for_warm, progress=progress)
         waited = 0.0
         if restored is None or again:
             with open_runner(master, TASK_MODULES) as runner:
@@ -223,43 +223,45 @@ def generation_at(archive: Archive, moment: datetime) -> int:
     return archive.stable(find)
 
 
-def _plan(source: Archive, options: ImportOptions, generation: int | None) -> tuple[History, RestorePlan]:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The generations to restore, their selected ranges, and the plan."""
+
+    history: History
+    selected: Sequence[RangePart]
+    plan: RestorePlan
+
+
+def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _Planned:
     """Plan the restore up to a generation; None for the newest."""
     history = source.history(generation)
-    plan = plan_restore(
-        history,
-        from_cut=None if options.from_cut is None else StreamCut.from_json(options.from_cut, history.stream),
-        to_cut=None if options.to_cut is None else StreamCut.from_json(options.to_cut, history.stream),
-        offsets=options.offsets,
-        filler_limit=options.filler_limit,
-        numbers=options.numbers,
-        retention=options.retention,
-    )
-    return history, plan
+    from_cut = None if options.from_cut is None else StreamCut.from_json(options.from_cut, history.stream)
+    to_cut = None if options.to_cut is None else StreamCut.from_json(options.to_cut, history.stream)
+    selected = select_parts(history, from_cut, to_cut)
+    content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
+    return _Planned(history, selected, plan_restore(content, options))
 
 
-def _plan_unfinished(
-    store: StreamStore, target: StreamName, make_plan: Callable[[int], tuple[History, RestorePlan]]
-) -> tuple[History, RestorePlan] | None:
+def _plan_unfinished(store: StreamStore, target: StreamName, make_plan: Callable[[int], _Planned]) -> _Planned | None:
     """Plan the target's unfinished import; None if there is none, or it has another archive or other options."""
     work = unfinished_work(store, target)
     generation = generation_of(work) if work else None
     if generation is None:
         return None
     try:
-        history, plan = make_plan(generation)
+        planned = make_plan(generation)
     except (NoSuchArchive, Usage):
         return None  # this archive never had the generation, or it has expired, or the cuts lie beyond it
-    return (history, plan) if plan.work == work else None
+    return planned if planned.plan.work == work else None
 
 
-def _refuse_cold(source: Archive, plan: RestorePlan, *, wait: bool, progress: Progress) -> None:
+def _refuse_cold(source: Archive, selected: Sequence[RangePart], *, wait: bool, progress: Progress) -> None:
     """Check that the needed objects can be read by reading a sample, or wait until all can be read.
 
     Raises:
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
-    needed = [StoredRange(part.layout, segment, part.row.start, part.row.end) for segment, part in plan.parts]
+    needed = [StoredRange(part.layout, part.segment, part.row.start, part.row.end) for part in selected]
     if wait:
         from manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
@@ -351,9 +353,9 @@ def _retention_warning(plan: RestorePlan) -> list[str]:
     return [f"the archived retention policy {what}; --retention off restores the stream without it"]
 
 
-def _report(source: Archive, stream: str, plan: RestorePlan, history: History, at: datetime | None) -> ImportReport:
-    """Return the report of the plan."""
-    created = history.newest.created
+def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None) -> ImportReport:
+    """Return the report of the plan; ranges that are restored in part count as whole ones."""
+    plan, created = planned.plan, planned.history.newest.created
     moved = tuple(
         MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
     )
@@ -364,7 +366,7 @@ def _report(source: Archive, stream: str, plan: RestorePlan, history: History, a
         created=moment_text(created),
         at="" if at is None else moment_text(at),
         seconds_before=None if at is None else round((at - created).total_seconds(), 3),
-        events=sum(part.row.events for _, part in plan.parts),
+        events=sum(part.row.events for part in planned.selected),
         bytes=plan.bytes,
         segments=len(plan.segments),
         epochs=len(plan.replay.epochs),

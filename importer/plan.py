@@ -1,40 +1,53 @@
-"""Plan of an import: the target's final content, computed from the archive's manifests alone."""
+"""Plan of a restore: the target's final content, from the source's description and the places of its bytes."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from common.errors import Damaged, Usage
+from common.errors import Usage
 from importer.fill import Section
-from importer.options import KeptRetention, Numbers, Offsets
+from importer.options import Numbers, Offsets, RestoreOptions
 from importer.replay import Replay, plan_replay
-from manifests.archive import History
-from manifests.selection import RangePart, select_parts
+from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
-from streamstore.model import Retention, ScaleKind, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import (
+    Retention,
+    ScaleKind,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
 from streamstore.own import OWN
 
-__all__ = ["Part", "RestorePlan", "SegmentPlan", "generation_of", "plan_restore"]
+__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "plan_restore"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part(RangePart):
-    """An archived range, or the part of it that is restored.
+class Part:
+    """A source of bytes, or the part of it that is restored.
 
     Attributes:
+        origin: the source.
+        start: offset of the part's first byte, in the source's offsets (bytes).
+        end: offset after its last byte.
+        events: number of events in the part; None if it is not known.
         shift: how much lower its offsets are in the target (bytes).
     """
 
+    origin: ByteSource
+    start: int
+    end: int
+    events: int | None = None
     shift: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether all of the range is restored."""
-        return (self.start, self.end) == (self.row.start, self.row.end)
+        """Whether all of the source is restored."""
+        return (self.start, self.end) == (self.origin.start, self.origin.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ class SegmentPlan:
     Attributes:
         head: its start offset; the filler below is truncated.
         sections: its content, from offset 0 on, without holes.
-        parts: the archived ranges among the sections, in order.
+        parts: the sections' sources, in order.
         gap_bytes: bytes of filler in place of gaps.
         shift: how much lower its first offset is than in the archive; 0 if offsets are kept.
     """
@@ -63,7 +76,7 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Plan of an import.
+    """Plan of a restore.
 
     Attributes:
         source: the archived stream.
@@ -76,7 +89,7 @@ class RestorePlan:
         offsets: whether offsets are kept or segments start at 0.
         numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
         work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
-            contains the generation, see `generation_of`.
+            contains the generation of an archive, see `importer.from_archive.generation_of`.
     """
 
     source: StreamName
@@ -92,7 +105,7 @@ class RestorePlan:
 
     @property
     def parts(self) -> Iterator[tuple[SegmentId, Part]]:
-        """Every archived range to restore, in the stream's order."""
+        """Every source of bytes, in the stream's order."""
         return ((segment, part) for segment, plan in self.segments.items() for part in plan.parts)
 
     @property
@@ -106,74 +119,77 @@ class RestorePlan:
         return sum(part.end - part.start for _, part in self.parts)
 
 
-def plan_restore(
-    history: History,
-    *,
-    from_cut: StreamCut | None = None,
-    to_cut: StreamCut | None = None,
-    offsets: Offsets = "keep",
-    filler_limit: int = 1024**3,
-    numbers: Numbers = "keep",
-    retention: KeptRetention = "keep",
-) -> RestorePlan:
-    """Plan an import of an archive's generations, or of the part between two cuts.
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is to be restored.
 
-    The target's content, and so the import's name, does not depend on ``retention``: an unfinished import can be
-    resumed with either value.
+    Attributes:
+        described: the source: its epochs and its configuration.
+        generation: the newest generation to restore; 0 if the source is no archive.
+        head: the cut at which the target begins.
+        tail: the cut at which it ends.
+        parts: segment → the places of its bytes between the cuts, in order.
+        sealed: whether to seal the target.
+        work: see `RestorePlan`.
+        check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
+    """
+
+    described: StreamDescription
+    generation: int
+    head: StreamCut
+    tail: StreamCut
+    parts: Mapping[SegmentId, Sequence[Part]]
+    sealed: bool
+    work: str
+    check_gap: Callable[[SegmentId, int, int], None]
+
+
+def plan_restore(content: Content, options: RestoreOptions) -> RestorePlan:
+    """Plan how a new stream gets a content.
+
+    The target's content, and so the plan's name, does not depend on `RestoreOptions.retention`: an unfinished import
+    can be resumed with either value.
 
     Raises:
-        InvalidCut: a cut is not one of the archive's stream, lies outside it, or ``from_cut`` lies after ``to_cut``.
-        Usage: keeping offsets needs more than ``filler_limit`` bytes of filler in a segment.
-        CannotReplay: no new stream can get the source's segment numbers, and ``numbers`` is ``"keep"``.
-        Damaged: the manifests have an undeclared gap.
+        Usage: keeping offsets needs more than `RestoreOptions.filler_limit` bytes of filler in a segment.
+        CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
+        Damaged: the source has an undeclared gap.
     """
-    described = history.description
-    head, tail = from_cut or history.head, to_cut or history.tail
-    parts: dict[SegmentId, list[Part]] = {}
-    for part in select_parts(history, from_cut, to_cut):
-        parts.setdefault(part.segment, []).append(Part(part.row, part.layout, part.start, part.end))
+    described, head, tail = content.described, content.head, content.tail
     between = segments_between(described, head, tail)
     created = described.created_in()
     last = max(created[segment] for segment in tail.offsets)
-    replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last], numbers)
+    replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last], options.numbers)
     segments: dict[SegmentId, SegmentPlan] = {}
     for segment in sorted({s for epoch in replay.epochs for s in epoch.segments}):
         if segment in between:
             start, end = between[segment]
             segments[segment] = _plan_segment(
-                parts.get(segment, []),
+                content.parts.get(segment, ()),
                 start,
                 end,
                 at_head=segment in head.offsets,
-                offsets=offsets,
-                check_gap=partial(_check_gap, history, segment),
+                offsets=options.offsets,
+                check_gap=partial(content.check_gap, segment),
             )
         else:
             segments[segment] = SegmentPlan(0, (), (), 0, 0)
-    _check_filler(history.stream, segments, filler_limit)
+    _check_filler(described.name, segments, options.filler_limit)
     configuration = described.configuration
-    if retention == "off":
+    if options.retention == "off":
         configuration = replace(configuration, retention=Retention())
-    new_head = StreamCut(history.stream, {segment: segments[segment].head for segment in head.offsets})
-    complete = tail == history.tail
     return RestorePlan(
-        source=history.stream,
-        generation=history.generation,
+        source=described.name,
+        generation=content.generation,
         replay=replay,
         segments=segments,
-        head=new_head,
+        head=StreamCut(described.name, {segment: segments[segment].head for segment in head.offsets}),
         configuration=_fitting(configuration, len(replay.epochs[-1].segments)),
-        sealed=described.sealed and complete,
-        offsets=offsets,
-        numbers=numbers,
-        work=_work_name(history, head, tail, offsets, numbers),
+        sealed=content.sealed,
+        offsets=options.offsets,
+        numbers=options.numbers,
+        work=content.work,
     )
-
-
-def generation_of(work: str) -> int | None:
-    """Return the generation in an import's name (`RestorePlan.work`); None if it is not such a name."""
-    number = work.partition(".")[0]
-    return int(number) if number.isdecimal() else None
 
 
 def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
@@ -191,7 +207,7 @@ def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamCo
 
 
 def _plan_segment(
-    parts: list[Part],
+    parts: Sequence[Part],
     start: int,
     end: int | None,
     *,
@@ -219,19 +235,10 @@ def _plan_segment(
             else:
                 shift += until - at
         if part is not None:
-            sections.append(Section(part.start - shift, part.end - shift, part.row, part.start, part.layout))
+            sections.append(Section(part.start - shift, part.end - shift, part.origin, part.start))
             laid.append(replace(part, shift=shift))
             at = part.end
     return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, 0 if keep else start)
-
-
-def _check_gap(history: History, segment: SegmentId, start: int, end: int) -> None:
-    declared = sum(max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in history.gaps(segment))
-    if declared < end - start:
-        raise Damaged(
-            "the manifests have an undeclared gap",
-            where=f"{segment.in_stream(history.stream)} bytes {start} to {end}",
-        )
 
 
 def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:
@@ -243,10 +250,3 @@ def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan],
                 where=segment.in_stream(stream),
                 todo="Use --offsets shift, so that segments start at 0, or raise the limit.",
             )
-
-
-def _work_name(history: History, head: StreamCut, tail: StreamCut, offsets: Offsets, numbers: Numbers) -> str:
-    content = [str(history.stream), history.generation, history.content_digest, head.to_json(), tail.to_json(), offsets]
-    if numbers != "keep":  # so that imports of earlier releases keep their names
-        content.append(numbers)
-    return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

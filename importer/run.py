@@ -21,7 +21,6 @@ from importer.plan import Part, RestorePlan
 from importer.replay import ScaleStep
 from importer.target import Target, taken_error
 from importer.verify import Differs, VerifyTask, verify_range
-from objectstore.uri import RootAddress
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
 from streamstore.lease import Lease, last_record
@@ -70,8 +69,6 @@ class ImportRun:
         store: the target's store.
         address: the same store, for tasks.
         target: the stream to create.
-        root: root of the archive.
-        prefix: prefix of the archive's keys.
         plan: the target's final content.
         window: maximum data a task buffers in memory (bytes).
         read_back: also read back and compare the bytes that this run itself appended.
@@ -83,8 +80,6 @@ class ImportRun:
         address: StoreAddress,
         target: StreamName,
         *,
-        root: RootAddress,
-        prefix: str,
         plan: RestorePlan,
         window: int,
         read_back: bool,
@@ -92,8 +87,6 @@ class ImportRun:
         self._store = store
         self._address = address
         self._name = target
-        self._root = root
-        self._prefix = prefix
         self._plan = plan
         self._window = window
         self._read_back = read_back
@@ -135,7 +128,7 @@ class ImportRun:
                 verify_range(self._verify_task(segment, part))
             except Differs:
                 raise taken_error(self._store, self._store.describe(self._name), self._plan) from None
-        events = sum(part.row.events for _, part in self._plan.parts)
+        events = sum(part.events or 0 for _, part in self._plan.parts)
         return Restored(False, events, self._plan.bytes, 0, segments, time.monotonic())
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
@@ -219,7 +212,7 @@ class ImportRun:
             if filled is not None:
                 segment = self._archived.pop(filled.segment)
                 full.add(segment)
-                self._moved += filled.archived
+                self._moved += filled.moved
                 self._proved[segment] = filled.proved_from
                 progress.advance(0, filled.appended)
 
@@ -235,8 +228,6 @@ class ImportRun:
             target=self._address,
             stream=self._name,
             segment=filled,
-            root=self._root,
-            prefix=self._prefix,
             window=self._window,
             head=plan.head,
             sections=plan.sections,
@@ -248,8 +239,8 @@ class ImportRun:
         A range of which this run appended every byte needs no reading: its digest was computed from the appended
         blocks, each of which was acknowledged at its offset.
         """
-        known = [part.row for segment, part in self._plan.parts if self._is_proved(segment, part)]
-        events, size = sum(row.events for row in known), sum(row.end - row.start for row in known)
+        known = [part for segment, part in self._plan.parts if self._is_proved(segment, part)]
+        events, size = sum(part.events or 0 for part in known), sum(part.end - part.start for part in known)
         progress.begin("verifying", self._plan.bytes, size)
         for _, verified in runner.run(verify_range, list(self._verify_tasks())):
             check()
@@ -273,13 +264,11 @@ class ImportRun:
             target=self._address,
             stream=self._name,
             segment=self._segments[segment],
-            root=self._root,
-            prefix=self._prefix,
-            layout=part.layout,
-            row=part.row,
-            part_start=part.start,
-            part_end=part.end,
+            origin=part.origin,
+            start=part.start,
+            end=part.end,
             shift=part.shift,
+            events=part.events,
         )
 
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from common.errors import Conflict, Failed
+from importer.from_archive import generation_of
 from importer.lease import MARK, marked_work
-from importer.plan import RestorePlan, generation_of
+from importer.plan import RestorePlan
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
 from streamstore.errors import StreamExists

@@ -9,9 +9,10 @@ from common.progress import Progress
 from lake.inference import SAMPLE_BYTES, sample
 from lake.options import OriginKind, TableOptions
 from lake.plan import TablePlan
-from lake.sources import ArchivedRow, ArchiveSource, TableRange
+from lake.sources import ArchiveSource, TableRange
 from layouts.layout import open_reader
 from manifests.archive import Archive
+from manifests.archived_range import ArchivedRange
 from manifests.history import Generation, History
 from manifests.model import Manifest, segment_key
 from manifests.range_row import RangeRow
@@ -57,7 +58,7 @@ class ArchiveOrigin:
     @property
     def source(self) -> ArchiveSource:
         """See `Origin.source`."""
-        return ArchiveSource(self.archive.root, self.archive.prefix, self._window)
+        return ArchiveSource(self._window)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""
@@ -127,7 +128,7 @@ class ArchiveOrigin:
             if plan.first <= generation.manifest.generation and generation.manifest.first <= plan.generation
         ]
         for name in sorted(plan.ranges, key=segment_key):
-            yield from _located(segment_key(name), plan.ranges[name], held)
+            yield from _located(self.archive, segment_key(name), plan.ranges[name], held)
 
     def events(self, plan: TablePlan) -> int:
         """See `Origin.events`. The number is exact."""
@@ -173,17 +174,23 @@ def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[RangeRow, int]],
     )
 
 
-def _located(segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]) -> Iterator[TableRange]:
-    parts = [ArchivedRow(row, generation.layout) for generation in held for row in generation.rows.get(segment, ())]
+def _located(
+    archive: Archive, segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]
+) -> Iterator[TableRange]:
+    parts = [
+        ArchivedRange(archive.root, archive.prefix, generation.layout, row)
+        for generation in held
+        for row in generation.rows.get(segment, ())
+    ]
     at = 0
     for start, end in bounds:
-        while at < len(parts) and parts[at].row.end <= start:
+        while at < len(parts) and parts[at].end <= start:
             at += 1
-        found: list[ArchivedRow] = []
+        found: list[ArchivedRange] = []
         reached, next_one = start, at
-        while reached < end and next_one < len(parts) and parts[next_one].row.start <= reached:
+        while reached < end and next_one < len(parts) and parts[next_one].start <= reached:
             found.append(parts[next_one])
-            reached = parts[next_one].row.end
+            reached = parts[next_one].end
             next_one += 1
         if reached < end:
             raise Damaged(f"the archive lacks a part of segment {segment} from {start} to {end}")

@@ -12,25 +12,14 @@ from typing import Protocol
 
 from exporter.reading import SegmentReader
 from lake.batches import event_blocks
-from layouts.layout import open_reader
-from layouts.place import Place
-from manifests.archived_range import damaged_range, read_verified
+from manifests.archived_range import ArchivedRange, damaged_range
 from manifests.range_row import RangeRow
-from objectstore.uri import RootAddress
 from streamstore.framing import NotAnEvent
 from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamstore.splitting import EventBlock
 from streamstore.uri import StoreAddress
 
-__all__ = ["ArchiveSource", "ArchivedRow", "EventRun", "RangeSource", "StreamSource", "TableRange"]
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedRow:
-    """A range of an archive, and its layout (see `layouts.layout.open_reader`)."""
-
-    row: RangeRow
-    layout: str
+__all__ = ["ArchiveSource", "EventRun", "RangeSource", "StreamSource", "TableRange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +36,12 @@ class TableRange:
     segment: SegmentId
     start: int
     end: int
-    parts: tuple[ArchivedRow, ...] = ()
+    parts: tuple[ArchivedRange, ...] = ()
 
     @property
     def known(self) -> RangeRow | None:
         """Its row in the index; None if it is not a range of the archive, so that its digest is not known yet."""
-        if len(self.parts) != 1 or (self.parts[0].row.start, self.parts[0].row.end) != (self.start, self.end):
+        if len(self.parts) != 1 or (self.parts[0].start, self.parts[0].end) != (self.start, self.end):
             return None
         return replace(self.parts[0].row, frames=())  # frames belong to the archive's objects
 
@@ -107,13 +96,9 @@ class ArchiveSource:
     """A `RangeSource` that reads an archive and checks every range's digest, before the last block's iteration ends.
 
     Attributes:
-        root: the archive's root.
-        prefix: prefix of the archive's keys.
         window: maximum data buffered in memory (bytes).
     """
 
-    root: RootAddress
-    prefix: str
     window: int
 
     @property
@@ -123,51 +108,47 @@ class ArchiveSource:
 
     def runs(self, wanted: TableRange) -> Iterator[EventRun]:
         """See `RangeSource.runs`."""
-        yield _ArchivedRun(self, wanted)
+        yield _ArchivedRun(wanted, self.window)
 
 
 class _ArchivedRun:
     """An `EventRun` of an archive."""
 
-    def __init__(self, source: ArchiveSource, wanted: TableRange) -> None:
-        self._source = source
+    def __init__(self, wanted: TableRange, window: int) -> None:
         self._wanted = wanted
-        self._place = Place(source.root.open(), source.prefix)
+        self._window = window
         self._digest = hashlib.sha256()
         self.start = self.end = wanted.start
         self.count = 0
 
     @property
     def digest(self) -> str:
-        return self._digest.hexdigest()
+        known = self._wanted.known
+        return known.digest if known else self._digest.hexdigest()
 
     def blocks(self) -> Iterator[EventBlock]:
-        wanted = self._wanted
+        wanted, known, first = self._wanted, self._wanted.known, self._wanted.parts[0]
         try:
             for events in event_blocks(wanted.start, str(wanted.segment), self._bytes()):
                 self.count += events.count
                 self.end = events.end
                 yield events
         except NotAnEvent:
-            raise damaged_range(self._place, wanted.parts[0].row) from None
-        row = RangeRow(wanted.segment, self.start, self.end, self.count, self.digest)
-        if wanted.known not in {None, row}:
-            raise damaged_range(self._place, wanted.parts[0].row)
+            raise damaged_range(first.place, first.row) from None
+        if known and (self.end, self.count) != (wanted.end, known.events):
+            raise damaged_range(first.place, first.row)
 
     def _bytes(self) -> Iterator[bytes | memoryview]:
         """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
-        source, wanted = self._source, self._wanted
+        wanted, known = self._wanted, self._wanted.known
         for part in wanted.parts:
-            row, at = part.row, part.row.start
-            if wanted.known:
-                blocks = open_reader(part.layout).read_range(self._place, row.extent, row.start, row.end, source.window)
-            else:
-                blocks = read_verified(self._place, part.layout, row, source.window)
-            for block in blocks:
+            at = part.start
+            for block in part.blocks(part.start, part.end, self._window):
                 low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
                 if low < high:
                     taken = memoryview(block)[low:high]
-                    self._digest.update(taken)
+                    if not known:  # a whole archived range's digest is compared while it is read
+                        self._digest.update(taken)
                     yield taken
                 at += len(block)
 

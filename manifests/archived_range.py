@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from common.errors import Damaged
 from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.range_row import RangeRow
 from objectstore.bulk import WINDOW_BYTES
+from objectstore.uri import RootAddress
 
-__all__ = ["DigestMismatch", "damaged_range", "read_verified"]
+__all__ = ["ArchivedRange", "DigestMismatch", "damaged_range", "read_verified"]
 
 
 class DigestMismatch(Damaged):
@@ -46,3 +48,50 @@ def damaged_range(place: Place, row: RangeRow) -> DigestMismatch:
         where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
         todo="Run 'streamvault check --read-data' on the archive.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """A `streamstore.byte_source.ByteSource` that is a range of an archive.
+
+    Attributes:
+        root: the archive's root.
+        prefix: prefix of the archive's keys.
+        layout: name of the range's layout or table files.
+        row: the range.
+    """
+
+    root: RootAddress
+    prefix: str
+    layout: str
+    row: RangeRow
+
+    @property
+    def start(self) -> int:
+        """See `ByteSource`."""
+        return self.row.start
+
+    @property
+    def end(self) -> int:
+        """See `ByteSource`."""
+        return self.row.end
+
+    @property
+    def digest(self) -> str:
+        """See `ByteSource`; always known."""
+        return self.row.digest
+
+    @property
+    def place(self) -> Place:
+        """The archive."""
+        return Place(self.root.open(), self.prefix)
+
+    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+        """See `ByteSource.blocks`.
+
+        Raises:
+            DigestMismatch, Damaged: as `read_verified`.
+        """
+        if (start, end) == (self.start, self.end):
+            return read_verified(self.place, self.layout, self.row, window)
+        return open_reader(self.layout).read_range(self.place, self.row.extent, start, end, window)
