@@ -1,4 +1,4 @@
-"""Ledger of a named write, so that a repetition writes nothing: a small stream beside the target.
+"""Ledger of a named write, so that a repetition writes nothing.
 
 A write prepares a transaction with all of its events, records it, commits it, and records the commit. After a kill,
 the next run finds one of: no record, so nothing was committed; a prepared transaction, which is committed or aborted
@@ -12,24 +12,16 @@ would lose them silently, so both cases are rejected.
 from __future__ import annotations
 
 import hashlib
-import json
-from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from common.errors import Conflict
-from streamstore.errors import OffsetConflict, StreamExists
-from streamstore.framing import frame
-from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.own import OWN, is_own
-from streamstore.splitting import EventSplitter
+from streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
+from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction
 
-__all__ = ["Ledger", "NamedWrite"]
-
-_LONGEST_BYTES = 256 * 1024
-"""Size of the ledger above which older records are truncated (bytes)."""
+__all__ = ["NamedWrite", "WriteLedger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class NamedWrite:
     query: str = ""
 
 
-class Ledger:
+class WriteLedger:
     """The records of one writer to one stream.
 
     Args:
@@ -63,10 +55,13 @@ class Ledger:
         self._target = target
         self._app = app
         name = hashlib.sha256(f"{target}\n{app}".encode()).hexdigest()[:24]
-        self.stream = StreamName(target.scope, f"spark-writes-{name}")
-        self._segment = SegmentId(0, 0)
-        self._first = self._end = 0
+        self._ledger = Ledger(store, StreamName(target.scope, f"spark-writes-{name}"), target)
         self._incarnation = ""
+
+    @property
+    def stream(self) -> StreamName:
+        """The ledger's stream."""
+        return self._ledger.name
 
     def newest(self, query: str = "") -> NamedWrite | None:
         """Return the newest record; None if there is none.
@@ -80,26 +75,11 @@ class Ledger:
             StreamStoreError: the ledger cannot be read.
         """
         self._incarnation = _incarnation(self._store, self._target)
-        if not self._store.exists(self.stream):
-            # another process may create it at the same time
-            with suppress(StreamExists):
-                self._store.create_stream(self.stream, StreamConfiguration(tags=(OWN, f"of:{self._target}"[:256])))
-        # after a deletion, its segment has another number
-        described = self._store.describe(self.stream)
-        if not is_own(described.configuration):
-            raise Conflict(
-                "the name of this write's ledger is taken by another stream",
-                where=f"{self._store.uri}/{self.stream}",
-                todo="Rename or delete it, or give the write another txnAppId.",
-            )
-        segment = next(iter(described.tail.offsets))
-        info = self._store.segment_info(self.stream, [segment])[0]
-        self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
-        splitter, last = EventSplitter(info.start_offset, str(self.stream)), None
-        for block in self._store.read(self.stream, info.segment, info.start_offset, info.write_offset):
-            for _, payload in splitter.events(block):
-                last = json.loads(bytes(payload))
-        splitter.finish()
+        try:
+            last = self._ledger.newest()
+        except LedgerNameTaken as taken:
+            todo = "Rename or delete it, or give the write another txnAppId."
+            raise LedgerNameTaken(taken.what, where=taken.where, todo=todo) from None
         if last is None:
             return None
         if last["target"] != self._incarnation:
@@ -125,33 +105,23 @@ class Ledger:
         Raises:
             Conflict: another process has appended one: another run of the same query is alive.
         """
-        document = {
-            "app": self._app,
-            "query": write.query,
-            "target": self._incarnation,
-            "version": write.version,
-            "transaction": write.transaction.id.hex,
-            "committed": write.committed,
-        }
-        data = frame(json.dumps(document).encode())
         try:
-            with self._store.appender(self.stream, self._segment) as appender:
-                if appender.offset != self._end:
-                    raise self._other()
-                appender.append(data)
-        except OffsetConflict:
-            raise self._other() from None
-        before, self._end = self._end, self._end + len(data)
-        if self._end - self._first > _LONGEST_BYTES:
-            self._store.truncate(StreamCut(self.stream, {self._segment: before}))
-            self._first = before
-
-    def _other(self) -> Conflict:
-        return Conflict(
-            "another process writes with the same txnAppId",
-            where=f"{self._app}, to {self._target}",
-            todo="Run one query at a time, or give each its own txnAppId.",
-        )
+            self._ledger.record(
+                {
+                    "app": self._app,
+                    "query": write.query,
+                    "target": self._incarnation,
+                    "version": write.version,
+                    "transaction": write.transaction.id.hex,
+                    "committed": write.committed,
+                }
+            )
+        except LedgerConflict:
+            raise Conflict(
+                "another process writes with the same txnAppId",
+                where=f"{self._app}, to {self._target}",
+                todo="Run one query at a time, or give each its own txnAppId.",
+            ) from None
 
 
 def _incarnation(store: StreamStore, target: StreamName) -> str:

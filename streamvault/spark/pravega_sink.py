@@ -19,7 +19,7 @@ from common.errors import Conflict, Failed, Problem
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction, TransactionState, Written
-from streamvault.spark.ledger import Ledger, NamedWrite
+from streamvault.spark.ledger import NamedWrite, WriteLedger
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
 
@@ -145,7 +145,7 @@ def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None], na
 
 
 def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], name: _Name) -> None:
-    transactions, ledger = store.transactions(), Ledger(store, writing.stream, name.app)
+    transactions, ledger = store.transactions(), WriteLedger(store, writing.stream, name.app)
     newest = ledger.newest(name.query)
     if newest is not None and _is_there(store, ledger, newest, name):
         _log.info("write %s of %s to %s was committed before", name.version, name.app, writing.stream)
@@ -157,7 +157,7 @@ def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written],
     ledger.record(NamedWrite(name.version, joined, committed=True, query=name.query))
 
 
-def _is_there(store: StreamStore, ledger: Ledger, newest: NamedWrite, name: _Name) -> bool:
+def _is_there(store: StreamStore, ledger: WriteLedger, newest: NamedWrite, name: _Name) -> bool:
     """Return whether this version, or a later one, was committed before; commit it if it was only prepared.
 
     Raises:

@@ -26,7 +26,7 @@ from streamvault import (
     show_queue,
 )
 from streamvault.cli import main
-from streamvault.spark.ledger import Ledger
+from streamvault.spark.ledger import WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink
 from tests.streams import append_events
 from tests.unit.small_archives import NAME, Vault
@@ -37,7 +37,7 @@ QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfi
 
 def a_ledger(vault: Vault) -> StreamName:
     with vault.store as store:
-        ledger = Ledger(store, NAME, "query")
+        ledger = WriteLedger(store, NAME, "query")
         ledger.newest()
         return ledger.stream
 
@@ -161,13 +161,13 @@ def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
 def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
     """The name alone does not make a stream Streamvault's own: it is archived as any other."""
     with vault.store as store:
-        ledger = Ledger(store, NAME, "query")
+        ledger = WriteLedger(store, NAME, "query")
         for name in (ledger.stream, lease_stream(NAME)):
             store.create_stream(name, StreamConfiguration(tags=("mine",)))
             append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"mine"])
         assert list(store.list_streams(NAME.scope)) == sorted([NAME, ledger.stream, lease_stream(NAME)])
         before = [store.describe(name) for name in (ledger.stream, lease_stream(NAME))]
-        with pytest.raises(Conflict, match="the name of this write's ledger is taken by another stream"):
+        with pytest.raises(Conflict, match="the name of a ledger is taken by another stream"):
             ledger.newest()
         with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
             take_lease(store, NAME, "work")

@@ -15,7 +15,7 @@ from streamstore.model import Scaling, SegmentId, StreamConfiguration
 from streamstore.routing import SegmentRouter
 from streamstore.transactions import TransactionState
 from streamvault.spark import task_writer
-from streamvault.spark.ledger import Ledger, NamedWrite
+from streamvault.spark.ledger import NamedWrite, WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
 from streamvault.spark.task_writer import write_rows
 from tests.streams import events_of
@@ -28,16 +28,16 @@ def place(tmp_path: Path) -> Place:
 
 
 def kill_at_record(patch: pytest.MonkeyPatch, wanted: Callable[[NamedWrite], bool], *, after: bool) -> None:
-    really = Ledger.record
+    really = WriteLedger.record
 
-    def record(self: Ledger, one: NamedWrite) -> None:
+    def record(self: WriteLedger, one: NamedWrite) -> None:
         if wanted(one) and not after:
             raise Killed
         really(self, one)
         if wanted(one):
             raise Killed
 
-    patch.setattr(Ledger, "record", record)
+    patch.setattr(WriteLedger, "record", record)
 
 
 def test_events_appear_with_the_commit(place: Place) -> None:
@@ -142,7 +142,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
         with pytest.raises(Conflict, match=r"deleted and recreated .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
-    ledger = Ledger(place.store, TARGET, "nightly").stream  # the remedy in the message
+    ledger = WriteLedger(place.store, TARGET, "nightly").stream  # the remedy in the message
     place.store.seal(ledger)
     place.store.delete(ledger)
     PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])
@@ -162,7 +162,7 @@ def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytes
 
 
 def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
-    first, second = (Ledger(place.store, TARGET, "query") for _ in range(2))
+    first, second = (WriteLedger(place.store, TARGET, "query") for _ in range(2))
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
     assert first.newest() is second.newest() is None
     first.record(NamedWrite(0, transactions[0], committed=False))
@@ -185,14 +185,14 @@ def test_writes_of_different_names_are_independent(place: Place) -> None:
 
 
 def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.spark.ledger._LONGEST_BYTES", 2000)
+    monkeypatch.setattr("streamstore.ledger.LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
-        ledger = Ledger(place.store, TARGET, "query")
+        ledger = WriteLedger(place.store, TARGET, "query")
         ledger.newest()
         ledger.record(NamedWrite(version, transaction, committed=False))
         ledger.record(NamedWrite(version, transaction, committed=True))
-    ledger = Ledger(place.store, TARGET, "query")
+    ledger = WriteLedger(place.store, TARGET, "query")
     newest = ledger.newest()
     assert newest is not None
     assert (newest.version, newest.committed) == (59, True)
