@@ -58,6 +58,7 @@ class FillTask:
         window: maximum data buffered in memory (bytes).
         head: the segment's start offset in the target; everything below is filler and is truncated at once.
         sections: from offset 0 to the segment's end, without holes.
+        compare: how many of the last bytes that the segment holds already are compared with their sources first.
     """
 
     target: StoreAddress
@@ -66,6 +67,7 @@ class FillTask:
     window: int
     head: int
     sections: tuple[Section, ...]
+    compare: int = 0
 
     @property
     def end(self) -> int:
@@ -95,7 +97,7 @@ def fill_segment(task: FillTask) -> Filled:
     """Append the bytes that the segment does not have yet. Existing bytes are checked later, by `importer.verify`.
 
     Raises:
-        Conflict: the segment is longer than planned, or another process appends to it.
+        Conflict: the segment is longer than planned, holds other bytes, or another process appends to it.
         Damaged: an object of the archive is missing or has the wrong size or digest.
     """
     with advising_new_import(task.stream), task.target.lend() as store:
@@ -125,6 +127,8 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                 f"the segment has {begun} bytes, but the archive only {task.end}",
                 where=task.segment.in_stream(task.stream),
             )
+        if task.compare:
+            _compare_last(store, task, begun)
         dropped = begun
         for section in task.sections:
             start = max(section.start, appender.offset)
@@ -136,6 +140,28 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                 dropped = _drop(store, task, appender)
         moved = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
         return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
+
+
+def _compare_last(store: StreamStore, task: FillTask, end: int) -> None:
+    """Compare the last bytes before ``end`` with their sources; filler is not compared.
+
+    Raises:
+        Conflict: they differ.
+    """
+    for section in task.sections:
+        low, high = max(section.start, end - task.compare), min(section.end, end)
+        if section.origin is None or low >= high:
+            continue
+        shift = section.source - section.start
+        there = b"".join(bytes(block) for block in store.read(task.stream, task.segment, low, high))
+        expected = b"".join(bytes(block) for block in section.origin.blocks(low + shift, high + shift, task.window))
+        if there != expected:
+            at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
+            raise Conflict(
+                f"the target has other bytes than the source, from offset {low + at} on",
+                where=task.segment.in_stream(task.stream),
+                todo="Something else wrote to it. Delete it, or choose another name.",
+            )
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:

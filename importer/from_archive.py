@@ -13,7 +13,7 @@ from importer.plan import Content, Part
 from manifests.archive import Archive, History
 from manifests.archived_range import ArchivedRange
 from manifests.selection import RangePart
-from streamstore.model import SegmentId, StreamCut
+from streamstore.model import Retention, SegmentId, StreamCut
 
 __all__ = ["archived_content", "generation_of"]
 
@@ -33,7 +33,8 @@ def archived_content(
         archive: the archive.
         history: its generations to restore.
         selected: the ranges between the cuts (see `select_parts`).
-        options: options that are part of the work's name.
+        options: the target's content and name do not depend on `RestoreOptions.retention`, so an unfinished import can
+            be resumed with either value.
         from_cut: begin at this cut; None for the archive's head.
         to_cut: end at this cut; None for the archive's tail.
     """
@@ -54,13 +55,17 @@ def archived_content(
             )
 
     head, tail = from_cut or history.head, to_cut or history.tail
+    described = history.description
+    if options.retention == "off":
+        described = replace(described, configuration=replace(described.configuration, retention=Retention()))
     return Content(
-        described=history.description,
+        described=described,
         generation=history.generation,
         head=head,
         tail=tail,
         parts=parts,
-        sealed=history.description.sealed and tail == history.tail,
+        bases={},
+        sealed=described.sealed and tail == history.tail,
         work=_work_name(history, head, tail, options),
         check_gap=check_gap,
     )

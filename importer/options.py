@@ -1,4 +1,4 @@
-"""Options of *import*, *request-restore* and *work*."""
+"""Options of *import*, *copy*, *request-restore* and *work*."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from layouts.windows import WINDOW
 from manifests.options import Fingerprints, Generation, Window
 from streamstore.cut_option import FromCut, ToCut
 
-__all__ = ["FILLER_LIMIT", "ImportOptions", "KeptRetention", "Numbers", "Offsets", "RestoreOptions", "WorkOptions"]
+__all__ = [
+    "FILLER_LIMIT",
+    "CopyOptions",
+    "ImportOptions",
+    "KeptRetention",
+    "Numbers",
+    "Offsets",
+    "RestoreOptions",
+    "WorkOptions",
+]
 
 Numbers = Literal["keep", "map"]
 Offsets = Literal["keep", "shift"]
@@ -22,18 +31,11 @@ KeptRetention = Literal["keep", "off"]
 FILLER_LIMIT = 1024**3
 
 
-class RestoreOptions(Options):
-    """Which part of an archive is restored, and how: what a request in a queue holds too."""
+class CopyOptions(Options):
+    """Options of *copy*: which part of a stream, and how it becomes a new stream."""
 
     from_cut: FromCut = None
     to_cut: ToCut = None
-    generation: Generation = None
-    at: Annotated[
-        datetime | None,
-        moment("--at"),
-        Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
-        TIME,
-    ] = None
     offsets: Annotated[
         Offsets,
         Field(
@@ -48,6 +50,22 @@ class RestoreOptions(Options):
             "reject them, or restore them with other numbers."
         ),
     ] = "keep"
+    window: Window = WINDOW
+    read_back: Annotated[
+        bool, Field(description="Also read back and compare the data that this run itself appended.")
+    ] = False
+
+
+class RestoreOptions(CopyOptions):
+    """Which part of an archive is restored, and how: what a request in a queue holds too."""
+
+    generation: Generation = None
+    at: Annotated[
+        datetime | None,
+        moment("--at"),
+        Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
+        TIME,
+    ] = None
     retention: Annotated[
         KeptRetention,
         Field(
@@ -55,10 +73,6 @@ class RestoreOptions(Options):
             "events, or none."
         ),
     ] = "keep"
-    window: Window = WINDOW
-    read_back: Annotated[
-        bool, Field(description="Also read back and compare the data that this run itself appended.")
-    ] = False
 
     @model_validator(mode="after")
     def _check_end(self) -> Self:

@@ -8,12 +8,11 @@ from functools import partial
 
 from common.errors import Usage
 from importer.fill import Section
-from importer.options import Numbers, Offsets, RestoreOptions
+from importer.options import CopyOptions, Numbers, Offsets
 from importer.replay import Replay, plan_replay
 from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
 from streamstore.model import (
-    Retention,
     ScaleKind,
     SegmentId,
     StreamConfiguration,
@@ -124,11 +123,12 @@ class Content:
     """What is to be restored.
 
     Attributes:
-        described: the source: its epochs and its configuration.
+        described: the source: its epochs, and the configuration that the target gets.
         generation: the newest generation to restore; 0 if the source is no archive.
         head: the cut at which the target begins.
         tail: the cut at which it ends.
         parts: segment → the places of its bytes between the cuts, in order.
+        bases: segment → its offset that becomes offset 0 if offsets are shifted; of others, that is where they start.
         sealed: whether to seal the target.
         work: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
@@ -139,19 +139,17 @@ class Content:
     head: StreamCut
     tail: StreamCut
     parts: Mapping[SegmentId, Sequence[Part]]
+    bases: Mapping[SegmentId, int]
     sealed: bool
     work: str
     check_gap: Callable[[SegmentId, int, int], None]
 
 
-def plan_restore(content: Content, options: RestoreOptions) -> RestorePlan:
+def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
     """Plan how a new stream gets a content.
 
-    The target's content, and so the plan's name, does not depend on `RestoreOptions.retention`: an unfinished import
-    can be resumed with either value.
-
     Raises:
-        Usage: keeping offsets needs more than `RestoreOptions.filler_limit` bytes of filler in a segment.
+        Usage: keeping offsets needs more than `CopyOptions.filler_limit` bytes of filler in a segment.
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
         Damaged: the source has an undeclared gap.
     """
@@ -169,22 +167,20 @@ def plan_restore(content: Content, options: RestoreOptions) -> RestorePlan:
                 start,
                 end,
                 at_head=segment in head.offsets,
-                offsets=options.offsets,
+                base=0 if options.offsets == "keep" else content.bases.get(segment, start),
+                keep=options.offsets == "keep",
                 check_gap=partial(content.check_gap, segment),
             )
         else:
             segments[segment] = SegmentPlan(0, (), (), 0, 0)
     _check_filler(described.name, segments, options.filler_limit)
-    configuration = described.configuration
-    if options.retention == "off":
-        configuration = replace(configuration, retention=Retention())
     return RestorePlan(
         source=described.name,
         generation=content.generation,
         replay=replay,
         segments=segments,
         head=StreamCut(described.name, {segment: segments[segment].head for segment in head.offsets}),
-        configuration=_fitting(configuration, len(replay.epochs[-1].segments)),
+        configuration=_fitting(described.configuration, len(replay.epochs[-1].segments)),
         sealed=content.sealed,
         offsets=options.offsets,
         numbers=options.numbers,
@@ -212,17 +208,27 @@ def _plan_segment(
     end: int | None,
     *,
     at_head: bool,
-    offsets: Offsets,
+    base: int,
+    keep: bool,
     check_gap: Callable[[int, int], None],
 ) -> SegmentPlan:
-    """Plan a segment: filler below its head, ranges, filler for gaps; no filler if offsets are shifted."""
+    """Plan a segment: filler below its head, ranges, filler for gaps; no filler if offsets are shifted.
+
+    Args:
+        parts: the places of its bytes, in order.
+        start: its first offset to restore, in the source (bytes).
+        end: the offset after its last byte; None if the parts say it.
+        at_head: whether the target begins in this segment.
+        base: the offset that becomes 0.
+        keep: whether gaps are filled; if not, what follows moves up.
+        check_gap: raises if a gap is not one.
+    """
     sections: list[Section] = []
     laid: list[Part] = []
-    keep = offsets == "keep"
     if at_head and parts and parts[0].start > start and keep:
         check_gap(start, parts[0].start)
         start = parts[0].start  # a gap at the head: the stream starts after it
-    head, shift, at, gap_bytes = (start, 0, start, 0) if keep else (0, start, start, 0)
+    head, shift, at, gap_bytes = start - base, base, start, 0
     if head:
         sections.append(Section(0, head))
     for part in [*parts, None]:
@@ -231,14 +237,14 @@ def _plan_segment(
             check_gap(at, until)
             gap_bytes += until - at
             if keep:
-                sections.append(Section(at, until))
+                sections.append(Section(at - shift, until - shift))
             else:
                 shift += until - at
         if part is not None:
             sections.append(Section(part.start - shift, part.end - shift, part.origin, part.start))
             laid.append(replace(part, shift=shift))
             at = part.end
-    return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, 0 if keep else start)
+    return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, base)
 
 
 def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:

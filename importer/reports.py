@@ -8,7 +8,7 @@ from typing import Literal
 
 from common.report import Cost, GapReport, Report
 
-__all__ = ["ImportReport", "MovedBoundary", "TranslateReport", "Translation"]
+__all__ = ["CopyReport", "ImportReport", "MovedBoundary", "TranslateReport", "Translation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +106,54 @@ class TranslateReport(Report):
     source: str
     stream: str
     positions: tuple[Translation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport(Report):
+    """Result of copying a stream.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the copy.
+        resumed: True if an unfinished copy was resumed.
+        unchanged: True if the copy had been finished before.
+        read_back: True if every byte was read back and compared.
+        bytes: bytes in the copy, with event headers, without filler.
+        moved_bytes: bytes that this run appended, without filler.
+        behind_bytes: bytes that were written to the source since, if `unchanged`.
+        segments: number of segments of the copy.
+        epochs: number of epochs of the copy.
+        head: the copy's head, in the source's segments and offsets.
+        tail: the copy's tail, likewise.
+        truncated: True if the source was truncated meanwhile, so that the copy begins later than planned.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the source.
+        renumbered: see `ImportReport`.
+        moved_boundaries: see `MovedBoundary`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was copied.
+    """
+
+    source: str
+    stream: str
+    resumed: bool = False
+    unchanged: bool = False
+    read_back: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    segments: int = 0
+    epochs: int = 0
+    head: Mapping[str, int] = field(default_factory=dict)
+    tail: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    offsets: Literal["keep", "shift"] = "keep"
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    moved_boundaries: tuple[MovedBoundary, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False

@@ -37,6 +37,9 @@ STOP_SECONDS = 5.0
 JOBS_AT_ONCE = 4
 """Maximum batches of segments that are filled at the same time; each is one job of the runner."""
 
+COMPARED_BYTES = 1024 * 1024
+"""How many of the last bytes of an earlier run are compared where they are not read back."""
+
 SEGMENTS_TO_COMPARE = 8
 """How many open segments' last ranges are compared to recognize a restored stream."""
 
@@ -72,6 +75,8 @@ class ImportRun:
         plan: the target's final content.
         window: maximum data a task buffers in memory (bytes).
         read_back: also read back and compare the bytes that this run itself appended.
+        trust_earlier: do not read back what an earlier run appended, but compare the last of it before more is
+            appended. Each block was acknowledged at its offset, so it cannot differ unless something else wrote.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class ImportRun:
         plan: RestorePlan,
         window: int,
         read_back: bool,
+        trust_earlier: bool = False,
     ) -> None:
         self._store = store
         self._address = address
@@ -90,12 +96,18 @@ class ImportRun:
         self._plan = plan
         self._window = window
         self._read_back = read_back
+        self._trust_earlier = trust_earlier
         self._moved = 0
         # archived segment → `Filled.proved_from`
         self._proved: dict[SegmentId, int] = {}
         # archived segment → target's segment, and the reverse of those being filled
         self._segments: Mapping[SegmentId, SegmentId] = {}
         self._archived: dict[SegmentId, SegmentId] = {}
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that this run has appended so far, without filler."""
+        return self._moved
 
     def check_free(self) -> None:
         """Check that the target is free or this import's own; changes nothing.
@@ -231,6 +243,7 @@ class ImportRun:
             window=self._window,
             head=plan.head,
             sections=plan.sections,
+            compare=COMPARED_BYTES if self._trust_earlier else 0,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:
@@ -250,6 +263,8 @@ class ImportRun:
         return events, size
 
     def _is_proved(self, segment: SegmentId, part: Part) -> bool:
+        if self._trust_earlier and not self._read_back:
+            return True
         proved_from = self._proved.get(segment)
         return not self._read_back and part.whole and proved_from is not None and part.start - part.shift >= proved_from
 

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamstore.errors import NoSuchSegment, SegmentTruncated, StreamStoreError
 from streamstore.model import SegmentId, StreamName
 from streamstore.uri import StoreAddress
 
-__all__ = ["ByteSource", "LiveSegment"]
+__all__ = ["ByteSource", "LiveSegment", "SourceTruncated"]
+
+
+class SourceTruncated(StreamStoreError):
+    """The source was truncated while it was read."""
 
 
 class ByteSource(Protocol):
@@ -39,7 +44,8 @@ class ByteSource(Protocol):
 
         Raises:
             Damaged: the bytes are missing, or differ from the digest.
-            StreamStoreError: the bytes cannot be read from the stream, or were truncated.
+            SourceTruncated: the stream was truncated beyond the first byte that is left to read.
+            StreamStoreError: the bytes cannot be read.
         """
 
 
@@ -68,5 +74,8 @@ class LiveSegment:
 
     def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:  # noqa: ARG002
         """See `ByteSource.blocks`; the store's reader has a window of its own."""
-        with self.address.lend() as store:
-            yield from store.read(self.stream, self.segment, start, end)
+        try:
+            with self.address.lend() as store:
+                yield from store.read(self.stream, self.segment, start, end)
+        except (SegmentTruncated, NoSuchSegment) as error:
+            raise SourceTruncated(error.what, where=error.where, todo="Run the same command again.") from None

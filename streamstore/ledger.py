@@ -59,7 +59,9 @@ class Ledger:
         if not self._store.exists(self.name):
             # another process may create it at the same time
             with suppress(StreamExists):
-                self._store.create_stream(self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:256])))
+                self._store.create_stream_and_scope(
+                    self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:256]))
+                )
         # after a deletion, its segment has another number
         described = self._store.describe(self.name)
         if not is_own(described.configuration):

@@ -78,7 +78,7 @@ class _Scheme:
 
     form: str
     check: Callable[[str], str]
-    settings: Callable[[str], Any]
+    settings: Callable[[str, bool], Any]
     module: str
     store: str
     shared: bool
@@ -89,8 +89,12 @@ def is_stream(uri: str) -> bool:
     return str(uri).partition("://")[0] in _SCHEMES
 
 
-def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
+def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, StreamName]:
     """Parse a stream URI into store and stream, without connecting.
+
+    Args:
+        uri: the URI.
+        target: whether it is the second stream of a command, whose cluster may have a login of its own.
 
     Raises:
         InvalidName: the URI is invalid; the message gives the reason and the right form.
@@ -105,7 +109,7 @@ def parse_stream(uri: str) -> tuple[StoreAddress, StreamName]:
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
     address = f"{name}://{location}"
-    return StoreAddress(name, location, scheme.settings(address)), StreamName.parse(stream)
+    return StoreAddress(name, location, scheme.settings(address, target)), StreamName.parse(stream)
 
 
 def _split(rest: str) -> tuple[str, str]:
@@ -137,11 +141,11 @@ def _check_folder(location: str) -> str:
     return ""
 
 
-def _pravega_settings(uri: str) -> Any:
-    return import_module("streamstore.pravega.settings").PravegaSettings.from_environment(uri)
+def _pravega_settings(uri: str, target: bool) -> Any:
+    return import_module("streamstore.pravega.settings").PravegaSettings.from_environment(uri, target=target)
 
 
-def _folder(uri: str) -> str:
+def _folder(uri: str, _target: bool) -> str:
     return uri.removeprefix("local://")
 
 

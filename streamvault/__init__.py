@@ -3,7 +3,7 @@
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, read_archive, warm_archive, handoff_archive, run_demo
     from streamvault import compact_archive, follow_stream
-    from streamvault import translate
+    from streamvault import copy_stream, translate
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exporter.convert.convert import convert_archive
     from exporter.export import export_stream
+    from importer.copy import copy_stream
     from importer.import_ import import_stream
     from importer.queue.request import request_restore
     from importer.queue.show import show_queue
@@ -41,6 +42,7 @@ __all__ = [
     "check_archive",
     "compact_archive",
     "convert_archive",
+    "copy_stream",
     "export_stream",
     "follow_stream",
     "get_event",
@@ -79,6 +81,7 @@ _ROOMS = (
 _HOMES = {
     "export_stream": "exporter.export",
     "import_stream": "importer.import_",
+    "copy_stream": "importer.copy",
     "translate": "importer.translate",
     "list_archives": "manifests.show",
     "show_archive": "manifests.show",

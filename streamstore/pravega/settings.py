@@ -56,13 +56,15 @@ class PravegaSettings:
         return f"{self.host}:{self.port}"
 
     @classmethod
-    def from_environment(cls, uri: str, environment: Mapping[str, str] | None = None) -> Self:
+    def from_environment(cls, uri: str, environment: Mapping[str, str] | None = None, *, target: bool = False) -> Self:
         """The settings for a URI, with the login from the environment.
 
         Args:
             uri: ``pravega://HOST[:PORT]`` or ``pravega+tls://HOST[:PORT]``; the port is 9090 if it is left out.
             environment: None takes this process's. ``PRAVEGA_USERNAME``, ``PRAVEGA_PASSWORD``, ``PRAVEGA_CA_FILE`` and
                 ``PRAVEGA_TLS_VERIFY_HOSTNAME`` (true unless it is 0, no, off or false) are read.
+            target: whether this is the second cluster of a command; ``PRAVEGA_TARGET_USERNAME`` and so on are read
+                first.
 
         Raises:
             InvalidName: not such a URI.
@@ -74,14 +76,19 @@ class PravegaSettings:
                 "not a Pravega URI", where=repr(uri), todo="Write pravega://HOST:PORT or pravega+tls://HOST:PORT."
             )
         values = os.environ if environment is None else environment
-        verify = values.get("PRAVEGA_TLS_VERIFY_HOSTNAME", "true").strip().lower()
+
+        def value(name: str, default: str = "") -> str:
+            set_for_both = values.get(f"PRAVEGA_{name}", default)
+            return values.get(f"PRAVEGA_TARGET_{name}", set_for_both) if target else set_for_both
+
+        verify = value("TLS_VERIFY_HOSTNAME", "true").strip().lower()
         return cls(
             host=match["host"],
             port=port,
             tls=match["scheme"] == "pravega+tls",
-            username=values.get("PRAVEGA_USERNAME", ""),
-            password=values.get("PRAVEGA_PASSWORD", ""),
-            ca_file=values.get("PRAVEGA_CA_FILE", ""),
+            username=value("USERNAME"),
+            password=value("PASSWORD"),
+            ca_file=value("CA_FILE"),
             verify_hostname=verify not in {"0", "no", "off", "false"},
         )
 

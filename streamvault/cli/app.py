@@ -21,6 +21,7 @@ PROGRAM = "streamvault"
 COMMANDS = {
     "export": "Archive a stream, or the events since the last export.",
     "import": "Restore an archive into a new stream.",
+    "copy": "Copy a stream, or a part of it, into a new stream.",
     "translate": "Translate cuts and pointers into a restored stream's.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
