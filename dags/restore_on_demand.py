@@ -43,6 +43,14 @@ PARAMS = {
         title="Offsets",
         description="For segments whose beginning is not in the archive: keep the offsets, with filler, or start at 0.",
     ),
+    "numbers": Param(
+        "keep",
+        type="string",
+        enum=["keep", "map"],
+        title="Segment numbers",
+        description="Keep the archived numbers, or take the store's where it cannot give them again, as under a name "
+        "that was used before.",
+    ),
     "retention": Param(
         "keep",
         type="string",
@@ -105,6 +113,7 @@ def restore_on_demand() -> None:
         at="{{ params.at or '' }}",
         generation="{{ params.generation or '' }}",
         offsets="{{ params.offsets }}",
+        numbers="{{ params.numbers }}",
         retention="{{ params.retention }}",
         read_back="{{ params.read_back }}",
         pravega_conn_id="{{ params.pravega_conn_id }}",

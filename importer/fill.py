@@ -124,7 +124,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         begun = appender.offset
         if begun > task.end:
             raise Conflict(
-                f"the segment has {begun} bytes, but the archive only {task.end}",
+                f"the segment has {begun} bytes, but the source only {task.end}",
                 where=task.segment.in_stream(task.stream),
             )
         if task.compare:

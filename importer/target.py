@@ -290,7 +290,7 @@ def taken_error(store: StreamStore, described: StreamDescription, plan: RestoreP
     what, where, todo = "the stream exists", str(described.name), "Choose another name, or delete it first."
     begun = marked_work(described) or begun
     if begun:
-        what, generation = "another import's unfinished stream", generation_of(begun)
+        what, generation = "the unfinished stream of another import or copy", generation_of(begun)
         if generation is not None and generation != plan.generation:
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."

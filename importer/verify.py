@@ -77,9 +77,9 @@ def verify_range(task: VerifyTask) -> Verified:
         expected, events = _read_source(task)
     if expected != restored:
         raise Differs(
-            "the restored bytes differ from the archive's",
+            "the restored bytes differ from the source's",
             where=task.where,
-            todo=f"Delete {task.stream} and import again.",
+            todo=f"Delete {task.stream} and run the same command again.",
         )
     return Verified(events, task.end - task.start)
 

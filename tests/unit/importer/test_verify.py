@@ -155,7 +155,7 @@ def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
         with pytest.raises(Failed, match="stopped for a test"):
             restore(vault)
     assert any(stopped.offsets.values())
-    with pytest.raises(Failed, match="the restored bytes differ from the archive's"):
+    with pytest.raises(Failed, match="the restored bytes differ from the source's"):
         restore(vault)
 
 

@@ -15,7 +15,7 @@ import streamvault
 from common.errors import Usage
 from common.options import Options, command_line
 from exporter.options import ConvertOptions, ExportOptions
-from importer.options import ImportOptions, RestoreOptions, WorkOptions
+from importer.options import CopyOptions, ImportOptions, RestoreOptions, WorkOptions
 from importer.queue.model import RestoreRequest
 from lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
 from manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
@@ -26,6 +26,7 @@ from streamvault.cli.app import load_command
 VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
     "export": (streamvault.export_stream, ExportOptions),
     "import": (streamvault.import_stream, ImportOptions),
+    "copy": (streamvault.copy_stream, CopyOptions),
     "check": (streamvault.check_archive, CheckOptions),
     "cat": (streamvault.read_archive, CatOptions),
     "convert": (streamvault.convert_archive, ConvertOptions),

@@ -1,0 +1,87 @@
+"""A copy that is killed at any moment and run again is the same as an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from importer.lease import marked_work
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamstore.model import StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from tests.faults.commands import run, started, wait_until
+from tests.servers.pravega import PravegaServer
+from tests.streams import digest_of, make_stream, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
+
+MOMENTS = 5
+MOST_ATTEMPTS = 5
+
+
+@pytest.fixture(scope="module")
+def store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def source(store: StreamStore) -> StreamName:
+    name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    make_stream(store, name, events=4_000, largest=256 * 1024)
+    return name
+
+
+def held(store: StreamStore, target: StreamName) -> int:
+    """How many bytes the target has, truncated ones included; -1 if it does not exist."""
+    try:
+        described = store.describe(target)
+        segments = {segment for epoch in described.epochs for segment in epoch.segments}
+        return sum(info.write_offset for info in store.segment_info(target, sorted(segments)))
+    except (NoSuchScope, NoSuchStream):
+        return -1
+    except NoSuchSegment:
+        return 2**62  # truncated: all is there, and the head is set
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_killed_copy_is_resumed(pravega: PravegaServer, store: StreamStore, source: StreamName, moment: int) -> None:
+    live: list[tuple[str, int, int]] = shape_of(store, source)["live"]  # type: ignore[assignment]
+    total = sum(end for _, _, end in live)
+    share = (moment + random.random()) / MOMENTS
+    for attempt in range(MOST_ATTEMPTS):
+        target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "copy")
+        command = ("copy", f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", "--master", "inline", "--json")
+        wanted = share * (1 - attempt / MOST_ATTEMPTS) * total
+
+        def has_come_far(target: StreamName = target, wanted: float = wanted) -> bool:
+            return held(store, target) >= wanted
+
+        with started(*command, environment=dict(os.environ)) as running:
+            if not wait_until(has_come_far, running):
+                continue  # it ended before the check
+            running.send(signal.SIGKILL)
+            if running.ended().code != -signal.SIGKILL:
+                continue
+            assert marked_work(store.describe(target)) or attempt, "it was unfinished"
+            before = held(store, target)
+            report = run(*command, environment=dict(os.environ)).report
+        is_like_its_source(store, source, target)
+        assert report["moved_bytes"] <= max(0, total - before), "what was there is not moved again"
+        assert run(*command, environment=dict(os.environ)).report["unchanged"]
+        return
+    pytest.fail(f"the kill always came too late ({MOST_ATTEMPTS} attempts)")
+
+
+def is_like_its_source(store: StreamStore, source: StreamName, target: StreamName) -> None:
+    ours, theirs = shape_of(store, source), shape_of(store, target)
+    assert ours.pop("configuration") != theirs.pop("configuration"), "the copy has a tag"
+    assert ours == theirs
+    assert digest_of(store, target) == digest_of(store, source)
+    assert list(store.list_streams(target.scope, own=True)) == [target], "the lease's stream is gone"
