@@ -9,7 +9,7 @@ from typing import Any
 from common.errors import Usage
 from common.progress import Progress
 from importer.from_stream import copy_name, stream_content
-from importer.lease import unfinished_work
+from importer.lease import take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
 from importer.plan import RestorePlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
@@ -219,11 +219,16 @@ class _Copy:
 
     def find_finished(self, planned: _Planned) -> int | None:
         """Return how many bytes the source has more than a finished copy; None if there is no finished copy."""
-        if unfinished_work(self.store, self.name) != "":
+        begun = unfinished_work(self.store, self.name)
+        if begun is None:
             return None
         copied = self.store.describe(self.name)
         if self.tag not in copied.configuration.tags or is_own(copied.configuration):
             return None
+        if begun and planned.plan.sealed and not copied.sealed:
+            return None  # an earlier run was killed before its last step
+        if begun:
+            take_lease(self.store, self.name, begun).release(remove=True)
         described = planned.described
         segments = counterparts(described.epochs, copied.epochs)
         if segments is None:

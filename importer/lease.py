@@ -29,7 +29,9 @@ def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
         TargetBusy: a live import holds it.
     """
     held = TargetBusy(
-        "another import is restoring into this stream", where=str(target), todo="Wait for it, or choose another name."
+        "another import or copy is writing to this stream",
+        where=str(target),
+        todo="Wait for it, or choose another name.",
     )
     return Lease.take(store, lease_stream(target), work, held=held)
 

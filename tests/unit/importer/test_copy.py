@@ -266,3 +266,34 @@ def test_scaled_source_keeps_ranges(streams: Streams) -> None:
         store.scale(NAME, [segment], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
     streams.copy()
     assert is_copy(streams)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_copy_killed_at_its_end_is_finished(streams: Streams, monkeypatch: pytest.MonkeyPatch, *, sealed: bool) -> None:
+    """The tag of the unfinished copy is gone already, and the lease is not."""
+    if sealed:
+        with streams.store as store:
+            store.seal(NAME)
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamstore.lease.Lease.release", killed)
+        if sealed:
+            patched.setattr(LocalStore, "seal", killed)
+        with pytest.raises(Killed):
+            streams.copy()
+    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    if not sealed:
+        streams.add(b"more")
+        with streams.store as store:
+            described = store.describe(NAME)
+            last = max(described.tail.offsets)
+            store.scale(NAME, [last], [described.ranges()[last]])
+    report = streams.copy()
+    assert report.unchanged == (not sealed)
+    with streams.store as store:
+        assert store.describe(TARGET).sealed == sealed
+        assert sorted(store.list_streams(NAME.scope, own=True)) == [TARGET, NAME]
+    assert streams.copy().unchanged
