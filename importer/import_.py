@@ -18,7 +18,7 @@ from importer.lease import unfinished_work
 from importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
 from importer.plan import RestorePlan, plan_restore
 from importer.reports import ImportReport, MovedBoundary
-from importer.run import ImportRun
+from importer.run import ImportRun, Restored
 from layouts.windows import WINDOW
 from manifests.archive import Archive, History, NoSuchArchive
 from manifests.cold import StoredRange, touch
@@ -155,6 +155,8 @@ def import_stream(
             read_back=read_back,
         )
         restored = run.find_finished()
+        if restored is not None and not again and _is_source(history, store, target_name, restored):
+            restored = None
         unchanged = restored is not None
         if not unchanged:
             run.check_free()
@@ -240,6 +242,15 @@ def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _P
     selected = select_parts(history, from_cut, to_cut)
     content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
     return _Planned(history, selected, plan_restore(content, options))
+
+
+def _is_source(history: History, store: StreamStore, target: StreamName, found: Restored) -> bool:
+    """Return whether a stream that looks restored is the archived one itself.
+
+    A stream that was restored under its own name has other segment numbers.
+    """
+    same_name = (store.uri, target) == (history.generations[-1].manifest.source, history.stream)
+    return same_name and all(old == new for old, new in found.segments.items())
 
 
 def _plan_unfinished(store: StreamStore, target: StreamName, make_plan: Callable[[int], _Planned]) -> _Planned | None:

@@ -193,7 +193,12 @@ def test_another_stream_of_the_same_shape_is_not_taken_for_restored(tmp_path: Pa
         vault.add(payload * 50)
     one.export()
     assert main(["import", one.archive, other.uri(), "--master", "inline"]) == 4
-    assert main(["import", one.archive, one.uri(), "--master", "inline"]) == 0
+
+
+def test_archived_stream_itself_is_not_taken_for_restored(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault, NAME) == 4
+    assert "the stream exists" in capfd.readouterr().err
+    assert restore(vault, NAME, "--again") == 0
 
 
 # two segments; a transaction is opened; a merge; the transaction is committed, so both epochs are repeated; a split
