@@ -275,13 +275,19 @@ def test_copy_killed_at_its_end_is_finished(streams: Streams, monkeypatch: pytes
         with streams.store as store:
             store.seal(NAME)
 
-    def killed(*_: object, **__: object) -> None:
+    really = Target.finish
+
+    def finish(target: Target) -> None:
+        really(target)
+        raise Killed
+
+    def seal(*_: object, **__: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamstore.lease.Lease.release", killed)
         if sealed:
-            patched.setattr(LocalStore, "seal", killed)
+            patched.setattr(LocalStore, "seal", seal)
+        patched.setattr(Target, "finish", finish)
         with pytest.raises(Killed):
             streams.copy()
     monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
