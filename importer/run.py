@@ -128,14 +128,12 @@ class ImportRun:
         Raises:
             TargetTaken: the stream has the same shape and other events.
         """
-        if last_record(self._store, lease_stream(self._name)) is not None:
-            return None
         segments = Target.find_finished(self._store, self._name, self._plan)
-        if segments is None:
+        if segments is None or last_record(self._store, lease_stream(self._name)) is not None:
             return None
         self._segments = segments
-        ends = [(s, self._plan.segments[s].parts[-1]) for s in self._plan.tail if self._plan.segments[s].parts]
-        for segment, part in ends[:SEGMENTS_TO_COMPARE]:
+        last = [(s, self._plan.segments[s].parts[-1]) for s in self._plan.tail if self._plan.segments[s].parts]
+        for segment, part in [(s, part) for s, part in last if part.whole][:SEGMENTS_TO_COMPARE]:
             try:
                 verify_range(self._verify_task(segment, part))
             except Differs:
