@@ -628,7 +628,7 @@ def test_pause_shorter_than_the_timeout_is_waited_out(faulty: tuple[PravegaStore
     assert read(store, stream) == frame(b"before") + frame(b"after")
 
 
-@pytest.mark.parametrize("doing", ["append", "read"])
+@pytest.mark.parametrize("doing", ["append", pytest.param("read", marks=pytest.mark.long)])
 def test_killed_server_is_unavailable_in_bounded_time(pravega: PravegaServer, doing: str) -> None:
     del pravega
     with PravegaServer() as server, PravegaStore(settings_of(server, timeout=4.0)) as store:

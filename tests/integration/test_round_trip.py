@@ -314,7 +314,7 @@ def test_generations_of_several_layouts_are_one_stream(
             assert_same_stream(store, source, restored)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kinds)
+@pytest.mark.parametrize("kind", [*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.long)], ids=kinds)
 def test_part_between_two_cuts_is_restored(
     pravega: PravegaServer, bucket: str, kind: tuple[Layout, Compression]
 ) -> None:
