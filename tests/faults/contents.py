@@ -57,6 +57,8 @@ def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
                 manifest = json.loads(client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read())
                 del manifest["created"], manifest["sha256"]
                 manifests[generation] = manifest
+            elif key.startswith("_work/probe-"):
+                pass  # a run was killed while it tried out what the server does; they are never read again
             elif key.startswith("_work/"):
                 work.append(key)
             else:

@@ -44,8 +44,18 @@ def through(proxy: FaultProxy, environment: Mapping[str, str]) -> dict[str, str]
     return {key: value for key, value in changed.items() if key != "AWS_ENDPOINT_URL_S3"}
 
 
-@pytest.mark.parametrize("layout", ["events", "chunks"])
-@pytest.mark.parametrize("share", [0.35, 0.7, 0.95])
+@pytest.mark.parametrize(
+    ("share", "layout"),
+    [
+        (0.35, "events"),
+        (0.7, "chunks"),
+        (0.95, "events"),
+        *(
+            pytest.param(*other, marks=pytest.mark.long)
+            for other in [(0.35, "chunks"), (0.7, "events"), (0.95, "chunks")]
+        ),
+    ],
+)
 def test_late_export_changes_nothing(
     pravega: PravegaServer, minio: S3Server, proxy: FaultProxy, layout: str, share: float
 ) -> None:
