@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def ranges(self) -> list[tuple[object, int, int]]:
-        return sorted((task.segment, task.part_start, task.part_end) for task in self.tasks)
+        return sorted((task.segment, task.start, task.end) for task in self.tasks)
 
 
 @pytest.fixture
