@@ -45,7 +45,10 @@ MAKING_PAUSE = 0.05
 """Seconds between two requests while waiting."""
 
 CHANGE_SECONDS = 60.0
-"""How long to retry a change the controller failed to make, and to wait for a scale."""
+"""How long to retry a change the controller failed to make."""
+
+SCALE_SECONDS = 300.0
+"""How long to wait for a scale that the controller has begun; usually it takes 0.1 s."""
 
 
 def describe(controller: Controller, stores: SegmentStores, stream: StreamName) -> StreamDescription:
@@ -155,12 +158,12 @@ def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId],
             raise
         number = epoch.number
     assert number is not None  # noqa: S101  (an attempt without an error sets it)
-    for _ in pauses(CHANGE_SECONDS):
+    for _ in pauses(SCALE_SECONDS):
         if controller.is_scaled(stream, number - 1):
             break
     else:
         raise RequestFailed(
-            f"the scale is not finished after {CHANGE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
+            f"the scale is not finished after {SCALE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
         )
     found = controller.epochs(stream, [number])
     if not found:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import boto3
 import botocore.config
+import botocore.exceptions
 
 from tests.servers.process import ServerProcess, free_ports, temporary_folder
 
@@ -193,6 +194,10 @@ class S3Program(ABC):
     def _answers(self) -> bool:
         try:
             with urllib.request.urlopen(self.server.endpoint + self.ready_path, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+                if answer.status != 200:
+                    return False
+            # MinIO says that it is ready a moment before it serves buckets
+            self.server.client().list_buckets()
+        except (urllib.error.URLError, OSError, botocore.exceptions.ClientError):
             return False
+        return True
