@@ -719,7 +719,9 @@ def test_missing_pravega_is_one_line(
 ) -> None:
     usual = PravegaSettings.from_environment
     assert usual("pravega://127.0.0.1:1").timeout < SERVER_DOWN
-    monkeypatch.setattr(PravegaSettings, "from_environment", lambda uri: replace(usual(uri), timeout=4.0))
+    monkeypatch.setattr(
+        PravegaSettings, "from_environment", lambda uri, **options: replace(usual(uri, **options), timeout=4.0)
+    )
     uri = f"pravega://127.0.0.1:{free_ports(1)[0]}/shop/orders"
     began = time.monotonic()
     assert main(["import", made.archive, uri, *INLINE]) == 1
