@@ -22,17 +22,13 @@ from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
 from streamstore.cuts import segments_between
 from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.lease import stream_beside
 from streamstore.ledger import Ledger, LedgerConflict
 from streamstore.model import StreamCut, StreamDescription, StreamName
-from streamstore.own import describe_source, is_own
+from streamstore.own import COPY_OF, TARGET_LEDGER, describe_source, is_own, stream_beside
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
-__all__ = ["COPY_OF", "copy_stream"]
-
-COPY_OF = "streamvault-copy-of:"
-"""Prefix of the tag on a finished copy; the source's scope and name follow."""
+__all__ = ["copy_stream"]
 
 
 def copy_stream(
@@ -161,7 +157,7 @@ class _Copy:
     @property
     def ledger(self) -> Ledger:
         """The ledger of where a copy with shifted offsets began."""
-        return Ledger(self.store, stream_beside(self.name, "streamvault-copy-"), self.name)
+        return Ledger(self.store, stream_beside(self.name, TARGET_LEDGER), self.name)
 
     def plan(self, *, dry_run: bool = False) -> _Planned:
         """Plan the copy of the source as it is now."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from streamstore.errors import NoSuchScope, NoSuchStream
-from streamstore.lease import Lease, LeaseHeld, last_record, stream_beside
+from streamstore.lease import Lease, LeaseHeld, last_record
 from streamstore.model import StreamDescription, StreamName
+from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside
 from streamstore.store import StreamStore
 
-__all__ = ["MARK", "TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
-
-MARK = "streamvault-import:"
-"""Prefix of the tag on an unfinished target; the import's name follows."""
+__all__ = ["TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
 
 
 class TargetBusy(LeaseHeld):
@@ -19,7 +17,7 @@ class TargetBusy(LeaseHeld):
 
 def lease_stream(target: StreamName) -> StreamName:
     """Return the name of the stream that holds the target's lease, in the same scope."""
-    return stream_beside(target, "streamvault-import-")
+    return stream_beside(target, TARGET_LEASE)
 
 
 def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
@@ -38,7 +36,8 @@ def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
 
 def marked_work(described: StreamDescription) -> str:
     """Return the name of the import in a stream's mark; empty if the stream has no mark."""
-    return next((tag.removeprefix(MARK) for tag in described.configuration.tags if tag.startswith(MARK)), "")
+    tags = described.configuration.tags
+    return next((tag.removeprefix(UNFINISHED) for tag in tags if tag.startswith(UNFINISHED)), "")
 
 
 def unfinished_work(store: StreamStore, target: StreamName) -> str | None:

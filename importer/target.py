@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from common.errors import Conflict, Failed
 from importer.from_archive import generation_of
-from importer.lease import MARK, marked_work
+from importer.lease import marked_work
 from importer.plan import RestorePlan
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
@@ -31,7 +31,7 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.own import OWN, is_own, own_stream
+from streamstore.own import OWN, UNFINISHED, is_own, own_stream
 from streamstore.store import StreamStore
 
 __all__ = ["Target", "TargetTaken", "taken_error"]
@@ -193,7 +193,7 @@ class Target:
 
 def mark(plan: RestorePlan) -> str:
     """Return the tag that marks an unfinished target as this plan's."""
-    return MARK + plan.work
+    return UNFINISHED + plan.work
 
 
 def _create(

@@ -18,16 +18,19 @@ __all__ = [
     "MIN_GRACE_SECONDS",
     "POLL_SECONDS",
     "RANGE_SIZE",
+    "RETRY_FOR",
     "TARGET",
     "ArchivingOptions",
     "CheckOptions",
     "CompressOption",
+    "Every",
     "Fingerprints",
     "Generation",
     "Grace",
     "HoldOptions",
     "LargestEvent",
     "ReleaseOptions",
+    "RoundOptions",
     "ShowOptions",
     "StorageClass",
     "TargetBytes",
@@ -36,6 +39,8 @@ __all__ = [
 ]
 
 RANGE_SIZE = 64 * 1024 * 1024
+RETRY_FOR = 600.0
+"""Seconds for which a server that does not answer is retried."""
 TARGET = 256 * 1024 * 1024
 """Maximum bytes of a merged generation."""
 GRACE = 3600.0
@@ -91,6 +96,7 @@ Grace = Annotated[
     ),
     DURATION,
 ]
+Every = Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION]
 
 
 class ArchivingOptions(Options):
@@ -104,6 +110,16 @@ class ArchivingOptions(Options):
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
+
+
+class RoundOptions(Options):
+    """When work that is repeated as a stream grows ends, and for how long it is retried."""
+
+    idle: Annotated[float | None, Field(gt=0, description="Stop after this long without new events."), DURATION] = None
+    lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
+    retry_for: Annotated[
+        float, Field(ge=0, description="How long to retry while a server does not answer; 0s: stop at once."), DURATION
+    ] = RETRY_FOR
 
 
 class ShowOptions(Options):

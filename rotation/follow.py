@@ -19,13 +19,14 @@ from exporter.reports import ExportReport
 from layouts.windows import WINDOW
 from manifests.archive import Archive
 from manifests.model import Compression, Layout
-from manifests.options import RANGE_SIZE
+from manifests.options import RANGE_SIZE, RETRY_FOR
 from manifests.retries import Retrier
+from manifests.rounds import Round, repeat_rounds
 from objectstore.s3.storage_classes import check_readable
 from rotation.compact.choose import choose_tiers
 from rotation.compact.compact import Choose, Compaction
 from rotation.expire import Policy
-from rotation.options import EVERY, GRACE, RETRY_FOR, TARGET, FollowOptions
+from rotation.options import EVERY, GRACE, TARGET, FollowOptions
 from rotation.reports import FollowedGeneration, FollowReport
 from rotation.rotate import Rotation
 from sparkrun.masters import Master
@@ -133,14 +134,22 @@ def follow_stream(
             archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
         )
         tally = _Tally(progress)
-        run_round: Callable[[], ExportReport]
+        run_export: Callable[[], ExportReport]
         if options.rotates:
             policy = Policy(keep, keep_for)
-            run_round = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
+            run_export = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
         else:
-            run_round = partial(retrier, partial(_export, order, tasks, watched))
+            run_export = partial(retrier, partial(_export, order, tasks, watched))
         _check_reachable(order, archive)
-        ended = _follow(run_round, archive, compaction, tally, retrier, options=options, began=began)
+        choose = partial(choose_tiers, target=target)
+        ended = repeat_rounds(
+            partial(_one_round, run_export, archive, compaction, tally, retrier, choose),
+            retrier,
+            every=every,
+            idle=idle,
+            lasting=lasting,
+            began=began,
+        )
         progress.end()
         total = time.monotonic() - began
         done = compaction.done
@@ -173,40 +182,22 @@ def _check_reachable(order: ResolvedExport, archive: Archive) -> None:
         describe_source(store, order.name)
 
 
-def _follow(
-    run_round: Callable[[], ExportReport],
+def _one_round(
+    run_export: Callable[[], ExportReport],
     archive: Archive,
     compaction: Compaction,
     tally: _Tally,
     retrier: Retrier,
-    *,
-    options: FollowOptions,
-    began: float,
-) -> str:
-    """Repeat rounds; return why they ended."""
-    active, idle, lasting = began, options.idle, options.lasting
-    choose = partial(choose_tiers, target=options.target)
-    while True:
-        round_began, retries = time.monotonic(), retrier.retries
-        report = run_round()
-        tally.add(report)
-        if not report.unchanged:
-            retrier(partial(tally.merge, compaction, choose))
-        retrier(compaction.clear)
-        tally.warn(compaction.problems)
-        if report.unchanged and retrier(partial(_is_sealed, archive)):
-            return "sealed"
-        if not report.unchanged or retrier.retries > retries:
-            active = time.monotonic()
-        now = time.monotonic()
-        if lasting is not None and now - began >= lasting:
-            return "time"
-        if idle is not None and report.unchanged and now - active >= idle:
-            return "idle"
-        rests = [round_began + options.every - now]
-        rests += [] if lasting is None else [began + lasting - now]
-        rests += [] if idle is None else [active + idle - now]
-        time.sleep(max(0.0, min(rests)))
+    choose: Choose,
+) -> Round:
+    """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
+    report = run_export()
+    tally.add(report)
+    if not report.unchanged:
+        retrier(partial(tally.merge, compaction, choose))
+    retrier(compaction.clear)
+    tally.warn(compaction.problems)
+    return Round(changed=not report.unchanged, sealed=report.unchanged and retrier(partial(_is_sealed, archive)))
 
 
 def _is_sealed(archive: Archive) -> bool:

@@ -10,15 +10,22 @@ from pydantic import Field, model_validator
 from common.errors import Usage
 from common.options import DURATION, TIME, CommandLine, Options, moment
 from layouts.windows import WINDOW
-from manifests.options import GRACE, TARGET, ArchivingOptions, Grace, StorageClass, TargetBytes, Window
+from manifests.options import (
+    GRACE,
+    TARGET,
+    ArchivingOptions,
+    Every,
+    Grace,
+    RoundOptions,
+    StorageClass,
+    TargetBytes,
+    Window,
+)
 
-__all__ = ["EVERY", "GRACE", "RETRY_FOR", "TARGET", "CompactOptions", "FollowOptions", "RotateOptions"]
+__all__ = ["EVERY", "GRACE", "TARGET", "CompactOptions", "FollowOptions", "RotateOptions"]
 
 EVERY = 10.0
 """Seconds between two checks for new events."""
-
-RETRY_FOR = 600.0
-"""Seconds for which a server that does not answer is retried."""
 
 LONGEST_KEPT = 1000 * 365 * 86400
 """Seconds; no generation is older."""
@@ -65,7 +72,7 @@ class RotateOptions(ArchivingOptions):
         return self
 
 
-class FollowOptions(ArchivingOptions):
+class FollowOptions(RoundOptions, ArchivingOptions):
     """Options of *follow*."""
 
     rotate: Annotated[
@@ -75,12 +82,7 @@ class FollowOptions(ArchivingOptions):
     keep: Keep = None
     keep_for: KeepFor = None
     truncate_source: TruncateSource = False
-    idle: Annotated[float | None, Field(gt=0, description="Stop after this long without new events."), DURATION] = None
-    lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
-    every: Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION] = EVERY
-    retry_for: Annotated[
-        float, Field(ge=0, description="How long to retry while a server does not answer; 0s: stop at once."), DURATION
-    ] = RETRY_FOR
+    every: Every = EVERY
     target: TargetBytes = TARGET
     grace: Grace = GRACE
 

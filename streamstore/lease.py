@@ -12,7 +12,6 @@ of its lease only when it checks, so late actions under a lease must be harmless
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -42,7 +41,7 @@ from streamstore.model import HEADER_BYTES, SegmentId, StreamConfiguration, Stre
 from streamstore.own import OWN, is_own
 from streamstore.store import StreamStore
 
-__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record", "stream_beside"]
+__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record"]
 
 BEAT_SECONDS = 2.0
 """Interval between a holder's heartbeats."""
@@ -95,11 +94,6 @@ class Record:
             return cls(**json.loads(event[HEADER_BYTES:]))
         except (ValueError, TypeError):
             return None
-
-
-def stream_beside(target: StreamName, prefix: str) -> StreamName:
-    """Return the name of the lease's stream for another stream, in the same scope."""
-    return StreamName(target.scope, prefix + hashlib.sha256(str(target).encode()).hexdigest()[:20])
 
 
 def last_record(store: StreamStore, name: StreamName) -> Record | None:

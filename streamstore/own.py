@@ -6,18 +6,71 @@ a stream that merely has a similar name belongs to its user.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from common.errors import Conflict
+from streamstore.model import StreamName
 
 if TYPE_CHECKING:
-    from streamstore.model import StreamConfiguration, StreamDescription, StreamName
+    from streamstore.model import StreamConfiguration, StreamDescription
     from streamstore.store import StreamStore
 
-__all__ = ["OWN", "OwnStream", "describe_source", "is_own", "own_stream"]
+__all__ = [
+    "CONSUMER_LEASE",
+    "COPY_OF",
+    "FAILED_SUFFIX",
+    "MOVED_TO",
+    "OWN",
+    "SPARK_LEDGER",
+    "TARGET_LEASE",
+    "TARGET_LEDGER",
+    "UNFINISHED",
+    "OwnStream",
+    "describe_source",
+    "is_own",
+    "own_stream",
+    "stream_beside",
+]
 
 OWN = "streamvault-own"
 """The tag on every internal stream, from its creation on."""
+
+UNFINISHED = "streamvault-import:"
+"""Prefix of the tag on an unfinished target; the name of the import, copy or replica follows."""
+
+COPY_OF = "streamvault-copy-of:"
+"""Prefix of the tag on a finished copy and on a promoted replica; the source's scope and name follow."""
+
+MOVED_TO = "streamvault-moved-to:"
+"""Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
+
+TARGET_LEASE = "streamvault-import-"
+"""Prefix of the name of the lease beside an unfinished target."""
+
+TARGET_LEDGER = "streamvault-copy-"
+"""Prefix of the name of the ledger beside an unfinished copy or a replica."""
+
+CONSUMER_LEASE = "streamvault-consumer-"
+"""Prefix of the name of the lease beside a queue."""
+
+SPARK_LEDGER = "spark-writes-"
+"""Prefix of the name of the ledger beside a stream that a named Spark writer writes to."""
+
+FAILED_SUFFIX = "-failed"
+"""Suffix of the name of the queue that holds the failed entries of another one."""
+
+
+def stream_beside(target: StreamName, prefix: str, *also: str) -> StreamName:
+    """Return the name of an internal stream that belongs to another stream, in the same scope.
+
+    Args:
+        target: the stream it belongs to.
+        prefix: one of the prefixes above.
+        also: what else tells it from others of its kind.
+    """
+    text = "\n".join((str(target), *also))
+    return StreamName(target.scope, prefix + hashlib.sha256(text.encode()).hexdigest()[: 24 if also else 20])
 
 
 class OwnStream(Conflict):

@@ -9,12 +9,11 @@ from common.errors import Usage
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.fifo.place import QueueSegment
 from streamstore.model import StreamName
+from streamstore.own import FAILED_SUFFIX
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["RequestQueue", "check_queue", "open_queue"]
-
-FAILED_SUFFIX = "-failed"
 
 
 class RequestQueue:

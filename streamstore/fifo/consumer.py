@@ -23,7 +23,8 @@ from tenacity import (
 from streamstore.fifo.backlog import Backlog
 from streamstore.fifo.entry import Entry
 from streamstore.fifo.place import QueueSegment
-from streamstore.lease import Lease, LeaseHeld, stream_beside
+from streamstore.lease import Lease, LeaseHeld
+from streamstore.own import CONSUMER_LEASE, stream_beside
 
 __all__ = ["Consumer", "ConsumerBusy", "Handler", "QueueMetrics"]
 
@@ -111,7 +112,7 @@ class Consumer:
         )
         where = f"{queue.store.uri}/{queue.name}"
         held = ConsumerBusy("another consumer is processing this queue", where=where, todo="Wait for it, or stop it.")
-        beside = stream_beside(queue.name, "streamvault-consumer-")
+        beside = stream_beside(queue.name, CONSUMER_LEASE)
         self._lease = Lease.take(queue.store, beside, str(queue.name), held=held, wait_seconds=wait_seconds)
         try:
             start = queue.info().start_offset

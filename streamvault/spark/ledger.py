@@ -11,13 +11,13 @@ would lose them silently, so both cases are rejected.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from uuid import UUID
 
 from common.errors import Conflict
 from streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamstore.model import StreamName
+from streamstore.own import SPARK_LEDGER, stream_beside
 from streamstore.store import StreamStore
 from streamstore.transactions import Transaction
 
@@ -54,8 +54,7 @@ class WriteLedger:
         self._store = store
         self._target = target
         self._app = app
-        name = hashlib.sha256(f"{target}\n{app}".encode()).hexdigest()[:24]
-        self._ledger = Ledger(store, StreamName(target.scope, f"spark-writes-{name}"), target)
+        self._ledger = Ledger(store, stream_beside(target, SPARK_LEDGER, app), target)
         self._incarnation = ""
 
     @property

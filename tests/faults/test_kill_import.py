@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from importer.lease import MARK
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamstore.model import StreamName
+from streamstore.own import UNFINISHED
 from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import Ground, Kill
 from tests.streams import digest_of, shape_of
@@ -49,7 +49,7 @@ def total(ground: Ground) -> int:
 
 def is_marked(ground: Ground, target: StreamName) -> bool:
     """Whether the target is marked as unfinished."""
-    return any(tag.startswith(MARK) for tag in ground.store.describe(target).configuration.tags)
+    return any(tag.startswith(UNFINISHED) for tag in ground.store.describe(target).configuration.tags)
 
 
 def assert_restored(ground: Ground, target: StreamName) -> None:

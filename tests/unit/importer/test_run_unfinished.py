@@ -12,11 +12,12 @@ import pytest
 
 from common.errors import Failed
 from importer import run as importing
-from importer.lease import MARK, lease_stream
+from importer.lease import lease_stream
 from importer.queue.reports import FinishedRequest
 from importer.target import Target
 from objectstore.errors import ObjectStoreUnavailable
 from streamstore.lease import last_record
+from streamstore.own import UNFINISHED
 from streamvault import compact_archive, request_restore, rotate_stream, work_queue
 from streamvault.cli import main
 from tests.streams import digest_of, shape_of
@@ -52,7 +53,7 @@ def begin(vault: Vault, *options: str) -> None:
         patch.setattr(importing, "fill_segment", failing())
         assert restore(vault, *options) == 1
     with vault.store as store:
-        assert any(tag.startswith(MARK) for tag in store.describe(BACK).configuration.tags)
+        assert any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
 
 
 def failing() -> Callable[[Any], Any]:
@@ -182,7 +183,7 @@ def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: s
         with pytest.raises(Killed):
             restore(vault, *options)
     with vault.store as store:
-        assert not any(tag.startswith(MARK) for tag in store.describe(BACK).configuration.tags)
+        assert not any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
         record = last_record(store, lease_stream(BACK))
         assert record is not None
         assert record.finishing
