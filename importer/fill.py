@@ -12,6 +12,7 @@ from streamstore.appender import SegmentAppender
 from streamstore.byte_source import ByteSource
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
+from streamstore.splitting import whole_event_blocks
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -59,6 +60,8 @@ class FillTask:
         head: the segment's start offset in the target; everything below is filler and is truncated at once.
         sections: from offset 0 to the segment's end, without holes.
         compare: how many of the last bytes that the segment holds already are compared with their sources first.
+        whole_events: append whole events, so that after a kill the segment ends with one. Larger events than 8 MiB are
+            appended in pieces nevertheless, and so is what is no event.
     """
 
     target: StoreAddress
@@ -68,6 +71,7 @@ class FillTask:
     head: int
     sections: tuple[Section, ...]
     compare: int = 0
+    whole_events: bool = False
 
     @property
     def end(self) -> int:
@@ -179,6 +183,9 @@ def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | me
         return
     shift = section.source - section.start
     blocks = section.origin.blocks(start + shift, section.end + shift, task.window)
+    if task.whole_events:
+        yield from whole_event_blocks(blocks)
+        return
     for block in blocks:
         view = memoryview(block)
         for piece in range(0, len(view), MAX_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""Options of *import*, *copy*, *request-restore* and *work*."""
+"""Options of *import*, *copy*, *replicate*, *promote*, *move*, *request-restore* and *work*."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from pydantic import Field, model_validator
 from common.errors import Usage
 from common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
 from layouts.windows import WINDOW
-from manifests.options import Fingerprints, Generation, Window
+from manifests.options import Every, Fingerprints, Generation, RoundOptions, Window
 from streamstore.cut_option import FromCut, ToCut
 
 __all__ = [
     "FILLER_LIMIT",
+    "REPLICATE_EVERY",
     "CopyOptions",
     "ImportOptions",
     "KeptRetention",
+    "MirrorOptions",
     "Numbers",
     "Offsets",
+    "ReplicateOptions",
     "RestoreOptions",
     "WorkOptions",
 ]
@@ -30,12 +33,21 @@ KeptRetention = Literal["keep", "off"]
 
 FILLER_LIMIT = 1024**3
 
+REPLICATE_EVERY = 1.0
+"""Seconds between two checks of a replicated stream."""
 
-class CopyOptions(Options):
-    """Options of *copy*: which part of a stream, and how it becomes a new stream."""
+NumbersOption = Annotated[
+    Numbers,
+    Field(
+        description="Segments whose numbers the store cannot give again, as under a name that was used before: "
+        "reject them, or restore them with other numbers."
+    ),
+]
 
-    from_cut: FromCut = None
-    to_cut: ToCut = None
+
+class MirrorOptions(Options):
+    """Options of *move*: how a stream becomes a new stream."""
+
     offsets: Annotated[
         Offsets,
         Field(
@@ -43,17 +55,33 @@ class CopyOptions(Options):
         ),
     ] = "keep"
     filler_limit: Annotated[int, Field(ge=0, description="Maximum filler per segment."), SIZE] = FILLER_LIMIT
-    numbers: Annotated[
-        Numbers,
-        Field(
-            description="Segments whose numbers the store cannot give again, as under a name that was used before: "
-            "reject them, or restore them with other numbers."
-        ),
-    ] = "keep"
+    numbers: NumbersOption = "keep"
     window: Window = WINDOW
+
+
+class CopyOptions(MirrorOptions):
+    """Options of *copy*: which part of a stream, and how it becomes a new stream."""
+
+    from_cut: FromCut = None
+    to_cut: ToCut = None
     read_back: Annotated[
         bool, Field(description="Also read back and compare the data that this run itself appended.")
     ] = False
+
+
+class ReplicateOptions(RoundOptions, MirrorOptions):
+    """Options of *replicate*."""
+
+    follow: Annotated[bool, Field(description="Repeat: go on replicating what is written to the source.")] = False
+    every: Every = REPLICATE_EVERY
+    keep_head: Annotated[bool, Field(description="Keep what is truncated at the source.")] = False
+    numbers: NumbersOption = "map"
+
+    @model_validator(mode="after")
+    def _check_follow(self) -> Self:
+        if not self.follow and (self.idle is not None or self.lasting is not None):
+            raise Usage("--idle and --for require --follow", todo="Add --follow.")
+        return self
 
 
 class RestoreOptions(CopyOptions):

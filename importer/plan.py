@@ -8,7 +8,7 @@ from functools import partial
 
 from common.errors import Usage
 from importer.fill import Section
-from importer.options import CopyOptions, Numbers, Offsets
+from importer.options import MirrorOptions, Numbers, Offsets
 from importer.replay import Replay, plan_replay
 from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
@@ -22,7 +22,7 @@ from streamstore.model import (
 )
 from streamstore.own import OWN
 
-__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "plan_restore"]
+__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "fitting_configuration", "plan_restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class Content:
     check_gap: Callable[[SegmentId, int, int], None]
 
 
-def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
+def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
     """Plan how a new stream gets a content.
 
     Raises:
-        Usage: keeping offsets needs more than `CopyOptions.filler_limit` bytes of filler in a segment.
+        Usage: keeping offsets needs more than `MirrorOptions.filler_limit` bytes of filler in a segment.
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
         Damaged: the source has an undeclared gap.
     """
@@ -180,7 +180,7 @@ def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
         replay=replay,
         segments=segments,
         head=StreamCut(described.name, {segment: segments[segment].head for segment in head.offsets}),
-        configuration=_fitting(described.configuration, len(replay.epochs[-1].segments)),
+        configuration=fitting_configuration(described.configuration, len(replay.epochs[-1].segments)),
         sealed=content.sealed,
         offsets=options.offsets,
         numbers=options.numbers,
@@ -188,8 +188,8 @@ def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
     )
 
 
-def _fitting(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
-    """Return the source's configuration, with a fixed number of segments set to the number of open ones.
+def fitting_configuration(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
+    """Return the configuration of a finished target: the source's, with a fixed number of segments set to the open ones.
 
     The number of a stream's segments can differ from its fixed policy. If a stream is given such a policy, however,
     Pravega scales it.

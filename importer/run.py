@@ -77,6 +77,7 @@ class ImportRun:
         read_back: also read back and compare the bytes that this run itself appended.
         trust_earlier: do not read back what an earlier run appended, but compare the last of it before more is
             appended. Each block was acknowledged at its offset, so it cannot differ unless something else wrote.
+        whole_events: see `FillTask`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ImportRun:
         window: int,
         read_back: bool,
         trust_earlier: bool = False,
+        whole_events: bool = False,
     ) -> None:
         self._store = store
         self._address = address
@@ -97,6 +99,7 @@ class ImportRun:
         self._window = window
         self._read_back = read_back
         self._trust_earlier = trust_earlier
+        self._whole_events = whole_events
         self._moved = 0
         # archived segment → `Filled.proved_from`
         self._proved: dict[SegmentId, int] = {}
@@ -163,10 +166,7 @@ class ImportRun:
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
             with _reporting_lost_lease(lease):
-                target = Target.take(self._store, self._name, self._plan, lease)
-                self._segments = target.segments
-                if target.marked:
-                    self._fill(target, runner, progress, lease)
+                target = self._advance(lease, runner, progress)
                 events, size = self._verify(runner, progress, lease.check)
                 lease.finishing()
                 target.finish()
@@ -178,6 +178,35 @@ class ImportRun:
         lease.release(remove=True)
         progress.end()
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)
+
+    def advance(self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool) -> Mapping[SegmentId, SegmentId]:
+        """Bring the target up to the plan, which more plans follow; it stays unfinished.
+
+        Args:
+            lease: the lease on the target.
+            runner: runs the tasks.
+            progress: receives the progress.
+            move_head: also truncate the target as the source was truncated.
+
+        Returns:
+            The source's segment → the target's.
+
+        Raises:
+            Problem: as `run`.
+        """
+        with _reporting_lost_lease(lease):
+            target = self._advance(lease, runner, progress)
+            if move_head:
+                target.move_head()
+        return target.segments
+
+    def _advance(self, lease: Lease, runner: Runner, progress: Progress) -> Target:
+        """Create or resume the target, fill its segments and replay its scales."""
+        target = Target.take(self._store, self._name, self._plan, lease)
+        self._segments = target.segments
+        if target.marked:
+            self._fill(target, runner, progress, lease)
+        return target
 
     def _fill(self, target: Target, runner: Runner, progress: Progress, lease: Lease) -> None:
         """Fill every segment and replay the scales."""
@@ -242,6 +271,7 @@ class ImportRun:
             head=plan.head,
             sections=plan.sections,
             compare=COMPARED_BYTES if self._trust_earlier else 0,
+            whole_events=self._whole_events,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:

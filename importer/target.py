@@ -154,6 +154,16 @@ class Target:
         self._store.update_stream(self._name, wanted, was=self._configuration)
         self._configuration = wanted
 
+    def move_head(self) -> None:
+        """Truncate the target up to the plan's head."""
+        self._move_head(self._store.describe(self._name))
+
+    def _move_head(self, described: StreamDescription) -> None:
+        head = _renamed(self._plan.head.offsets, self.segments)
+        if described.head.offsets != head:
+            self._lease.confirm()
+            self._store.truncate(StreamCut(self._name, head))
+
     def finish(self) -> None:
         """Set the head, then the source's policies and tags (which removes the mark), then seal.
 
@@ -174,10 +184,7 @@ class Target:
         if described.sealed:
             return
         if _is_marked(described, self._plan):
-            head = _renamed(self._plan.head.offsets, self.segments)
-            if described.head.offsets != head:
-                self._lease.confirm()
-                self._store.truncate(StreamCut(self._name, head))
+            self._move_head(described)
             self._lease.confirm()
             self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
         if self._plan.sealed:
