@@ -12,8 +12,8 @@ from streamstore.appender import SegmentAppender
 from streamstore.byte_source import ByteSource
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
-from streamstore.splitting import whole_event_blocks
 from streamstore.model import SegmentId, StreamName
+from streamstore.splitting import whole_event_blocks
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 

@@ -189,7 +189,7 @@ def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
 
 
 def fitting_configuration(configuration: StreamConfiguration, open_segments: int) -> StreamConfiguration:
-    """Return the configuration of a finished target: the source's, with a fixed number of segments set to the open ones.
+    """Return a finished target's configuration: the source's, with a fixed number of segments set to the open ones.
 
     The number of a stream's segments can differ from its fixed policy. If a stream is given such a policy, however,
     Pravega scales it.

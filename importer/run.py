@@ -166,7 +166,7 @@ class ImportRun:
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
             with _reporting_lost_lease(lease):
-                target = self._advance(lease, runner, progress)
+                target = self._bring_up(lease, runner, progress)
                 events, size = self._verify(runner, progress, lease.check)
                 lease.finishing()
                 target.finish()
@@ -179,7 +179,9 @@ class ImportRun:
         progress.end()
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)
 
-    def advance(self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool) -> Mapping[SegmentId, SegmentId]:
+    def advance(
+        self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool
+    ) -> Mapping[SegmentId, SegmentId]:
         """Bring the target up to the plan, which more plans follow; it stays unfinished.
 
         Args:
@@ -195,12 +197,12 @@ class ImportRun:
             Problem: as `run`.
         """
         with _reporting_lost_lease(lease):
-            target = self._advance(lease, runner, progress)
+            target = self._bring_up(lease, runner, progress)
             if move_head:
                 target.move_head()
         return target.segments
 
-    def _advance(self, lease: Lease, runner: Runner, progress: Progress) -> Target:
+    def _bring_up(self, lease: Lease, runner: Runner, progress: Progress) -> Target:
         """Create or resume the target, fill its segments and replay its scales."""
         target = Target.take(self._store, self._name, self._plan, lease)
         self._segments = target.segments

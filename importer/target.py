@@ -155,7 +155,11 @@ class Target:
         self._configuration = wanted
 
     def move_head(self) -> None:
-        """Truncate the target up to the plan's head."""
+        """Truncate the target up to the plan's head.
+
+        Raises:
+            LeaseHeld: the lease was lost.
+        """
         self._move_head(self._store.describe(self._name))
 
     def _move_head(self, described: StreamDescription) -> None:

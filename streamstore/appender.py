@@ -26,7 +26,9 @@ class SegmentAppender(ABC):
 
     @abstractmethod
     def append(self, block: bytes | bytearray | memoryview) -> None:
-        """Send one block of 1 byte to 4 MiB; may return before it is acknowledged; blocks while too many are in flight.
+        """Send one block; may return before it is acknowledged; blocks while too many are in flight.
+
+        A block has 1 byte to `streamstore.framing.MAX_APPEND_BYTES`.
 
         The caller must not change the buffer until it is acknowledged.
 

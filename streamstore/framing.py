@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many"]
+__all__ = ["MAX_APPEND_BYTES", "MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many"]
+
+MAX_APPEND_BYTES = HEADER_BYTES + MAX_EVENT_BYTES
+"""The largest block (bytes) that can be appended at once: an event of 8 MiB."""
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
-"""The largest block (bytes) of one append."""
+"""The largest block (bytes) that is made of several events."""
 
 Buffer = bytes | bytearray | memoryview
 

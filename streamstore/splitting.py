@@ -7,16 +7,17 @@ checked at once.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from streamstore.framing import NotAnEvent
+from streamstore.framing import MAX_BLOCK_BYTES, NotAnEvent
 from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["EventBlock", "EventSplitter", "no_event"]
+__all__ = ["EventBlock", "EventSplitter", "no_event", "whole_event_blocks"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -164,6 +165,42 @@ class EventSplitter:
         """Build the error for an invalid header at `offset`."""
         size: int = _HEADER.unpack_from(header)[0]
         return no_event(self._where, self.offset, size, self._largest)
+
+
+def whole_event_blocks(blocks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Cut bytes into blocks of whole events, of at most `MAX_APPEND_BYTES`; the caller may keep them.
+
+    Events of more than 8 MiB, and bytes from where no event begins, come in pieces.
+
+    Args:
+        blocks: consecutive bytes of a segment from an event boundary on; they stay valid.
+    """
+    rest, large = b"", 0.0
+    for block in blocks:
+        view = memoryview(rest + block if rest else block)
+        rest = b""
+        while view:
+            if large:
+                size = int(min(large, len(view)))
+                yield from _pieces(view[:size])
+                large -= size
+            else:
+                size, _, _ = _walk(view[:MAX_BLOCK_BYTES], 0, MAX_EVENT_BYTES)
+                length = 0 if len(view) < HEADER_BYTES else int(_HEADER.unpack_from(view)[0])
+                if not size and not 0 <= length <= MAX_EVENT_BYTES:
+                    large = HEADER_BYTES + length if 0 < length <= ANY_EVENT_BYTES else math.inf
+                    continue
+                size = size or HEADER_BYTES + length
+                if size > len(view):
+                    rest = bytes(view)
+                    break
+                yield view[:size]
+            view = view[size:]
+    yield from _pieces(memoryview(rest))
+
+
+def _pieces(view: memoryview) -> Iterator[memoryview]:
+    return (view[at : at + MAX_BLOCK_BYTES] for at in range(0, len(view), MAX_BLOCK_BYTES))
 
 
 def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:

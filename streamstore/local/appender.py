@@ -11,7 +11,7 @@ from io import FileIO
 from common.errors import Problem
 from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
-from streamstore.framing import MAX_BLOCK_BYTES
+from streamstore.framing import MAX_APPEND_BYTES
 from streamstore.local.files import sync_folder, system_errors, write_all
 from streamstore.local.folder import StreamFolder, check_live
 from streamstore.local.record import StreamRecord
@@ -52,8 +52,8 @@ class LocalAppender(SegmentAppender):
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """See `SegmentAppender.append`. After `StoreFull`, the blocks before this one can still be flushed."""
         block = memoryview(block).cast("B")
-        if not 0 < len(block) <= MAX_BLOCK_BYTES:
-            raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {len(block)}")
+        if not 0 < len(block) <= MAX_APPEND_BYTES:
+            raise ValueError(f"a block must have 1 to {MAX_APPEND_BYTES} bytes, not {len(block)}")
         self._check_usable()
         if self._unsynced >= self._in_flight:
             self._acknowledge()

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from streamstore.appender import SegmentAppender
 from streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
+from streamstore.framing import MAX_APPEND_BYTES
 from streamstore.model import SegmentId, StreamName
 from streamstore.pravega import wire
 from streamstore.pravega.codec import Command, encode
@@ -23,9 +24,8 @@ from streamstore.pravega.refusals import InDoubt
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.session import SegmentSession
 
-__all__ = ["MAX_BLOCK_BYTES", "PravegaAppender"]
+__all__ = ["PravegaAppender"]
 
-MAX_BLOCK_BYTES = 4 * 1024 * 1024
 """A few larger blocks in flight can overfill a segment store's cache."""
 
 
@@ -64,8 +64,8 @@ class PravegaAppender(SegmentSession, SegmentAppender):
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; waits for an acknowledgement first while too many are in flight."""
         data = memoryview(block).cast("B")
-        if not 0 < data.nbytes <= MAX_BLOCK_BYTES:
-            raise ValueError(f"a block must have 1 to {MAX_BLOCK_BYTES} bytes, not {data.nbytes}")
+        if not 0 < data.nbytes <= MAX_APPEND_BYTES:
+            raise ValueError(f"a block must have 1 to {MAX_APPEND_BYTES} bytes, not {data.nbytes}")
         self._check_usable()
         self._until(lambda: len(self._blocks) < self._in_flight)
         self._blocks.append(_Block(self.offset, data))

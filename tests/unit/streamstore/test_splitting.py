@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamstore.framing import NotAnEvent
+from streamstore.framing import MAX_APPEND_BYTES, NotAnEvent
 from streamstore.model import MAX_EVENT_BYTES
-from streamstore.splitting import EventBlock, EventSplitter
+from streamstore.splitting import EventBlock, EventSplitter, whole_event_blocks
 from tests.streams import frame
 
 # the value of the fill bytes matters as well: zeros parse as empty events
@@ -145,3 +145,18 @@ def test_events_of_the_largest_size_between_small_ones() -> None:
     found = fed(splitter, [data[low : low + 1_000_003] for low in range(0, len(data), 1_000_003)])
     assert [bytes(payload) for block in found for _, payload in block.events()] == payloads
     assert splitter.finish() == len(data)
+
+
+@settings(max_examples=150)
+@given(streams, st.lists(st.integers(0, 2**20), max_size=8), st.binary(max_size=9))
+@example([b"x" * (5 * 2**20), b"y", b"z" * MAX_EVENT_BYTES, b"end"], [3, 2**20, 2**21, 2**23], b"")
+@example([b"x"], [3], frame(b"z" * (MAX_EVENT_BYTES + 1)) + frame(b"after"))
+def test_blocks_of_whole_events(payloads: list[bytes], cuts: list[int], rest: bytes) -> None:
+    data = b"".join(map(frame, payloads))
+    blocks = [bytes(block) for block in whole_event_blocks(cut(data + rest, cuts))]
+    assert b"".join(blocks) == data + rest
+    assert all(0 < len(block) <= MAX_APPEND_BYTES for block in blocks)
+    boundaries = {0, *accumulate(len(frame(payload)) for payload in payloads)}
+    assert {end for end in accumulate(map(len, blocks)) if end <= len(data)} <= boundaries
+    if rest.endswith(frame(b"after")):
+        assert blocks[-1] == frame(b"after")

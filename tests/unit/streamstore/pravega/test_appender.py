@@ -19,8 +19,9 @@ from streamstore.errors import (
     StreamStoreUnavailable,
     WireError,
 )
+from streamstore.framing import MAX_APPEND_BYTES
 from streamstore.pravega import wire
-from streamstore.pravega.appender import MAX_BLOCK_BYTES, PravegaAppender
+from streamstore.pravega.appender import PravegaAppender
 from streamstore.pravega.codec import Command
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, ScriptedStore
 
@@ -288,7 +289,7 @@ def test_missing_segment_is_refused() -> None:
             appender(store)
 
 
-@pytest.mark.parametrize("block", [b"", bytes(MAX_BLOCK_BYTES + 1)])
+@pytest.mark.parametrize("block", [b"", bytes(MAX_APPEND_BYTES + 1)])
 def test_block_of_an_invalid_size_is_refused(block: bytes) -> None:
     with ScriptedStore() as store, appender(store) as opened, pytest.raises(ValueError, match="a block must have"):
         opened.append(block)
