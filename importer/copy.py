@@ -8,23 +8,22 @@ from typing import Any
 
 from common.errors import Usage
 from common.progress import Progress
-from importer.from_stream import copy_name, stream_content
+from importer.from_stream import copy_name
 from importer.lease import take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
 from importer.plan import RestorePlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
 from importer.run import ImportRun
+from importer.source import StreamSource, bytes_between
 from importer.target import taken_error
 from layouts.windows import WINDOW
 from sparkrun.opening import TASK_MODULES, open_runner
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
-from streamstore.cuts import segments_between
-from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.ledger import Ledger, LedgerConflict
 from streamstore.model import StreamCut, StreamDescription, StreamName
-from streamstore.own import COPY_OF, TARGET_LEDGER, describe_source, is_own, stream_beside
+from streamstore.own import COPY_OF, TARGET_LEDGER, is_own, stream_beside, users_tags
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
@@ -159,31 +158,29 @@ class _Copy:
         """The ledger of where a copy with shifted offsets began."""
         return Ledger(self.store, stream_beside(self.name, TARGET_LEDGER), self.name)
 
+    @property
+    def origin(self) -> StreamSource:
+        """The source."""
+        return StreamSource(self.source_store, self.source_address, self.source, f"{self.source_address}/{self.source}")
+
     def plan(self, *, dry_run: bool = False) -> _Planned:
         """Plan the copy of the source as it is now."""
         while True:
-            described = describe_source(self.source_store, self.source)
+            look = self.origin.look()
+            described = look.described
             cuts: dict[str, Any] = {
                 name: None if cut is None else StreamCut.from_json(cut, self.source)
                 for name, cut in (("from_cut", self.options.from_cut), ("to_cut", self.options.to_cut))
             }
             texts = {name: None if cut is None else cut.to_json() for name, cut in cuts.items()}
             work = copy_name(self.source_address, described, self.options, texts)
-            kept = [tag for tag in described.configuration.tags if not tag.startswith(COPY_OF)]
-            tagged = replace(described, configuration=replace(described.configuration, tags=(*kept, self.tag)))
+            tagged = replace(described.configuration, tags=(*users_tags(described.configuration), self.tag))
+            first_head = self._first_head(work, cuts["from_cut"] or described.head, dry_run=dry_run)
+            look = replace(look, described=replace(described, configuration=tagged))
             try:
-                content = stream_content(
-                    self.source_store,
-                    self.source_address,
-                    tagged,
-                    work=work,
-                    first_head=self._first_head(work, cuts["from_cut"] or described.head, dry_run=dry_run),
-                    **cuts,
-                )
-            except (NoSuchSegment, SegmentTruncated):
-                if describe_source(self.source_store, self.source).head == described.head:
-                    raise
-                continue  # it was truncated meanwhile
+                content = self.origin.content(look, self.options, work=work, first_head=first_head, **cuts)
+            except SourceTruncated:
+                continue
             return _Planned(described, plan_restore(content, self.options))
 
     def _first_head(self, work: str, head: StreamCut, *, dry_run: bool) -> StreamCut:
@@ -233,11 +230,7 @@ class _Copy:
         if self.options.offsets == "shift" or self.options.to_cut or not names.keys() >= copied.tail.offsets.keys():
             return 0
         reached = StreamCut(self.source, {names[segment]: offset for segment, offset in copied.tail.offsets.items()})
-        between = segments_between(described, reached, described.tail)
-        sealed = [segment for segment, (_, end) in between.items() if end is None]
-        infos = self.source_store.segment_info(self.source, sealed) if sealed else []
-        ends = {info.segment: info.write_offset for info in infos}
-        return sum(max(0, (ends[segment] if end is None else end) - start) for segment, (start, end) in between.items())
+        return bytes_between(self.origin, described, reached)
 
     def forget(self) -> None:
         """Delete the ledger of a finished copy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease, LeaseHeld, last_record
 from streamstore.model import StreamDescription, StreamName
-from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside
+from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside, tag_of
 from streamstore.store import StreamStore
 
 __all__ = ["TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
@@ -20,24 +20,23 @@ def lease_stream(target: StreamName) -> StreamName:
     return stream_beside(target, TARGET_LEASE)
 
 
-def take_lease(store: StreamStore, target: StreamName, work: str) -> Lease:
-    """Acquire the lease on a target.
+def take_lease(store: StreamStore, target: StreamName, work: str, *, wait_seconds: float = 0.0) -> Lease:
+    """Acquire the lease on a target; wait up to ``wait_seconds`` for a live import to end.
 
     Raises:
         TargetBusy: a live import holds it.
     """
     held = TargetBusy(
-        "another import or copy is writing to this stream",
+        "another import, copy or replication is writing to this stream",
         where=str(target),
         todo="Wait for it, or choose another name.",
     )
-    return Lease.take(store, lease_stream(target), work, held=held)
+    return Lease.take(store, lease_stream(target), work, held=held, wait_seconds=wait_seconds)
 
 
 def marked_work(described: StreamDescription) -> str:
     """Return the name of the import in a stream's mark; empty if the stream has no mark."""
-    tags = described.configuration.tags
-    return next((tag.removeprefix(UNFINISHED) for tag in tags if tag.startswith(UNFINISHED)), "")
+    return tag_of(described.configuration, UNFINISHED)
 
 
 def unfinished_work(store: StreamStore, target: StreamName) -> str | None:

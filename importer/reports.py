@@ -1,4 +1,4 @@
-"""Report of *import*."""
+"""Reports of *import*, *copy*, *replicate*, *promote*, *move* and *translate*."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Literal
 
 from common.report import Cost, GapReport, Report
 
-__all__ = ["CopyReport", "ImportReport", "MovedBoundary", "TranslateReport", "Translation"]
+__all__ = [
+    "CopyReport",
+    "ImportReport",
+    "MoveReport",
+    "MovedBoundary",
+    "PromoteReport",
+    "ReplicateReport",
+    "TranslateReport",
+    "Translation",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +162,120 @@ class CopyReport(Report):
     shifts: Mapping[str, int] = field(default_factory=dict)
     renumbered: Mapping[str, str] = field(default_factory=dict)
     moved_boundaries: tuple[MovedBoundary, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport(Report):
+    """Result of replicating a stream or an archive.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the replica.
+        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; "lag" of a dry run.
+        rounds: rounds that found something new.
+        retries: attempts that were repeated because a server did not answer.
+        moved_bytes: bytes that were appended, with event headers, without filler.
+        behind_bytes: bytes that the source had more than the replica: before the first round; in a dry run, now.
+        behind_seconds: of a dry run, how old the replica's newest tail is if bytes are missing, else 0; None if there
+            is no replica.
+        lag_seconds: from taking the source's tail to having it, in the newest round that found something new.
+        most_lag_seconds: the longest such time of this run.
+        tail: the source's tail that the replica has reached; None if it has reached none.
+        taken: when that tail was taken, RFC 3339.
+        offsets: "keep" or "shift".
+        numbers: "keep" or "map".
+        renumbered: see `ImportReport`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was replicated.
+    """
+
+    source: str
+    stream: str
+    ended: Literal["caught up", "idle", "time", "sealed", "lag"]
+    rounds: int = 0
+    retries: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    behind_seconds: float | None = None
+    lag_seconds: float = 0.0
+    most_lag_seconds: float = 0.0
+    tail: Mapping[str, int] | None = None
+    taken: str = ""
+    offsets: Literal["keep", "shift"] = "keep"
+    numbers: Literal["keep", "map"] = "map"
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteReport(Report):
+    """Result of promoting a replica.
+
+    Attributes:
+        stream: URI of the promoted stream.
+        source: URI of its source.
+        unchanged: True if it had been promoted before.
+        source_sealed: True if the source was sealed, and the replica has all of it.
+        sealed: True if the promoted stream is sealed, as the source was.
+        moved_bytes: bytes that the last round appended.
+        tail: the source's tail that the stream has at least; None if no round was ever finished.
+        taken: when that tail was taken, RFC 3339.
+        cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
+        total_seconds: as for an export.
+        dry_run: True if nothing was changed.
+    """
+
+    stream: str
+    source: str
+    unchanged: bool = False
+    source_sealed: bool = False
+    sealed: bool = False
+    moved_bytes: int = 0
+    tail: Mapping[str, int] | None = None
+    taken: str = ""
+    cutover_seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport(Report):
+    """Result of moving a stream.
+
+    Attributes:
+        source: URI that the stream had.
+        stream: URI that it has now.
+        unchanged: True if it had been moved before.
+        bytes: bytes of the stream, with event headers, without filler; each was read back and compared.
+        moved_bytes: bytes that this run appended.
+        rounds: rounds before the cut-over.
+        cutover_seconds: from sealing the source until the new stream could be written to.
+        tombstone: True if an empty sealed stream has the old name.
+        renumbered: see `ImportReport`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was changed.
+    """
+
+    source: str
+    stream: str
+    unchanged: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    rounds: int = 0
+    cutover_seconds: float = 0.0
+    tombstone: bool = False
+    renumbered: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     total_seconds: float = 0.0

@@ -289,25 +289,27 @@ def _has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
-def taken_error(store: StreamStore, described: StreamDescription, plan: RestorePlan, begun: str = "") -> Conflict:
+def taken_error(
+    store: StreamStore, described: StreamDescription, plan: RestorePlan | None = None, begun: str = ""
+) -> Conflict:
     """Return the error for a target that is not this import's.
 
     Args:
         store: the target's store.
         described: the existing stream.
-        plan: the plan to restore.
+        plan: the plan to restore, if there is one.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
     what, where, todo = "the stream exists", str(described.name), "Choose another name, or delete it first."
     begun = marked_work(described) or begun
     if begun:
-        what, generation = "the unfinished stream of another import or copy", generation_of(begun)
-        if generation is not None and generation != plan.generation:
+        what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)
+        if plan is not None and generation is not None and generation != plan.generation:
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."
     elif is_own(described.configuration):
         return own_stream(store, described.name)
-    elif more := _written_since(described, plan):
+    elif plan is not None and (more := _written_since(described, plan)):
         what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
     return TargetTaken(what, where=where, todo=todo)
 

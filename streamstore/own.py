@@ -22,6 +22,7 @@ __all__ = [
     "FAILED_SUFFIX",
     "MOVED_TO",
     "OWN",
+    "REPLICA_OF",
     "SPARK_LEDGER",
     "TARGET_LEASE",
     "TARGET_LEDGER",
@@ -31,6 +32,8 @@ __all__ = [
     "is_own",
     "own_stream",
     "stream_beside",
+    "tag_of",
+    "users_tags",
 ]
 
 OWN = "streamvault-own"
@@ -40,7 +43,10 @@ UNFINISHED = "streamvault-import:"
 """Prefix of the tag on an unfinished target; the name of the import, copy or replica follows."""
 
 COPY_OF = "streamvault-copy-of:"
-"""Prefix of the tag on a finished copy and on a promoted replica; the source's scope and name follow."""
+"""Prefix of the tag on a finished copy; the source's scope and name follow."""
+
+REPLICA_OF = "streamvault-replica-of:"
+"""Prefix of the tag on a promoted replica; the source's URI follows."""
 
 MOVED_TO = "streamvault-moved-to:"
 """Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
@@ -77,6 +83,17 @@ class OwnStream(Conflict):
     """The stream is one of Streamvault's internal streams, so commands do not archive, change or write to it."""
 
 
+def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
+    """Return what follows a prefix in a stream's tags; empty if no tag has it."""
+    return next((tag.removeprefix(prefix) for tag in configuration.tags if tag.startswith(prefix)), "")
+
+
+def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
+    """Return a stream's tags without Streamvault's."""
+    ours = (UNFINISHED, COPY_OF, REPLICA_OF, MOVED_TO)
+    return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
+
+
 def is_own(configuration: StreamConfiguration) -> bool:
     """Return whether a stream with this configuration is an internal one."""
     return OWN in configuration.tags
@@ -91,6 +108,8 @@ def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription
         NoSuchStream: the stream does not exist.
     """
     described = store.describe(stream)
+    if moved := tag_of(described.configuration, MOVED_TO):
+        raise OwnStream("the stream was moved", where=f"{store.uri}/{stream}", todo=f"It is {moved} now.")
     if is_own(described.configuration):
         raise own_stream(store, stream)
     return described
