@@ -245,7 +245,7 @@ def test_copy_of_a_recreated_source_is_another_copy(streams: Streams, monkeypatc
     with streams.store as store:
         store.delete(NAME)
         make_stream(store, NAME, events=20)
-    with pytest.raises(Conflict, match="the unfinished stream of another import or copy"):
+    with pytest.raises(Conflict, match="the unfinished stream of another import, copy or replication"):
         streams.copy()
 
 
