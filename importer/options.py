@@ -20,8 +20,10 @@ __all__ = [
     "ImportOptions",
     "KeptRetention",
     "MirrorOptions",
+    "MoveOptions",
     "Numbers",
     "Offsets",
+    "PromoteOptions",
     "ReplicateOptions",
     "RestoreOptions",
     "WorkOptions",
@@ -46,7 +48,7 @@ NumbersOption = Annotated[
 
 
 class MirrorOptions(Options):
-    """Options of *move*: how a stream becomes a new stream."""
+    """How a stream becomes a new stream."""
 
     offsets: Annotated[
         Offsets,
@@ -67,6 +69,24 @@ class CopyOptions(MirrorOptions):
     read_back: Annotated[
         bool, Field(description="Also read back and compare the data that this run itself appended.")
     ] = False
+
+
+class MoveOptions(MirrorOptions):
+    """Options of *move*."""
+
+    no_tombstone: Annotated[
+        bool,
+        Field(description="Leave no empty sealed stream under the old name; a writer may then create it again."),
+    ] = False
+
+
+class PromoteOptions(Options):
+    """Options of *promote*."""
+
+    seal_source: Annotated[
+        bool, Field(description="Seal the source first, and replicate what was written to it until then.")
+    ] = False
+    window: Window = WINDOW
 
 
 class ReplicateOptions(RoundOptions, MirrorOptions):

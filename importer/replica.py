@@ -42,7 +42,10 @@ from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["NotAReplica", "Record", "Replica", "Replication", "replica_work"]
+__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "Replication", "replica_tag", "replica_work"]
+
+LONGEST_TAG = 256
+"""Pravega accepts no longer tag (characters)."""
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
@@ -128,6 +131,17 @@ class Replica:
         self.record: Record | None = None
         self._ledger = Ledger(store, stream_beside(name, TARGET_LEDGER), name)
 
+    @property
+    def newest(self) -> Record:
+        """The newest record.
+
+        Raises:
+            NotAReplica: there is none.
+        """
+        if self.record is None:
+            raise NotAReplica("the replica's ledger is gone", where=f"{self.store.uri}/{self.name}")
+        return self.record
+
     def read(self, *, create: bool = False) -> Record | None:
         """Read the newest record; None if there is none.
 
@@ -149,9 +163,9 @@ class Replica:
             Conflict: the replica was promoted, or is another one now.
         """
         while True:
-            base = begin or self.record
-            if base is None:
-                raise NotAReplica("the replica's ledger is gone", where=str(self.name))
+            base = begin or self.newest
+            if base.sealing:
+                changes.pop("sealed", None)  # it says what the source was before
             record = replace(base, **changes)
             try:
                 self._ledger.record(asdict(record))
@@ -168,7 +182,7 @@ class Replica:
         with suppress(NoSuchStream, NoSuchScope):
             self.store.delete(self._ledger.name)
 
-    def finish(self, lease: Lease, record: Record) -> None:
+    def finish(self, lease: Lease) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
         Each step is skipped if it was made before.
@@ -177,7 +191,7 @@ class Replica:
             Failed: the replica ends inside an event.
             StreamChanged: another process deleted or configured it.
         """
-        described = self.store.describe(self.name)
+        described, record = self.store.describe(self.name), self.newest
         if is_own(described.configuration):
             if not record.promoted:
                 _check_whole_events(self.store, described, record)
@@ -203,7 +217,11 @@ class Replication:
         tasks: opens the runner of long rounds.
 
     Attributes:
-        work: see `Record.work`; known after `begin`.
+        source: the source.
+        replica: the replica.
+        work: see `Record.work`; known after `look_first`.
+        is_new: whether there was no target then.
+        cutover_seconds: from sealing the source until the replica could be written to.
         moved_bytes: bytes that were appended, without filler.
         rounds: rounds that found something new.
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
@@ -221,32 +239,33 @@ class Replication:
         progress: Progress,
         tasks: Tasks,
     ) -> None:
-        self._source = source
-        self._replica = replica
+        self.source = source
+        self.replica = replica
         self._options = options
         self._keep_head = keep_head
         self._progress = progress
         self._tasks = tasks
         self._lease: Lease | None = None
         self._noted = -math.inf
-        self._is_new = False
+        self.is_new = False
+        self.cutover_seconds = 0.0
         self.work = ""
         self.moved_bytes = self.rounds = 0
         self._look: Look | None = None  # of the newest round
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
 
-    def look_first(self) -> bool:
-        """Look at the source and the target, and change nothing; return whether there is no target yet.
+    def look_first(self) -> StreamDescription:
+        """Look at the source and the target, and change nothing; return the source.
 
         Raises:
             TargetTaken: the target is neither free nor this replica.
             NoSuchStream, NoSuchArchive: there is no such source.
         """
-        self._first = self._source.look()
-        self.work = replica_work(self._source, self._first.described, self._options)
-        self._is_new = self._check_target() is None
-        return self._is_new
+        described = self.source.look().described
+        self.work = replica_work(self.source, described, self._options)
+        self.is_new = self._check_target() is None
+        return described
 
     def begin(self, *, wait_seconds: float = 0.0) -> Lease:
         """As `look_first`; take the lease, and wait ``wait_seconds`` for it.
@@ -258,18 +277,33 @@ class Replication:
         self.look_first()
         return self._hold(wait_seconds)
 
-    def release(self) -> None:
-        """Release the lease."""
+    def release(self, *, remove: bool = False) -> None:
+        """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
         if self._lease is not None:
-            self._lease.release(remove=not self._lease.is_finishing)
+            self._lease.release(remove=remove or not self._lease.is_finishing)
             self._lease = None
+
+    def check_complete(self) -> None:
+        """Check that the replica ends where its source ends.
+
+        Raises:
+            Failed: it does not.
+        """
+        described = self.source.look().described
+        copied = self.replica.store.describe(self.replica.name)
+        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
+            raise Failed(
+                "the replica does not end where its source ends",
+                where=f"{self.replica.name}: {json.dumps(copied.tail.to_json())}",
+                todo="Run the same command again.",
+            )
 
     def behind(self) -> int:
         """Return how many bytes the source has that the replica does not have."""
         while True:
-            look = self._source.look()
+            look = self.source.look()
             try:
-                return bytes_between(self._source, look.described, self._reached(look))
+                return bytes_between(self.source, look.described, self._reached(look))
             except SourceTruncated:
                 continue
 
@@ -279,31 +313,31 @@ class Replication:
         Raises:
             Problem: it failed.
         """
-        look = self._source.look()
+        look = self.source.look()
         lease = self._hold()
-        record = self._replica.record
+        record = self.replica.record
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
             return Round(changed=False, sealed=look.described.sealed)
         self._check_same(look, record)
-        if record is None or self._is_new:
-            record, self._is_new = self._replica.note(self._first_record(look)), False
+        if record is None or self.is_new:
+            record, self.is_new = self.replica.note(self._first_record(look)), False
         while True:
             try:
                 ends = self._bring_up(look, record, lease)
                 break
             except SourceTruncated:
-                before, look = look, self._source.look()
+                before, look = look, self.source.look()
                 self._check_same(look, record)
                 if before.described.head == look.described.head:
                     raise
         self._look = look
-        self._replica.note(
+        self.replica.note(
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
             configuration=_document(look.described),
-            sealed=record.sealed if self._is_sealing else look.described.sealed,
+            sealed=look.described.sealed,
         )
         self._noted = time.monotonic()
         self.rounds += 1
@@ -314,15 +348,15 @@ class Replication:
     def _bring_up(self, look: Look, record: Record, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
         described = look.described
-        first_head = StreamCut.from_json(record.head, self._source.name)
+        first_head = StreamCut.from_json(record.head, self.source.name)
         self._check_truncated(look, first_head)
-        left = bytes_between(self._source, described, self._reached(look))
-        content = self._source.content(look, self._options, work=record.work, first_head=first_head)
+        left = bytes_between(self.source, described, self._reached(look))
+        content = self.source.content(look, self._options, work=record.work, first_head=first_head)
         plan = plan_restore(content, self._options)
         run = ImportRun(
-            self._replica.store,
-            self._replica.address,
-            self._replica.name,
+            self.replica.store,
+            self.replica.address,
+            self.replica.name,
             plan=plan,
             window=self._options.window,
             read_back=False,
@@ -349,7 +383,7 @@ class Replication:
         if self._keep_head:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
-                where=f"{self._source.uri}, head {json.dumps(described.head.to_json())}",
+                where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
                 todo="Promote the replica as it is, or delete it and replicate again.",
             )
         self._progress.warn(
@@ -358,20 +392,31 @@ class Replication:
 
     def _reached(self, look: Look) -> StreamCut:
         """Return the cut up to which the replica has the source's bytes."""
-        record = self._replica.record
-        first_head = look.described.head if record is None else StreamCut.from_json(record.head, self._source.name)
-        if not self._replica.store.exists(self._replica.name):
+        record = self.replica.record
+        first_head = look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
+        if not self.replica.store.exists(self.replica.name):
             return first_head
-        described = self._replica.store.describe(self._replica.name)
-        segments = counterparts(look.described.epochs, described.epochs)
-        if segments is None:
-            return first_head
-        names = {new: old for old, new in segments.items()}
-        if not names.keys() >= described.tail.offsets.keys():
-            return first_head
-        bases = first_head.offsets if self._options.offsets == "shift" else {}
-        reached = {names[s]: offset + bases.get(names[s], 0) for s, offset in described.tail.offsets.items()}
-        return later_of(look.described, StreamCut(self._source.name, reached), first_head)
+        copied = self.replica.store.describe(self.replica.name)
+        reached = self.cut_of(copied, copied.tail, look.described)
+        return first_head if reached is None else later_of(look.described, reached, first_head)
+
+    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
+        """Return the source's cut that corresponds to a replica's; None if a segment has no counterpart.
+
+        Args:
+            copied: the replica.
+            cut: a cut of it.
+            described: the source.
+        """
+        segments = counterparts(described.epochs, copied.epochs)
+        names = {} if segments is None else {new: old for old, new in segments.items()}
+        if not names.keys() >= cut.offsets.keys():
+            return None
+        record = self.replica.record
+        bases = StreamCut.from_json(record.head, self.source.name).offsets if record is not None else {}
+        shifted = bases if self._options.offsets == "shift" else {}
+        reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
+        return StreamCut(self.source.name, reached)
 
     def _hold(self, wait_seconds: float = 0.0) -> Lease:
         """Return the lease; take it again if it was lost in an outage."""
@@ -382,10 +427,12 @@ class Replication:
                 self._lease.release(remove=False)
                 self._lease = None
         if self._lease is None:
-            replica = self._replica
+            replica = self.replica
             self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
             self._check_target()
             replica.read(create=True)
+            if self.is_new:
+                replica.record = None  # of a replica that was deleted
         return self._lease
 
     def _check_target(self) -> str | None:
@@ -394,19 +441,19 @@ class Replication:
         Raises:
             TargetTaken: it is neither.
         """
-        replica = self._replica
+        replica = self.replica
         begun = unfinished_work(replica.store, replica.name)
         if begun is None or begun == self.work:
             return begun
         where = str(replica.name)
         record = replica.read()
-        if begun and record is not None and record.work == begun and record.source == self._source.uri:
+        if begun and record is not None and record.work == begun and record.source == self.source.uri:
             if (record.offsets, record.numbers) != (self._options.offsets, self._options.numbers):
                 what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
                 raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
             raise TargetTaken(
                 "the source was deleted and created again, so it is not the stream that was replicated",
-                where=self._source.uri,
+                where=self.source.uri,
                 todo=f"Promote {where} as it is, or choose another name.",
             )
         described = replica.store.describe(replica.name)
@@ -421,18 +468,18 @@ class Replication:
         Raises:
             Conflict: it was deleted and created again.
         """
-        if record is not None and replica_work(self._source, look.described, self._options) != record.work:
+        if record is not None and replica_work(self.source, look.described, self._options) != record.work:
             raise Conflict(
                 "the source was deleted and created again, so it is not the stream that was replicated",
-                where=self._source.uri,
-                todo=f"Promote {self._replica.name} as it is, or replicate into another stream.",
+                where=self.source.uri,
+                todo=f"Promote {self.replica.name} as it is, or replicate into another stream.",
             )
 
     def _first_record(self, look: Look) -> Record:
         described = look.described
         return Record(
             work=self.work,
-            source=self._source.uri,
+            source=self.source.uri,
             stream=str(described.name),
             offsets=self._options.offsets,
             numbers=self._options.numbers,
@@ -443,16 +490,16 @@ class Replication:
             sealed=described.sealed,
         )
 
-    @property
-    def _is_sealing(self) -> bool:
-        record = self._replica.record
-        return record is not None and record.sealing
-
     def _note_idle(self, look: Look) -> None:
         """Let the ledger know from time to time that the replica still has everything."""
         if time.monotonic() - self._noted >= RECORD_SECONDS:
-            self._replica.note(taken=look.taken.isoformat())
+            self.replica.note(taken=look.taken.isoformat())
             self._noted = time.monotonic()
+
+
+def replica_tag(source: str) -> str:
+    """Return what follows `REPLICA_OF` in a promoted replica's tag, given the source's URI; tags are limited."""
+    return source[: LONGEST_TAG - len(REPLICA_OF)]
 
 
 def replica_work(source: Source, described: StreamDescription, options: MirrorOptions) -> str:
@@ -472,7 +519,7 @@ def _document(described: StreamDescription) -> Mapping[str, Any]:
 def _configuration(record: Record, open_segments: int) -> StreamConfiguration:
     """Return the configuration of the promoted replica."""
     configuration = Configuration.model_validate(record.configuration).value()
-    tags = (*users_tags(configuration), f"{REPLICA_OF}{record.source}"[:256])
+    tags = (*users_tags(configuration), REPLICA_OF + replica_tag(record.source))
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
 
 

@@ -140,8 +140,8 @@ def replicate_stream(
 
 def _lag(replication: Replication, replica: Replica, source: str, stream: str, began: float) -> ReplicateReport:
     """Return how far the replica is behind its source."""
-    is_new = replication.look_first()
-    record = None if is_new else replica.record
+    replication.look_first()
+    record = None if replication.is_new else replica.read()
     behind = replication.behind()
     taken = datetime.fromisoformat(record.taken) if record is not None and record.taken else None
     age = None if taken is None else max(0.0, (now_utc() - taken).total_seconds())

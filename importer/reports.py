@@ -230,6 +230,7 @@ class PromoteReport(Report):
         tail: the source's tail that the stream has at least; None if no round was ever finished.
         taken: when that tail was taken, RFC 3339.
         cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
+        renumbered: see `ImportReport`; empty if the source was not sealed.
         total_seconds: as for an export.
         dry_run: True if nothing was changed.
     """
@@ -243,6 +244,7 @@ class PromoteReport(Report):
     tail: Mapping[str, int] | None = None
     taken: str = ""
     cutover_seconds: float = 0.0
+    renumbered: Mapping[str, str] = field(default_factory=dict)
     total_seconds: float = 0.0
     dry_run: bool = False
 

@@ -154,6 +154,23 @@ class ImportRun:
         progress.end()
         return Restored(False, events, size, 0, self._segments, time.monotonic())
 
+    def compare(
+        self, segments: Mapping[SegmentId, SegmentId], runner: Runner, progress: Progress, check: Callable[[], None]
+    ) -> None:
+        """Read back all of the plan's bytes and compare them with the source; changes nothing.
+
+        Args:
+            segments: the source's segment → the target's.
+            runner: runs the tasks.
+            progress: receives the progress.
+            check: called after each part.
+
+        Raises:
+            Differs: the bytes differ.
+        """
+        self._segments = segments
+        self._verify(runner, progress, check)
+
     def run(self, runner: Runner, progress: Progress) -> Restored:
         """Restore, verify, finish.
 

@@ -130,6 +130,14 @@ class StreamSource:
         except NoSuchSegment as error:
             raise SourceTruncated(error.what, where=error.where) from None
 
+    def seal(self, described: StreamDescription) -> None:
+        """Seal the stream, if it still is the one described.
+
+        Raises:
+            StreamChanged: it was deleted and created again.
+        """
+        self.store.seal(self.name, first=described.epochs[0])
+
 
 class ArchiveSource:
     """An archive as a `Source`: each new generation is something new.

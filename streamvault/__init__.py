@@ -3,7 +3,7 @@
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
     from streamvault import convert_archive, get_event, read_archive, warm_archive, handoff_archive, run_demo
     from streamvault import compact_archive, follow_stream
-    from streamvault import copy_stream, translate
+    from streamvault import copy_stream, move_stream, promote_replica, replicate_stream, translate
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
     from streamvault import request_restore, work_queue, show_queue
 
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from exporter.export import export_stream
     from importer.copy import copy_stream
     from importer.import_ import import_stream
+    from importer.move import move_stream
+    from importer.promote import promote_replica
     from importer.queue.request import request_restore
     from importer.queue.show import show_queue
     from importer.queue.work import work_queue
+    from importer.replicate import replicate_stream
     from importer.translate import translate
     from lake.handoff import handoff_archive, print_table_ddl
     from lake.read import read_archive
@@ -50,9 +53,12 @@ __all__ = [
     "hold_archive",
     "import_stream",
     "list_archives",
+    "move_stream",
     "print_table_ddl",
+    "promote_replica",
     "read_archive",
     "release_archive",
+    "replicate_stream",
     "request_restore",
     "rotate_stream",
     "run_demo",
@@ -82,6 +88,9 @@ _HOMES = {
     "export_stream": "exporter.export",
     "import_stream": "importer.import_",
     "copy_stream": "importer.copy",
+    "replicate_stream": "importer.replicate",
+    "promote_replica": "importer.promote",
+    "move_stream": "importer.move",
     "translate": "importer.translate",
     "list_archives": "manifests.show",
     "show_archive": "manifests.show",

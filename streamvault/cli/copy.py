@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
-from typing import Annotated
-
-import typer
 
 from common.progress import Progress
 from common.sizes import bytes_text, count_text, seconds_text
 from importer.options import CopyOptions
 from importer.reports import CopyReport
 from streamvault.cli.import_ import MAX_LINES
-from streamvault.cli.options import DryRun, Master, StreamArgument
+from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 
-__all__ = ["copy"]
+__all__ = ["copy", "show_renumbered"]
 
 
 def copy(
     source: StreamArgument,
-    stream: Annotated[
-        str,
-        typer.Argument(
-            metavar="STREAM",
-            help="The stream to create. PRAVEGA_TARGET_USERNAME etc. give its cluster's login, if that is another one.",
-            show_default=False,
-        ),
-    ],
+    stream: TargetArgument,
     options: CopyOptions,
     *,
     master: Master = "local[*]",
@@ -71,9 +62,14 @@ def _show(results: Results, report: CopyReport) -> None:
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
-    for old, new in islice(report.renumbered.items(), MAX_LINES):
-        results.line(f"renumbered: {old} of the source is {new}")
-    if len(report.renumbered) > MAX_LINES:
-        results.line(f"renumbered: {len(report.renumbered) - MAX_LINES:,} more segments (--json lists all)")
+    show_renumbered(results, report.renumbered)
     for segment, size in report.shifts.items():
         results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
+
+
+def show_renumbered(results: Results, renumbered: Mapping[str, str]) -> None:
+    """Print which segments have other numbers than the source's, at most a few."""
+    for old, new in islice(renumbered.items(), MAX_LINES):
+        results.line(f"renumbered: {old} of the source is {new}")
+    if len(renumbered) > MAX_LINES:
+        results.line(f"renumbered: {len(renumbered) - MAX_LINES:,} more segments (--json lists all)")

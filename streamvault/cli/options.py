@@ -24,6 +24,7 @@ __all__ = [
     "RootArgument",
     "StreamArgument",
     "TableSource",
+    "TargetArgument",
     "option",
     "with_options",
 ]
@@ -55,6 +56,14 @@ StreamArgument = Annotated[
     typer.Argument(
         metavar="STREAM",
         help="pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
+        show_default=False,
+    ),
+]
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STREAM",
+        help="The stream to create. PRAVEGA_TARGET_USERNAME etc. give its cluster's login, if that is another one.",
         show_default=False,
     ),
 ]

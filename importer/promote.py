@@ -1,0 +1,184 @@
+"""The *promote* command: make a replica a stream like any other, after its source is gone or is sealed for it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+from common.errors import Usage
+from common.progress import Progress
+from importer.lease import take_lease, unfinished_work
+from importer.options import MirrorOptions
+from importer.replica import REPLICA, NotAReplica, Record, Replica, Replication
+from importer.reports import PromoteReport
+from importer.source import ArchiveSource, StreamSource, open_source
+from layouts.windows import WINDOW
+from sparkrun.masters import Master
+from sparkrun.opening import Tasks
+from streamstore.lease import Lease
+from streamstore.own import REPLICA_OF, is_own, tag_of
+from streamstore.uri import parse_stream
+
+__all__ = ["cut_over", "finish_replica", "promote_replica"]
+
+WAIT_SECONDS = 120.0
+"""How long to wait for a running replication, which ends once it has found the source sealed."""
+
+
+def promote_replica(
+    stream: str,
+    *,
+    seal_source: bool = False,
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> PromoteReport:
+    """Make a replica a stream like any other, with its source's policies and tags.
+
+    Without `seal_source`, the replica is taken as it is and the source is not asked, so it may be gone. With it, the
+    source is sealed first and the replica gets everything that was written to it: a migration.
+
+    Args:
+        stream: URI of the replica.
+        seal_source: seal the source, replicate the rest, and compare.
+        window: maximum data a task buffers in memory (bytes).
+        master: as for `replicate_stream`.
+        dry_run: only report what would be promoted.
+        progress: receives the progress.
+
+    Raises:
+        Problem: it failed; the exception has the command's exit code.
+        NotAReplica: the stream is not a replica (exit code 4).
+        TargetBusy: the replica is being brought up to date (exit code 4).
+        Usage: `seal_source` is given, and the source is an archive.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    address, name = parse_stream(stream, target=True)
+    with ExitStack() as stack:
+        replica = Replica(stack.enter_context(address.open()), address, name)
+        record = _read(replica)
+        if record is None:
+            described = replica.store.describe(name)
+            source = tag_of(described.configuration, REPLICA_OF)
+            return PromoteReport(
+                stream=stream, source=source, unchanged=True, sealed=described.sealed, total_seconds=_since(began)
+            )
+        report = PromoteReport(
+            stream=stream,
+            source=record.source,
+            sealed=record.sealed,
+            source_sealed=seal_source,
+            tail=record.tail,
+            taken=record.taken,
+            dry_run=dry_run,
+        )
+        origin = open_source(record.source, stack) if seal_source else None
+        if isinstance(origin, ArchiveSource):
+            raise Usage(
+                "--seal-source requires a replica of a stream; this one is of an archive",
+                where=record.source,
+                todo="Promote without --seal-source.",
+            )
+        if dry_run:
+            return replace(report, total_seconds=_since(began))
+        if origin is not None and not record.promoted:
+            options = MirrorOptions.model_validate(
+                {
+                    "offsets": record.offsets,
+                    "numbers": record.numbers,
+                    "filler_limit": record.filler_limit,
+                    "window": window,
+                }
+            )
+            replication = Replication(
+                origin,
+                replica,
+                options,
+                keep_head=record.keep_head,
+                progress=progress,
+                tasks=Tasks(master, stack),
+            )
+            try:
+                cut_over(replication, origin)
+            except BaseException:
+                replication.release()
+                raise
+            report = replace(
+                report,
+                moved_bytes=replication.moved_bytes,
+                cutover_seconds=round(replication.cutover_seconds, 3),
+                renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+            )
+            replica.forget()
+            replication.release(remove=True)
+        else:
+            finish_replica(replica)
+        progress.end()
+        record = replica.record or record
+        return replace(report, sealed=record.sealed, tail=record.tail, taken=record.taken, total_seconds=_since(began))
+
+
+def cut_over(replication: Replication, source: StreamSource) -> Lease:
+    """Seal a replica's source, bring the replica up to its end, compare, and finish it.
+
+    The replica's ledger stays, and the lease, which is returned; the caller deletes them.
+
+    Raises:
+        Conflict: the source is not the stream that was replicated.
+        Failed: the replica differs from the source.
+    """
+    replica = replication.replica
+    described = replication.look_first()
+    if not replica.newest.sealing:
+        # A running replication may note its progress at the same time. This record says who sealed the source.
+        replica.note(sealing=True, sealed=described.sealed)
+    source.seal(described)
+    sealed = time.monotonic()
+    lease = replication.begin(wait_seconds=WAIT_SECONDS)
+    replication.round()
+    replication.check_complete()
+    replica.finish(lease)
+    replication.cutover_seconds = time.monotonic() - sealed
+    return lease
+
+
+def finish_replica(replica: Replica) -> None:
+    """Finish a replica as it is, or go on with finishing it."""
+    lease = take_lease(replica.store, replica.name, replica.newest.work)
+    try:
+        replica.finish(lease)
+    except BaseException:
+        lease.release(remove=not lease.is_finishing)
+        raise
+    replica.forget()
+    lease.release(remove=True)
+
+
+def _read(replica: Replica) -> Record | None:
+    """Return a replica's record; None if it was promoted before.
+
+    Raises:
+        NotAReplica: it is none.
+    """
+    where = f"{replica.store.uri}/{replica.name}"
+    begun = unfinished_work(replica.store, replica.name)
+    described = replica.store.describe(replica.name)
+    if begun and begun.startswith(REPLICA):
+        record = replica.read()
+        if record is not None and record.work == begun:
+            return record
+        if is_own(described.configuration):
+            raise NotAReplica("the replica's ledger is gone", where=where, todo="Replicate once more, then promote.")
+        take_lease(replica.store, replica.name, begun).release(remove=True)  # an earlier run ended right before this
+        return None
+    if begun or not tag_of(described.configuration, REPLICA_OF):
+        raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")
+    return None
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)

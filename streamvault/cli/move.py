@@ -1,0 +1,56 @@
+"""`streamvault move`."""
+
+from __future__ import annotations
+
+from common.progress import Progress
+from common.sizes import bytes_text, seconds_text
+from importer.options import MoveOptions
+from importer.reports import MoveReport
+from streamvault.cli.copy import show_renumbered
+from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running, run, whole_command
+
+__all__ = ["move"]
+
+
+def move(
+    source: StreamArgument,
+    stream: TargetArgument,
+    options: MoveOptions,
+    *,
+    master: Master = "local[*]",
+    dry_run: DryRun = False,
+    running: Running,
+) -> int:
+    """Move a stream to another name or cluster while it is written to.
+
+    The old stream is sealed, and deleted once the new one was read back and is equal.
+    """
+
+    def work(progress: Progress) -> MoveReport:
+        from importer.move import move_stream
+
+        report = move_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
+        return whole_command(report)
+
+    return run(work, show=_show, document=MoveReport.to_json, running=running, resumable=not dry_run)
+
+
+def _show(results: Results, report: MoveReport) -> None:
+    if report.unchanged:
+        results.line(f"already moved: {report.source} is {report.stream}")
+        return
+    results.line(f"{'would move' if report.dry_run else 'moved'} {report.source} to {report.stream}")
+    if report.dry_run:
+        results.fields({"to replicate": f"{report.bytes:,} bytes ({bytes_text(report.bytes)})"})
+        return
+    results.fields(
+        {
+            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)}), read back and equal",
+            "cut-over": seconds_text(report.cutover_seconds),
+            "old name": "an empty sealed stream, tagged with the new URI" if report.tombstone else "free",
+            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+        }
+    )
+    show_renumbered(results, report.renumbered)
