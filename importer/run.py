@@ -185,7 +185,7 @@ class ImportRun:
             with _reporting_lost_lease(lease):
                 target = self._bring_up(lease, runner, progress)
                 events, size = self._verify(runner, progress, lease.check)
-                lease.finishing()
+                lease.finishing(target.incarnation)
                 target.finish()
             finished = time.monotonic()
         except BaseException:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import Conflict, Failed
-from importer.target import Target
+from importer.target import Target, TargetTaken
 from streamstore.byte_source import LiveSegment
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, StreamConfiguration, StreamCut
@@ -303,3 +304,52 @@ def test_copy_killed_at_its_end_is_finished(streams: Streams, monkeypatch: pytes
         assert store.describe(TARGET).sealed == sealed
         assert sorted(store.list_streams(NAME.scope, own=True)) == [TARGET, NAME]
     assert streams.copy().unchanged
+
+
+def kill_at(patched: pytest.MonkeyPatch, method: str, *, after: bool = False) -> None:
+    """Kill the run where it first calls a method of the store for the target."""
+    really = getattr(LocalStore, method)
+
+    def call(self: LocalStore, what: Any, *arguments: Any, **options: Any) -> Any:
+        if TARGET not in (what, getattr(what, "stream", None)):
+            return really(self, what, *arguments, **options)
+        if after:
+            really(self, what, *arguments, **options)
+        raise Killed
+
+    patched.setattr(LocalStore, method, call)
+
+
+def copy_killed(streams: Streams, monkeypatch: pytest.MonkeyPatch, method: str, **options: Any) -> None:
+    """Run a copy that is killed, and let the next run find it dead at once."""
+    after = options.pop("after", False)
+    with monkeypatch.context() as patched:
+        kill_at(patched, method, after=after)
+        with pytest.raises(Killed):
+            streams.copy(**options)
+    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("numbers", ["keep", "map"])
+@pytest.mark.parametrize("same_shape", [False, True])
+def test_stream_created_after_a_killed_copy_was_deleted_is_left_alone(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, numbers: str, *, sealed: bool, same_shape: bool
+) -> None:
+    with streams.store as store:
+        if same_shape:
+            store.delete(NAME)
+            store.create_stream(NAME, StreamConfiguration())
+        if sealed:
+            store.seal(NAME)
+    copy_killed(streams, monkeypatch, "update_stream", numbers=numbers)
+    with streams.store as store:
+        store.delete(TARGET)
+        store.create_stream(TARGET, StreamConfiguration(tags=("mine",)))
+        append_events(store, TARGET, max(store.describe(TARGET).tail.offsets), [b"the user's"])
+        before = shape_of(store, TARGET)
+    for options in ({}, {"read_back": True}):
+        with pytest.raises(TargetTaken):
+            streams.copy(numbers=numbers, **options)
+    with streams.store as store:
+        assert shape_of(store, TARGET) == before
