@@ -12,7 +12,7 @@ from streamstore.appender import SegmentAppender
 from streamstore.byte_source import ByteSource
 from streamstore.errors import OffsetConflict, SegmentSealed
 from streamstore.framing import MAX_BLOCK_BYTES, filler
-from streamstore.model import SegmentId, StreamName
+from streamstore.model import HEADER_BYTES, SegmentId, StreamName
 from streamstore.splitting import whole_event_blocks
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -38,7 +38,7 @@ class Section:
         start: first offset in the target (bytes), an event boundary.
         end: offset after the last byte, an event boundary.
         origin: where the bytes are; None for filler: zeros framed as events, either truncated later or in place of a
-            gap.
+            gap. Filler to be truncated follows a torn event of a killed run, and may be too short for an event.
         source: the offset in the origin's segment that corresponds to `start` (bytes).
     """
 
@@ -179,6 +179,9 @@ def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | me
     if start >= section.end:
         return
     if section.origin is None:
+        if section.end <= task.head and section.end - start < HEADER_BYTES:
+            yield bytes(section.end - start)  # no event is that short; it is truncated like all filler below the head
+            return
         yield from filler(section.end - start)
         return
     shift = section.source - section.start
