@@ -591,15 +591,15 @@ def own_streams(streams: Streams) -> list[StreamName]:
         return [name for name in store.list_streams(NAME.scope, own=True) if str(name.stream).startswith("streamvault")]
 
 
-def kill_fill(patched: pytest.MonkeyPatch, after: int) -> None:
-    """Kill the run when it has appended some bytes."""
+def stop_fill(patched: pytest.MonkeyPatch, after: int) -> None:
+    """Stop the run when it has appended some bytes."""
     really = LocalAppender.append
 
     def append(self: LocalAppender, block: bytes) -> None:
         really(self, block)
         if len(block) > after:
             self.flush()
-            raise Killed
+            raise Failed("stopped for a test")
 
     patched.setattr(LocalAppender, "append", append)
 
@@ -697,7 +697,7 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offsets in ("shift", "keep"):
-        copy_killed(streams, monkeypatch, "scale", offsets="shift")
+        copy_killed(streams, monkeypatch, "scale", offsets="shift", numbers="map")
         with streams.store as store:
             store.delete(TARGET)
             cut = store.describe(NAME).tail
@@ -710,6 +710,9 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(
             if offsets == "shift":
                 assert report.shifts == {s.in_stream(NAME): offset for s, offset in cut.offsets.items() if offset}
             store.delete(TARGET)
+    with pytest.raises(Conflict, match="the name was used before"):
+        streams.copy(offsets="shift")
+    assert own_streams(streams) == []
 
 
 def test_unfinished_copy_without_its_ledger_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -803,8 +806,8 @@ def test_torn_event_is_filled_up(streams: Streams, monkeypatch: pytest.MonkeyPat
     segment = zeros(streams, bytes(9 * 1024 * 1024), b"rest" * 100)
     large = 9 * 1024 * 1024 + 8
     with monkeypatch.context() as patched:
-        kill_fill(patched, 2000)
-        with pytest.raises(Killed):
+        stop_fill(patched, 2000)
+        with pytest.raises(Failed):
             streams.copy()
     monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
     with streams.store as store:
@@ -820,14 +823,14 @@ def test_torn_event_is_filled_up(streams: Streams, monkeypatch: pytest.MonkeyPat
     report = streams.copy(numbers="keep", filler_limit=3)
     assert report.resumed
     with streams.store as store:
-        assert list(events_of(store, TARGET))[0][1] == b"rest" * 100
+        assert next(events_of(store, TARGET))[1] == b"rest" * 100
 
 
 def test_copies_append_whole_events(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     zeros(streams, *[b"%04d" % i * 25 for i in range(30000)])
     with monkeypatch.context() as patched:
-        kill_fill(patched, 100_000)
-        with pytest.raises(Killed):
+        stop_fill(patched, 100_000)
+        with pytest.raises(Failed):
             streams.copy()
     with streams.store as store:
         (end,) = store.describe(TARGET).tail.offsets.values()
