@@ -357,12 +357,14 @@ class _Copy:
         """
         work, ledger, mine = planned.plan.work, self.ledger, False
         shifted, is_new = self.options.offsets == "shift", not self.store.exists(self.name)
-        if shifted or is_new:
-            known = ledger.newest(create=shifted and is_new)
-            mine = is_new or (known is not None and known["work"] == work)
-            if is_new and not shifted:
+        if is_new and not shifted:
+            with suppress(LedgerNameTaken):
+                ledger.newest(create=False)
                 ledger.delete()  # of a target that was deleted
-            elif is_new:
+        elif shifted:
+            known = ledger.newest(create=is_new)
+            mine = is_new or (known is not None and known["work"] == work)
+            if is_new:
                 ledger.record({"work": work, "head": planned.begin.to_json()})
             elif known is not None and mine and StreamCut.from_json(known["head"], self.source) != planned.begin:
                 raise Conflict(
