@@ -193,13 +193,12 @@ class Replica:
         """
         described, record = self.store.describe(self.name), self.newest
         if is_own(described.configuration):
+            wanted = _configuration(record, len(described.tail.offsets))
             if not record.promoted:
                 _check_whole_events(self.store, described, record)
                 record = self.note(promoted=True)
             lease.finishing()
-            self.store.update_stream(
-                self.name, _configuration(record, len(described.tail.offsets)), was=described.configuration
-            )
+            self.store.update_stream(self.name, wanted, was=described.configuration)
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
@@ -365,7 +364,8 @@ class Replication:
         )
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
-            self.segments = run.advance(lease, runner, self._progress, move_head=not self._keep_head)
+            move_head = not self._keep_head or record.tail is None
+            self.segments = run.advance(lease, runner, self._progress, move_head=move_head)
         finally:
             self.moved_bytes += run.moved_bytes
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
@@ -518,7 +518,7 @@ def _document(described: StreamDescription) -> Mapping[str, Any]:
 
 def _configuration(record: Record, open_segments: int) -> StreamConfiguration:
     """Return the configuration of the promoted replica."""
-    configuration = Configuration.model_validate(record.configuration).value()
+    configuration = Configuration.model_validate_json(json.dumps(record.configuration)).value()
     tags = (*users_tags(configuration), REPLICA_OF + replica_tag(record.source))
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
 
