@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -19,6 +20,7 @@ from typing import Any
 
 from common.errors import Conflict, Failed
 from common.progress import Progress
+from common.times import moment_text
 from importer.lease import TargetBusy, take_lease, unfinished_work
 from importer.options import MirrorOptions
 from importer.plan import fitting_configuration, plan_restore
@@ -54,6 +56,9 @@ SHORT_BYTES = 64 * 1024 * 1024
 """A round of fewer bytes runs in threads of this process, without Spark."""
 
 SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
 
 RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
@@ -110,6 +115,11 @@ class Record:
     def taken_at(self) -> datetime | None:
         """When the tail was taken."""
         return datetime.fromisoformat(self.taken) if self.taken else None
+
+    @property
+    def taken_text(self) -> str:
+        """The same for reports; empty if there is none."""
+        return moment_text(self.taken_at) if self.taken_at else ""
 
 
 class Replica:
@@ -226,6 +236,7 @@ class Replication:
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
+        warnings: the newest ones.
     """
 
     def __init__(
@@ -251,6 +262,7 @@ class Replication:
         self.work = ""
         self.moved_bytes = self.rounds = 0
         self._look: Look | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
 
@@ -321,6 +333,7 @@ class Replication:
         self._check_same(look, record)
         if record is None or self.is_new:
             record, self.is_new = self.replica.note(self._first_record(look)), False
+        moved = -self.moved_bytes
         while True:
             try:
                 ends = self._bring_up(look, record, lease)
@@ -330,8 +343,9 @@ class Replication:
                 self._check_same(look, record)
                 if before.described.head == look.described.head:
                     raise
+        moved += self.moved_bytes
         self._look = look
-        self.replica.note(
+        after = self.replica.note(
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
@@ -339,6 +353,9 @@ class Replication:
             sealed=look.described.sealed,
         )
         self._noted = time.monotonic()
+        new = replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
         self.rounds += 1
         self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
         self.most_lag = max(self.most_lag, self.lag)
@@ -386,9 +403,9 @@ class Replication:
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
                 todo="Promote the replica as it is, or delete it and replicate again.",
             )
-        self._progress.warn(
-            "the source was truncated beyond what the replica had; the replica continues at the source's head"
-        )
+        warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+        self.warnings.append(warning)
+        self._progress.warn(warning)
 
     def _reached(self, look: Look) -> StreamCut:
         """Return the cut up to which the replica has the source's bytes."""
