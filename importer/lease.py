@@ -8,7 +8,7 @@ from streamstore.model import StreamDescription, StreamName
 from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside, tag_of
 from streamstore.store import StreamStore
 
-__all__ = ["TargetBusy", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
+__all__ = ["TargetBusy", "incarnation", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
 
 
 class TargetBusy(LeaseHeld):
@@ -57,3 +57,8 @@ def unfinished_work(store: StreamStore, target: StreamName) -> str | None:
     # The last steps of an import remove the tag; it is unfinished until the lease is gone.
     record = last_record(store, lease_stream(target))
     return record.work if record is not None and record.finishing else ""
+
+
+def incarnation(described: StreamDescription) -> str:
+    """Identify a stream among those of the same name: after a deletion, a new stream has higher segment numbers."""
+    return str(min(described.epochs[0].segments))

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from common.errors import Conflict
-from streamstore.errors import OffsetConflict, StreamExists
+from streamstore.errors import NoSuchScope, NoSuchStream, OffsetConflict, StreamChanged, StreamExists
 from streamstore.framing import frame
-from streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import Epoch, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN, is_own
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
@@ -48,6 +48,7 @@ class Ledger:
         self._about = about
         self._segment = SegmentId(0, 0)
         self._first = self._end = 0
+        self._epoch: Epoch | None = None
 
     def newest(self) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
@@ -68,6 +69,7 @@ class Ledger:
             what = "the name of a ledger is taken by another stream"
             raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
         info = self._store.segment_info(self.name, [next(iter(described.tail.offsets))])[0]
+        self._epoch = described.epochs[0]
         self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
         splitter, last = EventSplitter(info.start_offset, str(self.name)), None
         for block in self._store.read(self.name, info.segment, info.start_offset, info.write_offset):
@@ -97,6 +99,12 @@ class Ledger:
         if self._end - self._first > LONGEST_BYTES:
             self._store.truncate(StreamCut(self.name, {self._segment: before}))
             self._first = before
+
+    def delete(self) -> None:
+        """Delete the ledger that was read; one that was created since under its name stays."""
+        if self._epoch is not None:
+            with suppress(NoSuchStream, NoSuchScope, StreamChanged):
+                self._store.delete(self.name, first=self._epoch)
 
     def _conflict(self) -> LedgerConflict:
         return LedgerConflict("another process writes to the ledger", where=str(self.name))
