@@ -24,7 +24,7 @@ from streamstore.cuts import segments_between
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.lease import stream_beside
 from streamstore.ledger import Ledger, LedgerConflict
-from streamstore.model import StreamCut, StreamDescription, StreamName
+from streamstore.model import ContentKind, StreamCut, StreamDescription, StreamName
 from streamstore.own import describe_source, is_own
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
@@ -41,6 +41,7 @@ def copy_stream(
     *,
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
+    content: ContentKind | None = None,
     offsets: Offsets = "keep",
     filler_limit: int = FILLER_LIMIT,
     numbers: Numbers = "keep",
@@ -62,6 +63,8 @@ def copy_stream(
             ``PRAVEGA_TARGET_USERNAME``, ``…_PASSWORD``, ``…_CA_FILE`` and ``…_TLS_VERIFY_HOSTNAME``.
         from_cut: copy only events after this cut (JSON text or a mapping).
         to_cut: copy only events before this cut.
+        content: ``"bytes"`` if it is a byte stream: cuts may have any offsets. None for ``"events"``: cuts must be
+            between events. Without cuts, it makes no difference.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
         numbers: as for `import_stream`.
@@ -80,6 +83,7 @@ def copy_stream(
     options = CopyOptions(
         from_cut=from_cut,
         to_cut=to_cut,
+        content=content,
         offsets=offsets,
         filler_limit=filler_limit,
         numbers=numbers,
@@ -181,6 +185,7 @@ class _Copy:
                     self.source_address,
                     tagged,
                     work=work,
+                    kind=self.options.content or "events",
                     first_head=self._first_head(work, cuts["from_cut"] or described.head, dry_run=dry_run),
                     **cuts,
                 )

@@ -12,12 +12,14 @@ from common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
 from layouts.windows import WINDOW
 from manifests.options import Fingerprints, Generation, Window
 from streamstore.cut_option import FromCut, ToCut
+from streamstore.model import ContentKind
 
 __all__ = [
     "FILLER_LIMIT",
     "CopyOptions",
     "ImportOptions",
     "KeptRetention",
+    "NewStreamOptions",
     "Numbers",
     "Offsets",
     "RestoreOptions",
@@ -31,8 +33,8 @@ KeptRetention = Literal["keep", "off"]
 FILLER_LIMIT = 1024**3
 
 
-class CopyOptions(Options):
-    """Options of *copy*: which part of a stream, and how it becomes a new stream."""
+class NewStreamOptions(Options):
+    """Which part of a stream, and how it becomes a new stream."""
 
     from_cut: FromCut = None
     to_cut: ToCut = None
@@ -56,7 +58,16 @@ class CopyOptions(Options):
     ] = False
 
 
-class RestoreOptions(CopyOptions):
+class CopyOptions(NewStreamOptions):
+    """Options of *copy*."""
+
+    content: Annotated[
+        ContentKind | None,
+        Field(description="What the stream holds. Cuts of bytes, of a byte stream, may have any offsets."),
+    ] = None
+
+
+class RestoreOptions(NewStreamOptions):
     """Which part of an archive is restored, and how: what a request in a queue holds too."""
 
     generation: Generation = None

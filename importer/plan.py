@@ -8,11 +8,12 @@ from functools import partial
 
 from common.errors import Usage
 from importer.fill import Section
-from importer.options import CopyOptions, Numbers, Offsets
+from importer.options import NewStreamOptions, Numbers, Offsets
 from importer.replay import Replay, plan_replay
 from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
 from streamstore.model import (
+    ContentKind,
     ScaleKind,
     SegmentId,
     StreamConfiguration,
@@ -87,6 +88,7 @@ class RestorePlan:
         sealed: whether to seal the target at the end.
         offsets: whether offsets are kept or segments start at 0.
         numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
+        content: what the segments hold.
         work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation of an archive, see `importer.from_archive.generation_of`.
     """
@@ -100,6 +102,7 @@ class RestorePlan:
     sealed: bool
     offsets: Offsets
     numbers: Numbers
+    content: ContentKind
     work: str
 
     @property
@@ -132,6 +135,7 @@ class Content:
         sealed: whether to seal the target.
         work: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
+        kind: what the segments hold.
     """
 
     described: StreamDescription
@@ -143,13 +147,14 @@ class Content:
     sealed: bool
     work: str
     check_gap: Callable[[SegmentId, int, int], None]
+    kind: ContentKind = "events"
 
 
-def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
+def plan_restore(content: Content, options: NewStreamOptions) -> RestorePlan:
     """Plan how a new stream gets a content.
 
     Raises:
-        Usage: keeping offsets needs more than `CopyOptions.filler_limit` bytes of filler in a segment.
+        Usage: keeping offsets needs more than `NewStreamOptions.filler_limit` bytes of filler in a segment.
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
         Damaged: the source has an undeclared gap.
     """
@@ -184,6 +189,7 @@ def plan_restore(content: Content, options: CopyOptions) -> RestorePlan:
         sealed=content.sealed,
         offsets=options.offsets,
         numbers=options.numbers,
+        content=content.kind,
         work=content.work,
     )
 

@@ -242,6 +242,7 @@ class ImportRun:
             head=plan.head,
             sections=plan.sections,
             compare=COMPARED_BYTES if self._trust_earlier else 0,
+            content=self._plan.content,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:

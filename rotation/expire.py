@@ -122,7 +122,7 @@ def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> i
         return last
     for index in range(last - 1, 0, -1):
         manifest = archive.read_manifest(listing.spans[index])
-        kept += sum(one.events > 0 for one in manifest.replaces or (manifest,))
+        kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
         if kept >= keep:
             return index
     return 0

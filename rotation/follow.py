@@ -30,7 +30,7 @@ from rotation.reports import FollowedGeneration, FollowReport
 from rotation.rotate import Rotation
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
-from streamstore.model import LARGEST_EVENT_BYTES
+from streamstore.model import LARGEST_EVENT_BYTES, ContentKind
 from streamstore.own import describe_source
 
 __all__ = ["follow_stream"]
@@ -54,7 +54,8 @@ def follow_stream(
     target: int = TARGET,
     grace: float = GRACE,
     storage_class: str = "",
-    layout: Layout = "events",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
     compress: Compression = "",
     range_size: int = RANGE_SIZE,
     window: int = WINDOW,
@@ -89,6 +90,7 @@ def follow_stream(
         target: as for `compact_archive`.
         grace: as for `compact_archive`.
         storage_class: as for `rotate_stream`.
+        content: as for `export_stream`.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
@@ -115,6 +117,7 @@ def follow_stream(
         target=target,
         grace=grace,
         storage_class=storage_class,
+        content=content,
         layout=layout,
         compress=compress,
         range_size=range_size,
