@@ -249,8 +249,10 @@ class _Tally:
                 generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
             )
         )
-        size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
-        self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
+        events = f"{count_text(report.events, 'event')}, " if report.events or not report.bytes else ""
+        self.progress.note(
+            f"generation {report.generation}: {events}{bytes_text(report.bytes)} in {report.seconds:.2f} s"
+        )
 
     def warn(self, problems: list[Problem]) -> None:
         """Warn of generations that could not be merged or read back."""

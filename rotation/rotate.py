@@ -72,7 +72,7 @@ def rotate_stream(
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
-        keep: number of generations with events to keep. The last that has events is always kept.
+        keep: number of generations with data to keep. The last that has data is always kept.
         keep_for: keep generations whose tail was taken within this time (seconds). It counts back from now, or from
             the newest generation before this run if that is earlier, so that a clock that is ahead does not expire
             more.
