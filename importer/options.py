@@ -63,7 +63,7 @@ class CopyOptions(NewStreamOptions):
 
     content: Annotated[
         ContentKind | None,
-        Field(description="What the stream holds. Cuts of bytes, of a byte stream, may have any offsets."),
+        Field(description="What the stream holds. Cuts of bytes (of a byte stream) may have any offsets."),
     ] = None
 
 

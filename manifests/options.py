@@ -98,7 +98,10 @@ class ArchivingOptions(Options):
 
     content: Annotated[
         ContentKind | None,
-        Field(description="What the stream holds; bytes for a byte stream. Default: as the archive, which has events."),
+        Field(
+            description="What the stream holds: events, or bytes (a byte stream). Default: what the archive holds; events "
+            "for a new archive."
+        ),
     ] = None
     layout: Annotated[
         Layout | None,

@@ -14,7 +14,7 @@ from common.errors import Usage
 from exporter import task as export_task
 from exporter.ranges import NotEvents
 from importer import run as import_run
-from manifests.model import Compression
+from manifests.model import Compression, Layout
 from manifests.range_row import RangeRow
 from sparkrun.errors import TaskFailed
 from streamstore.errors import InvalidCut
@@ -38,7 +38,7 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.spark.archive_source import ArchiveSource
 from tests.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
+from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
 
 FIRST = SegmentId(0, 0)
 RESTORED = replace(NAME, stream="restored")
@@ -225,10 +225,12 @@ def test_killed_export_is_resumed(vault: Vault, finished: int, monkeypatch: pyte
     is_restored(vault)
 
 
-def test_export_without_the_option_names_it(vault: Vault) -> None:
+@pytest.mark.parametrize(("layout", "compress"), KINDS)
+def test_export_without_the_option_names_it(vault: Vault, layout: Layout, compress: Compression) -> None:
     with pytest.raises(NotEvents, match=r"no event begins at offset 5001.*`export --content bytes`"):
-        export(vault)
+        export(vault, layout=layout, compress=compress)
     assert export(vault, content="bytes").generation == 1
+    assert show_archive(vault.archive).compression == compress
     is_sound(vault.root)
     is_restored(vault)
 
