@@ -33,7 +33,7 @@ class ByteSource(Protocol):
         """SHA-256 of all of the bytes, hexadecimal; empty if it is not known."""
 
     def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        """Yield some of the bytes, as blocks that may split events; a block is valid until the next one is requested.
+        """Yield some of the bytes, as blocks that may split events. The caller may keep them.
 
         If all of the bytes are read and their digest is known, it is compared after the last block.
 
@@ -76,6 +76,8 @@ class LiveSegment:
         """See `ByteSource.blocks`; the store's reader has a window of its own."""
         try:
             with self.address.lend() as store:
-                yield from store.read(self.stream, self.segment, start, end)
+                for block in store.read(self.stream, self.segment, start, end):
+                    # The store reuses its buffers, but an appender may send a block once more after a lost connection.
+                    yield bytes(block)
         except (SegmentTruncated, NoSuchSegment) as error:
             raise SourceTruncated(error.what, where=error.where, todo="Run the same command again.") from None
