@@ -99,8 +99,8 @@ class ArchivingOptions(Options):
     content: Annotated[
         ContentKind | None,
         Field(
-            description="What the stream holds: events, or bytes (a byte stream). Default: what the archive holds; events "
-            "for a new archive."
+            description="What the stream holds: events, or bytes (a byte stream). Default: as the archive, or events "
+            "for a new one."
         ),
     ] = None
     layout: Annotated[
