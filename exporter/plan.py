@@ -11,16 +11,7 @@ from exporter.identity import check_gone, check_same_stream, take_witness
 from layouts.keys import GenerationSpan
 from layouts.layout import layout_of
 from manifests.archive import Archive
-from manifests.model import (
-    Compression,
-    Configuration,
-    EpochEntry,
-    GapEntry,
-    GenerationModel,
-    Layout,
-    Manifest,
-    now_utc,
-)
+from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
 from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut, NoSuchSegment
@@ -53,20 +44,17 @@ class PlanOptions:
     range_size: int = 64 * 1024 * 1024
     content: ContentKind | None = None
 
-    def stored(self, known: GenerationModel | None) -> tuple[ContentKind, Layout]:
-        """Return content and layout of an archive's next generation.
-
-        Args:
-            known: its newest generation, or the plan of the next; None if there is none.
+    def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
+        """Return content and layout of the generation after an archive's newest one, if there is one.
 
         Raises:
             Usage: the archive has another content, or the layout cannot hold it.
         """
-        content = self.content or (known.content if known else "events")
-        if known is not None and content != known.content:
+        content = self.content or (newest.content if newest else "events")
+        if newest is not None and content != newest.content:
             raise Usage(
-                f"the archive holds {known.content}, not {content}",
-                where=f"{known.name}, generation {known.generation}",
+                f"the archive holds {newest.content}, not {content}",
+                where=f"{newest.name}, generation {newest.generation}",
                 todo=f"Omit --content, or export below another root with --content {content}.",
             )
         return content, layout_of(content, self.layout)
@@ -107,7 +95,8 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         generation = newest.generation + 1 if newest else 1
         plan, attempt = current_plan(archive.store, archive.prefix, generation)
         described = describe_source(store, archive.stream)
-        asked, (_, layout) = wanted, wanted.stored(newest)
+        asked = wanted
+        _, layout = wanted.stored(newest)
         for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
             check_same_stream(described, store, ended)
             if ended.layout == layout:  # chunks have the same names, compressed or not
