@@ -13,7 +13,7 @@ from streamstore.byte_source import LiveSegment
 from streamstore.cuts import is_before, segments_between, validate_cut
 from streamstore.errors import InvalidCut
 from streamstore.framing import NotAnEvent
-from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
+from streamstore.model import ANY_EVENT_BYTES, ContentKind, SegmentId, StreamCut, StreamDescription
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -36,6 +36,7 @@ def stream_content(
     first_head: StreamCut,
     from_cut: StreamCut | None = None,
     to_cut: StreamCut | None = None,
+    kind: ContentKind = "events",
 ) -> Content:
     """Return what a copy restores.
 
@@ -47,6 +48,7 @@ def stream_content(
         first_head: where the copy began, maybe in an earlier run; see `Content.bases`.
         from_cut: begin at this cut, or at the head if that has moved beyond it; None for the head.
         to_cut: end at this cut; None for the tail.
+        kind: what the segments hold; cuts are not compared with bytes.
 
     Raises:
         InvalidCut: a cut is not of the stream, lies outside it or inside an event, or ``from_cut`` is after ``to_cut``.
@@ -58,7 +60,7 @@ def stream_content(
         given.append(from_cut)
     for cut in given:
         validate_cut(described, cut)
-        _check_events(store, described, cut)
+        _check_cut(store, described, cut, kind)
     between = segments_between(described, head, tail)
     sealed = [segment for segment, (_, end) in between.items() if end is None]
     ends = {info.segment: info.write_offset for info in store.segment_info(described.name, sealed)} if sealed else {}
@@ -79,6 +81,7 @@ def stream_content(
         sealed=described.sealed and to_cut is None,
         work=work,
         check_gap=check_gap,
+        kind=kind,
     )
 
 
@@ -102,8 +105,8 @@ def _parts(
         yield Part(LiveSegment(address, described.name, segment, low, high), low, high, events=0)
 
 
-def _check_events(store: StreamStore, described: StreamDescription, cut: StreamCut) -> None:
-    """Check that events begin at a cut, by the bytes that follow."""
+def _check_cut(store: StreamStore, described: StreamDescription, cut: StreamCut, kind: ContentKind) -> None:
+    """Check that a cut lies inside the segments and, by the bytes that follow, that events begin there."""
     for info in store.segment_info(described.name, list(cut.offsets)):
         offset = cut.offsets[info.segment]
         if offset > info.write_offset:
@@ -111,6 +114,8 @@ def _check_events(store: StreamStore, described: StreamDescription, cut: StreamC
                 f"the stream cut lies beyond the segment's end at {info.write_offset}",
                 where=f"{info.segment.in_stream(described.name)}: {offset}",
             )
+        if kind == "bytes":
+            continue
         end = min(offset + LOOK_BYTES, info.write_offset)
         splitter = EventSplitter(offset, info.segment.in_stream(described.name), largest=ANY_EVENT_BYTES)
         try:
@@ -121,5 +126,7 @@ def _check_events(store: StreamStore, described: StreamDescription, cut: StreamC
                 splitter.finish()
         except NotAnEvent:
             raise InvalidCut(
-                "the stream cut lies inside an event", where=f"{info.segment.in_stream(described.name)}: {offset}"
+                "the stream cut lies inside an event",
+                where=f"{info.segment.in_stream(described.name)}: {offset}",
+                todo="Use --content bytes if it is a byte stream.",
             ) from None

@@ -41,6 +41,7 @@ class Options(Declared):
     until: Annotated[str, AfterValidator(_is_moment)] | None = None
     truncate_source: bool | None = None
     storage_class: str | None = None
+    content: Literal["events", "bytes"] | None = None
     layout: Literal["events", "chunks"] | None = None
     compress: Literal["zstd", "none"] | None = None
     range_size: str | None = None
