@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from common.errors import Conflict
@@ -22,7 +22,7 @@ from importer.replay import ScaleStep
 from importer.target import Target, taken_error
 from importer.verify import Differs, VerifyTask, verify_range
 from sparkrun.runner import Runner
-from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
+from streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
 from streamstore.lease import Lease, last_record
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
@@ -120,7 +120,8 @@ class ImportRun:
         """
         begun = unfinished_work(self._store, self._name)
         if begun is not None and begun != self._plan.work:
-            raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
+            with suppress(NoSuchScope, NoSuchStream):  # it was deleted meanwhile
+                raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.
@@ -171,8 +172,14 @@ class ImportRun:
         self._segments = segments
         self._verify(runner, progress, check)
 
-    def run(self, runner: Runner, progress: Progress) -> Restored:
+    def run(self, runner: Runner, progress: Progress, beside: AbstractContextManager[None] | None = None) -> Restored:
         """Restore, verify, finish.
+
+        Args:
+            runner: runs the tasks.
+            progress: receives the progress.
+            beside: entered when the lease was taken, before the target is created or resumed, and left before the
+                lease is released.
 
         Raises:
             TargetTaken: the target is not this import's; nothing was written to it.
@@ -182,10 +189,10 @@ class ImportRun:
         """
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            with _reporting_lost_lease(lease):
+            with _reporting_lost_lease(lease), beside or nullcontext():
                 target = self._bring_up(lease, runner, progress)
                 events, size = self._verify(runner, progress, lease.check)
-                lease.finishing()
+                lease.finishing(target.incarnation)
                 target.finish()
             finished = time.monotonic()
         except BaseException:
