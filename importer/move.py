@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.lease import take_lease, unfinished_work
+from importer.lease import incarnation, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
 from importer.plan import plan_restore
 from importer.promote import cut_over
-from importer.replica import REPLICA, Replica, Replication, replica_tag, replica_work
+from importer.replica import LONGEST_TAG, REPLICA, Replica, Replication, replica_tag, replica_work
 from importer.reports import MoveReport
 from importer.run import ImportRun
 from importer.source import StreamSource
@@ -121,16 +121,20 @@ class _Move:
         self._options = options
         self.tasks = tasks
 
+    @property
+    def _tombstone(self) -> str:
+        """The tag of the tombstone."""
+        return f"{MOVED_TO}{self._uri}"[:LONGEST_TAG]
+
     def is_done(self) -> bool:
         """Whether the stream was moved before."""
         store, name = self._replica.store, self._replica.name
         if unfinished_work(store, name) != "":
             return False
-        described = store.describe(name)
-        if tag_of(described.configuration, REPLICA_OF) != replica_tag(self._source.uri):
-            return False
         old = _describe(self._source)
-        return old is None or tag_of(old.configuration, MOVED_TO) != ""
+        if old is None:
+            return tag_of(store.describe(name).configuration, REPLICA_OF) == replica_tag(self._source.uri)
+        return self._tombstone in old.configuration.tags
 
     def missing(self) -> int:
         """Return how many bytes are still to be replicated."""
@@ -143,9 +147,10 @@ class _Move:
         store, name = self._replica.store, self._replica.name
         begun = unfinished_work(store, name)
         record = self._replica.read() if begun and begun.startswith(REPLICA) else None
-        if begun and record is None and not is_own(store.describe(name).configuration):
+        if begun and begun.startswith(REPLICA) and record is None and not is_own(store.describe(name).configuration):
             take_lease(store, name, begun).release(remove=True)  # an earlier run was killed right before this
-            return replace(report, unchanged=True)
+            if self.is_done():
+                return replace(report, unchanged=True)
         if record is not None and record.promoted and record.source == self._source.uri:
             lease = take_lease(store, name, record.work)
             try:
@@ -174,10 +179,16 @@ class _Move:
         old = _describe(self._source)
         record = self._replica.newest
         if old is not None and replica_work(self._source, old, self._options) == record.work:
+            if not old.sealed:
+                raise Conflict(
+                    "the replica was promoted without sealing the stream, which was maybe written to since",
+                    where=self._source.uri,
+                    todo="Delete it yourself, or the replica.",
+                )
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
             copied = self._replica.store.describe(self._replica.name)
-            if tag_of(copied.configuration, REPLICA_OF) != replica_tag(self._source.uri):
+            if incarnation(copied) != record.target:
                 raise Conflict(
                     "the new stream was deleted or created again, so the old one stays", where=str(self._replica.name)
                 )
@@ -227,7 +238,7 @@ class _Move:
     def _leave_tombstone(self) -> bool:
         """Create the tombstone, or seal it; return False if the name belongs to another stream."""
         store, name = self._source.store, self._source.name
-        configuration = StreamConfiguration(Scaling(min_segments=1), tags=(OWN, f"{MOVED_TO}{self._uri}"[:256]))
+        configuration = StreamConfiguration(Scaling(min_segments=1), tags=(OWN, self._tombstone))
         with suppress(StreamExists):
             store.create_stream(name, configuration)
         described = store.describe(name)

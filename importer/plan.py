@@ -13,6 +13,7 @@ from importer.replay import Replay, plan_replay
 from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
 from streamstore.model import (
+    ContentKind,
     ScaleKind,
     SegmentId,
     StreamConfiguration,
@@ -87,6 +88,7 @@ class RestorePlan:
         sealed: whether to seal the target at the end.
         offsets: whether offsets are kept or segments start at 0.
         numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
+        content: what the segments hold.
         work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation of an archive, see `importer.from_archive.generation_of`.
     """
@@ -100,6 +102,7 @@ class RestorePlan:
     sealed: bool
     offsets: Offsets
     numbers: Numbers
+    content: ContentKind
     work: str
 
     @property
@@ -132,6 +135,7 @@ class Content:
         sealed: whether to seal the target.
         work: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
+        kind: what the segments hold.
     """
 
     described: StreamDescription
@@ -143,6 +147,7 @@ class Content:
     sealed: bool
     work: str
     check_gap: Callable[[SegmentId, int, int], None]
+    kind: ContentKind = "events"
 
 
 def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool = True) -> RestorePlan:
@@ -190,6 +195,7 @@ def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool
         sealed=content.sealed,
         offsets=options.offsets,
         numbers=options.numbers,
+        content=content.kind,
         work=content.work,
     )
 

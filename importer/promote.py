@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 
-from common.errors import Usage
+from common.errors import Conflict, Usage
 from common.progress import Progress
 from importer.lease import take_lease, unfinished_work
 from importer.options import MirrorOptions
@@ -73,7 +73,7 @@ def promote_replica(
             sealed=record.sealed,
             source_sealed=seal_source,
             tail=record.tail,
-            taken=record.taken,
+            taken=record.taken_text,
             dry_run=dry_run,
         )
         origin = open_source(record.source, stack) if seal_source else None
@@ -119,7 +119,9 @@ def promote_replica(
             finish_replica(replica)
         progress.end()
         record = replica.record or record
-        return replace(report, sealed=record.sealed, tail=record.tail, taken=record.taken, total_seconds=_since(began))
+        return replace(
+            report, sealed=record.sealed, tail=record.tail, taken=record.taken_text, total_seconds=_since(began)
+        )
 
 
 def cut_over(replication: Replication, source: StreamSource) -> Lease:
@@ -133,6 +135,8 @@ def cut_over(replication: Replication, source: StreamSource) -> Lease:
     """
     replica = replication.replica
     described = replication.look_first()
+    if replication.is_new:
+        raise Conflict("the replica was deleted meanwhile", where=str(replica.name))
     if not replica.newest.sealing:
         # A running replication may note its progress at the same time. This record says who sealed the source.
         replica.note(sealing=True, sealed=described.sealed)
@@ -174,7 +178,7 @@ def _read(replica: Replica) -> Record | None:
         if is_own(described.configuration):
             raise NotAReplica("the replica's ledger is gone", where=where, todo="Replicate once more, then promote.")
         take_lease(replica.store, replica.name, begun).release(remove=True)  # an earlier run ended right before this
-        return None
+        begun = ""
     if begun or not tag_of(described.configuration, REPLICA_OF):
         raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")
     return None

@@ -11,15 +11,16 @@ import hashlib
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from common.errors import Conflict, Failed
 from common.progress import Progress
-from importer.lease import TargetBusy, take_lease, unfinished_work
+from common.times import moment_text
+from importer.lease import TargetBusy, incarnation, marked_work, take_lease, unfinished_work
 from importer.options import MirrorOptions
 from importer.plan import fitting_configuration, plan_restore
 from importer.run import ImportRun
@@ -32,7 +33,6 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cuts import is_before, later_of
-from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.framing import NotAnEvent
 from streamstore.lease import Lease
 from streamstore.ledger import Ledger, LedgerConflict
@@ -54,6 +54,9 @@ SHORT_BYTES = 64 * 1024 * 1024
 """A round of fewer bytes runs in threads of this process, without Spark."""
 
 SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
 
 RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
@@ -82,7 +85,9 @@ class Record:
         ends: the replica's segment → its end (bytes) at that tail.
         taken: when that tail was taken, RFC 3339; empty if there is none.
         sealing: whether a promotion has begun to seal the source.
+        skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
+        target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
     """
 
     work: str
@@ -99,7 +104,9 @@ class Record:
     ends: Mapping[str, int] = field(default_factory=dict)
     taken: str = ""
     sealing: bool = False
+    skipping: bool = False
     promoted: bool = False
+    target: str = ""
 
     @property
     def name(self) -> StreamName:
@@ -110,6 +117,11 @@ class Record:
     def taken_at(self) -> datetime | None:
         """When the tail was taken."""
         return datetime.fromisoformat(self.taken) if self.taken else None
+
+    @property
+    def taken_text(self) -> str:
+        """The same for reports; empty if there is none."""
+        return moment_text(self.taken_at) if self.taken_at else ""
 
 
 class Replica:
@@ -148,7 +160,7 @@ class Replica:
         Args:
             create: create the ledger if it does not exist.
         """
-        found = self._ledger.newest() if create or self.store.exists(self._ledger.name) else None
+        found = self._ledger.newest(create=create)
         self.record = Record(**found) if found is not None and "source" in found else None
         return self.record
 
@@ -173,14 +185,15 @@ class Replica:
                 newest = self.read(create=True)
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=str(self.name)) from None
+                if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
+                    raise Conflict("another process brings the replica up to date", where=str(self.name)) from None
                 continue
             self.record = record
             return record
 
     def forget(self) -> None:
-        """Delete the ledger."""
-        with suppress(NoSuchStream, NoSuchScope):
-            self.store.delete(self._ledger.name)
+        """Delete the ledger that was read."""
+        self._ledger.delete()
 
     def finish(self, lease: Lease) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
@@ -188,18 +201,23 @@ class Replica:
         Each step is skipped if it was made before.
 
         Raises:
-            Failed: the replica ends inside an event.
+            Failed: the replica ends inside an event, or between what the source has truncated and what it still has.
+            NotAReplica: its ledger is gone.
             StreamChanged: another process deleted or configured it.
+            TargetTaken: another stream has its name.
         """
-        described, record = self.store.describe(self.name), self.newest
-        if is_own(described.configuration):
+        work, described = self.newest.work, self.store.describe(self.name)
+        self.read()  # others may have replicated, promoted or replaced it before the lease was taken
+        record = self.newest
+        if marked_work(described) == record.work == work:
             if not record.promoted:
-                _check_whole_events(self.store, described, record)
-                record = self.note(promoted=True)
+                _check_whole(self.store, described, record)
+                record = self.note(promoted=True, target=incarnation(described))
             lease.finishing()
-            self.store.update_stream(
-                self.name, _configuration(record, len(described.tail.offsets)), was=described.configuration
-            )
+            wanted = _configuration(record, len(described.tail.offsets))
+            self.store.update_stream(self.name, wanted, was=described.configuration)
+        elif record.work != work or record.target != incarnation(described):
+            raise TargetTaken("another stream has the replica's name now", where=f"{self.store.uri}/{self.name}")
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
@@ -227,6 +245,7 @@ class Replication:
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
+        warnings: the newest ones.
     """
 
     def __init__(
@@ -252,6 +271,7 @@ class Replication:
         self.work = ""
         self.moved_bytes = self.rounds = 0
         self._look: Look | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
 
@@ -322,6 +342,7 @@ class Replication:
         self._check_same(look, record)
         if record is None or self.is_new:
             record, self.is_new = self.replica.note(self._first_record(look)), False
+        moved = -self.moved_bytes
         while True:
             try:
                 ends = self._bring_up(look, record, lease)
@@ -331,15 +352,20 @@ class Replication:
                 self._check_same(look, record)
                 if before.described.head == look.described.head:
                     raise
+        moved += self.moved_bytes
         self._look = look
-        self.replica.note(
+        after = self.replica.note(
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
             configuration=_document(look.described),
             sealed=look.described.sealed,
+            skipping=False,
         )
         self._noted = time.monotonic()
+        new = replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
         self.rounds += 1
         self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
         self.most_lag = max(self.most_lag, self.lag)
@@ -365,7 +391,8 @@ class Replication:
         )
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
-            self.segments = run.advance(lease, runner, self._progress, move_head=not self._keep_head)
+            move_head = not self._keep_head or record.tail is None
+            self.segments = run.advance(lease, runner, self._progress, move_head=move_head)
         finally:
             self.moved_bytes += run.moved_bytes
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
@@ -386,9 +413,11 @@ class Replication:
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
                 todo="Promote the replica as it is, or delete it and replicate again.",
             )
-        self._progress.warn(
-            "the source was truncated beyond what the replica had; the replica continues at the source's head"
-        )
+        if not self.replica.newest.skipping:
+            self.replica.note(skipping=True)
+        warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+        self.warnings.append(warning)
+        self._progress.warn(warning)
 
     def _reached(self, look: Look) -> StreamCut:
         """Return the cut up to which the replica has the source's bytes."""
@@ -429,11 +458,25 @@ class Replication:
         if self._lease is None:
             replica = self.replica
             self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
-            self._check_target()
-            replica.read(create=True)
-            if self.is_new:
-                replica.record = None  # of a replica that was deleted
+            try:
+                self._read()
+            except BaseException:
+                self.release()
+                raise
         return self._lease
+
+    def _read(self) -> None:
+        """Read the ledger; others may have created, promoted or deleted the replica before the lease was taken.
+
+        Raises:
+            TargetTaken: it is not this replica any more, or its promotion has begun.
+        """
+        self.is_new = self._check_target() is None
+        record = self.replica.read(create=True)
+        if self.is_new:
+            self.replica.record = None  # of a replica that was deleted
+        elif record is not None and record.promoted:
+            raise self._promoting()
 
     def _check_target(self) -> str | None:
         """Check that the target is free, or this replica; return `unfinished_work`.
@@ -443,7 +486,12 @@ class Replication:
         """
         replica = self.replica
         begun = unfinished_work(replica.store, replica.name)
-        if begun is None or begun == self.work:
+        if begun is None:
+            return None
+        described = replica.store.describe(replica.name)
+        if begun == self.work:
+            if not is_own(described.configuration):
+                raise self._promoting()
             return begun
         where = str(replica.name)
         record = replica.read()
@@ -456,11 +504,14 @@ class Replication:
                 where=self.source.uri,
                 todo=f"Promote {where} as it is, or choose another name.",
             )
-        described = replica.store.describe(replica.name)
         if promoted := tag_of(described.configuration, REPLICA_OF):
             todo = "Choose another name, or delete it first."
             raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
         raise taken_error(replica.store, described, begun=begun)
+
+    def _promoting(self) -> Conflict:
+        where = f"{self.replica.store.uri}/{self.replica.name}"
+        return TargetTaken("a promotion of the replica has not ended", where=where, todo="Run it again.")
 
     def _check_same(self, look: Look, record: Record | None) -> None:
         """Check that the source is still the stream that is replicated.
@@ -518,19 +569,26 @@ def _document(described: StreamDescription) -> Mapping[str, Any]:
 
 def _configuration(record: Record, open_segments: int) -> StreamConfiguration:
     """Return the configuration of the promoted replica."""
-    configuration = Configuration.model_validate(record.configuration).value()
+    configuration = Configuration.model_validate_json(json.dumps(record.configuration)).value()
     tags = (*users_tags(configuration), REPLICA_OF + replica_tag(record.source))
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
 
 
-def _check_whole_events(store: StreamStore, described: StreamDescription, record: Record) -> None:
-    """Check that each open segment ends with a whole event.
+def _check_whole(store: StreamStore, described: StreamDescription, record: Record) -> None:
+    """Check that the replica holds nothing but whole events.
 
     Every tail of the source is an event boundary, so only what was appended after the recorded one is read.
 
     Raises:
-        Failed: one does not: a round that was appending a large event was killed.
+        Failed: a segment ends inside an event, as a round that was appending a large one was killed; or it may have
+            filler that is still to be truncated.
     """
+    if record.tail is None or record.skipping:
+        raise Failed(
+            "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
+            where=str(described.name),
+            todo="Replicate once more when the source can be reached.",
+        )
     infos = store.segment_info(described.name, list(described.tail.offsets))
     for info in infos:
         start = max(info.start_offset, record.ends.get(str(info.segment), 0))
@@ -539,6 +597,9 @@ def _check_whole_events(store: StreamStore, described: StreamDescription, record
             for block in store.read(described.name, info.segment, start, info.write_offset):
                 for _ in splitter.feed(block):
                     pass
+        except NotAnEvent:
+            continue  # a byte stream
+        try:
             splitter.finish()
         except NotAnEvent as error:
             raise Failed(

@@ -309,6 +309,7 @@ class ImportRun:
             sections=plan.sections,
             compare=COMPARED_BYTES if self._trust_earlier else 0,
             whole_events=self._whole_events,
+            content=self._plan.content,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:

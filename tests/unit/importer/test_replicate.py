@@ -1,0 +1,359 @@
+"""Replicas of streams of the embedded store: rounds, promotion, moves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from common.errors import Conflict, Failed, Problem, Usage
+from importer.replica import NotAReplica
+from streamstore.local import LocalStore
+from streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import OWN
+from streamvault import export_stream, move_stream, promote_replica, replicate_stream
+from streamvault.cli import main
+from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
+from tests.unit.small_archives import NAME
+
+TARGET = replace(NAME, stream="replica")
+
+
+class Streams:
+    """A folder of streams."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder)
+
+    @property
+    def source(self) -> str:
+        return f"local://{self.folder}/{NAME}"
+
+    @property
+    def target(self) -> str:
+        return f"local://{self.folder}/{TARGET}"
+
+    def replicate(self, **options: object):  # type: ignore[no-untyped-def]
+        return replicate_stream(self.source, self.target, master="inline[2]", **options)  # type: ignore[arg-type]
+
+    def promote(self, **options: object):  # type: ignore[no-untyped-def]
+        return promote_replica(self.target, master="inline[2]", **options)  # type: ignore[arg-type]
+
+    def move(self, **options: object):  # type: ignore[no-untyped-def]
+        return move_stream(self.source, self.target, master="inline[2]", **options)  # type: ignore[arg-type]
+
+    def add(self, *events: bytes) -> None:
+        with self.store as store:
+            for segment in store.describe(NAME).tail.offsets:
+                append_events(store, NAME, segment, events)
+
+    def scale(self, parts: int = 2) -> None:
+        """Seal the newest segment and open some in its place."""
+        with self.store as store:
+            described = store.describe(NAME)
+            segment = max(described.tail.offsets)
+            held = described.ranges()[segment]
+            width = (held.high - held.low) / parts
+            bounds = [held.low + width * i for i in range(parts)] + [held.high]
+            store.scale(NAME, [segment], [KeyRange(a, b) for a, b in pairwise(bounds)])
+
+    def truncate(self) -> None:
+        with self.store as store:
+            store.truncate(store.describe(NAME).tail)
+
+    def own(self) -> list[StreamName]:
+        """Every stream of the scope but source and target."""
+        with self.store as store:
+            return [name for name in store.list_streams(NAME.scope, own=True) if name not in {NAME, TARGET}]
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Streams:
+    streams = Streams(tmp_path / "streams")
+    with streams.store as store:
+        make_stream(store, NAME, events=120, largest=20_000)
+    return streams
+
+
+def assert_same_events(streams: Streams, target: StreamName = TARGET) -> None:
+    with streams.store as store:
+        assert digest_of(store, NAME) == digest_of(store, target)
+
+
+def assert_same(streams: Streams, *, sealed: bool | None = None) -> None:
+    """The replica has the source's events, shape and policies."""
+    with streams.store as store:
+        source, copied = shape_of(store, NAME), shape_of(store, TARGET)
+        configuration: StreamConfiguration = source.pop("configuration")  # type: ignore[assignment]
+        scaling = replace(configuration.scaling, min_segments=len(store.describe(NAME).tail.offsets))
+        tags = (*configuration.tags, f"streamvault-replica-of:{streams.source}"[:256])
+        assert copied.pop("configuration") == replace(configuration, tags=tags, scaling=scaling)
+        if sealed is not None:
+            assert (source.pop("sealed"), copied.pop("sealed")) == (True, sealed)
+        assert source == copied
+        assert digest_of(store, NAME) == digest_of(store, TARGET)
+
+
+def test_rounds_follow_growth_scales_and_truncation(streams: Streams) -> None:
+    first = streams.replicate()
+    assert (first.ended, first.rounds, first.moved_bytes > 0) == ("caught up", 1, True)
+    assert_same_events(streams)
+    streams.add(b"later", b"")
+    streams.scale()
+    streams.add(b"after the scale")
+    assert streams.replicate(dry_run=True).behind_bytes > 0
+    again = streams.replicate()
+    assert again.behind_bytes == again.moved_bytes
+    assert_same_events(streams)
+    streams.truncate()
+    streams.add(b"after the truncation")
+    streams.replicate()
+    assert_same_events(streams)
+    with streams.store as store:
+        assert OWN in store.describe(TARGET).configuration.tags
+        assert store.describe(NAME).head.offsets == store.describe(TARGET).head.offsets
+        assert list(store.list_streams(NAME.scope)) == [NAME]
+    nothing = streams.replicate()
+    assert (nothing.moved_bytes, nothing.behind_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_replica_that_was_behind_a_truncation_goes_on_at_the_head(streams: Streams, offsets: str) -> None:
+    streams.replicate(offsets=offsets)
+    streams.add(b"lost")
+    streams.scale()
+    streams.add(b"lost, too")
+    streams.truncate()
+    streams.add(b"kept")
+    streams.replicate(offsets=offsets)
+    with streams.store as store:
+        kept = [payload for _, payload in events_of(store, NAME)]
+        assert [payload for _, payload in events_of(store, TARGET)] == kept
+    streams.promote()
+    assert streams.own() == []
+
+
+def test_head_is_kept(streams: Streams) -> None:
+    streams.replicate(keep_head=True)
+    with streams.store as store:
+        before = digest_of(store, TARGET)
+    streams.truncate()
+    streams.replicate(keep_head=True)
+    with streams.store as store:
+        assert digest_of(store, TARGET) == before
+    streams.add(b"lost")
+    streams.scale()
+    streams.truncate()
+    with pytest.raises(Conflict, match="truncated beyond what the replica has"):
+        streams.replicate(keep_head=True)
+
+
+def test_lag(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
+    none = streams.replicate(dry_run=True)
+    assert (none.behind_seconds, none.ended) == (None, "lag")
+    assert none.behind_bytes == sum(pointer.length for pointer, _ in _events(streams))
+    streams.replicate()
+    assert (streams.replicate(dry_run=True).behind_bytes, streams.replicate(dry_run=True).behind_seconds) == (0, 0.0)
+    streams.add(b"x" * 92)
+    late = streams.replicate(dry_run=True)
+    with streams.store as store:
+        assert late.behind_bytes == 100 * len(store.describe(NAME).tail.offsets)
+    assert late.behind_seconds is not None
+    assert 0 < late.behind_seconds < 60
+    assert main(["replicate", streams.source, streams.target, "--dry-run"]) == 0
+    assert "behind" in capfd.readouterr().out
+
+
+def _events(streams: Streams) -> list[tuple[object, bytes]]:
+    with streams.store as store:
+        return list(events_of(store, NAME))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_promoted_replica_is_a_stream_like_its_source(streams: Streams, *, sealed: bool) -> None:
+    if sealed:
+        with streams.store as store:
+            store.seal(NAME)
+    streams.replicate()
+    report = streams.promote()
+    assert (report.sealed, report.unchanged) == (sealed, False)
+    assert_same(streams)
+    assert streams.own() == []
+    assert streams.promote().unchanged
+    with pytest.raises(Conflict, match="promoted replica of"):
+        streams.replicate()
+
+
+def test_source_may_be_gone(streams: Streams) -> None:
+    streams.replicate()
+    with streams.store as store:
+        before = digest_of(store, NAME)
+        store.delete(NAME)
+    with pytest.raises(Failed, match="no such stream"):
+        streams.replicate()
+    report = streams.promote()
+    assert report.taken
+    with streams.store as store:
+        assert digest_of(store, TARGET) == before
+    assert streams.own() == []
+
+
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_cut_over(streams: Streams, offsets: str) -> None:
+    streams.replicate(offsets=offsets)
+    streams.add(b"written before the cut-over")
+    report = streams.promote(seal_source=True)
+    assert (report.source_sealed, report.sealed) == (True, False)
+    assert report.moved_bytes > 0
+    if offsets == "keep":
+        assert_same(streams, sealed=False)
+    else:
+        assert [p for _, p in _events(streams)] == _payloads(streams, TARGET)
+    assert streams.own() == []
+    assert streams.promote(seal_source=True).unchanged
+
+
+def _payloads(streams: Streams, name: StreamName) -> list[bytes]:
+    with streams.store as store:
+        return [payload for _, payload in events_of(store, name)]
+
+
+def test_cut_over_ends_a_running_replication(streams: Streams) -> None:
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(streams.replicate(follow=True, every=0.05)))
+    thread.start()
+    while not streams.own() or not _is_caught_up(streams):
+        time.sleep(0.02)
+    streams.add(b"late")
+    with pytest.raises(Conflict, match="another import, copy or replication is writing"):
+        streams.promote()
+    streams.promote(seal_source=True)
+    thread.join(20)
+    assert reports[0].ended == "sealed"
+    assert_same(streams, sealed=False)
+
+
+def _is_caught_up(streams: Streams) -> bool:
+    with streams.store as store:
+        return store.exists(TARGET) and store.describe(TARGET).tail.offsets == store.describe(NAME).tail.offsets
+
+
+def test_follow_ends_when_idle(streams: Streams) -> None:
+    report = streams.replicate(follow=True, every=0.02, idle=0.1)
+    assert (report.ended, report.rounds) == ("idle", 1)
+
+
+def test_archive_is_replicated(streams: Streams, tmp_path: Path) -> None:
+    root = f"file://{tmp_path}/vault"
+    archive = f"{root}/{NAME}"
+    export_stream(streams.source, root, master="inline")
+    replicate_stream(archive, streams.target, master="inline")
+    with pytest.raises(Usage, match="requires a replica of a stream"):
+        streams.promote(seal_source=True)
+    streams.add(b"more")
+    streams.scale()
+    streams.add(b"and more")
+    export_stream(streams.source, root, master="inline")
+    report = replicate_stream(archive, streams.target, master="inline")
+    assert report.rounds == 1
+    assert_same_events(streams)
+    streams.promote()
+    assert_same_events(streams)
+
+
+def test_options_of_a_replica_stay(streams: Streams) -> None:
+    streams.replicate()
+    with pytest.raises(Conflict, match="begun with --offsets keep --numbers map"):
+        streams.replicate(offsets="shift")
+
+
+def test_source_made_again_is_refused(streams: Streams) -> None:
+    streams.replicate()
+    with streams.store as store:
+        store.delete(NAME)
+        make_stream(store, NAME, events=20)
+    with pytest.raises(Conflict, match="deleted and created again"):
+        streams.replicate()
+    with pytest.raises(Conflict, match="deleted and created again"):
+        streams.promote(seal_source=True)
+    streams.promote()
+
+
+def test_what_is_no_replica_is_not_promoted(streams: Streams) -> None:
+    with pytest.raises(NotAReplica, match="not a replica"):
+        promote_replica(streams.source, master="inline")
+    with pytest.raises(Failed, match="no such stream"):
+        streams.promote()
+
+
+def test_users_stream_is_no_target(streams: Streams) -> None:
+    with streams.store as store:
+        make_stream(store, TARGET, events=20)
+    for verb in (streams.replicate, streams.move):
+        with pytest.raises(Conflict, match="the stream exists"):
+            verb()
+    with pytest.raises(Usage, match="same stream"):
+        replicate_stream(streams.source, streams.source, master="inline")
+
+
+def test_event_cut_short_is_not_promoted(streams: Streams) -> None:
+    """A large event is appended in pieces; a kill may leave the first ones."""
+    streams.replicate()
+    with streams.store as store:
+        segment = max(store.describe(TARGET).tail.offsets)
+        with store.appender(TARGET, segment) as appender:
+            appender.append(b"\0\0\0\0\0\0\1\0abc")
+    with pytest.raises(Failed, match="ends inside an event"):
+        streams.promote()
+
+
+def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
+    with streams.store as store:
+        shape, events = shape_of(store, NAME), digest_of(store, NAME)
+    report = streams.move()
+    assert report.bytes > 0
+    with streams.store as store:
+        moved = shape_of(store, TARGET)
+        assert digest_of(store, TARGET) == events
+        for key in ("epochs", "head", "tail", "live", "sealed"):
+            assert moved[key] == shape[key]
+        tombstone = store.describe(NAME)
+        assert tombstone.sealed
+        assert f"streamvault-moved-to:{streams.target}"[:256] in tombstone.configuration.tags
+        assert list(store.list_streams(NAME.scope)) == [TARGET]
+    assert streams.own() == []
+    assert streams.move().unchanged
+    with pytest.raises(Problem, match="the stream was moved"):
+        export_stream(streams.source, f"file://{streams.folder}/vault", master="inline")
+    assert main(["move", streams.source, streams.target]) == 0
+    assert "already moved" in capfd.readouterr().out
+
+
+def test_move_without_tombstone(streams: Streams) -> None:
+    streams.move(no_tombstone=True)
+    with streams.store as store:
+        assert not store.exists(NAME)
+    assert streams.move(no_tombstone=True).unchanged
+
+
+def test_dry_run_of_a_move_changes_nothing(streams: Streams) -> None:
+    assert streams.move(dry_run=True).bytes > 0
+    with streams.store as store:
+        assert list(store.list_streams(NAME.scope, own=True)) == [NAME]
+
+
+def test_cut_of_a_truncated_stream_is_kept(streams: Streams) -> None:
+    with streams.store as store:
+        described = store.describe(NAME)
+    streams.move(offsets="shift")
+    with streams.store as store:
+        assert set(store.describe(TARGET).head.offsets.values()) == {0}
+        assert isinstance(described.head, StreamCut)
