@@ -334,6 +334,7 @@ def lagging(**changes: Any) -> dict[str, Any]:
     report = {
         "source": ARCHIVE,
         "stream": "pravega://h:9090/shop/b",
+        "rounds": 1,
         "moved_bytes": 7,
         "behind_bytes": 7,
         "lag_seconds": 61.5,
