@@ -25,6 +25,7 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
+from streamstore.cuts import segments_between
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
 from streamstore.lease import last_record
 from streamstore.ledger import Ledger, LedgerNameTaken
@@ -317,8 +318,13 @@ class _Copy:
         described, plan, held = self._describe(), planned.plan, {}
         if described is not None and is_own(described.configuration):
             segments = counterparts(plan.replay.epochs, described.epochs) or {}
-            infos = self.store.segment_info(self.name, list(segments.values()))
-            held = {old: info.write_offset for old, info in zip(segments, infos, strict=True)}
+            live = segments_between(described, described.head, described.tail)
+            try:
+                infos = self.store.segment_info(self.name, list(live))
+            except (NoSuchSegment, NoSuchStream, NoSuchScope):
+                return  # another run is changing it
+            ends = {info.segment: info.write_offset for info in infos}
+            held = {old: ends.get(new, plan.segments[old].end) for old, new in segments.items()}
         check_filler(plan.source, plan.segments, self.options.filler_limit, held)
 
     def copy(self, planned: _Planned, tasks: Tasks, progress: Progress) -> _Done:
@@ -351,12 +357,14 @@ class _Copy:
         """
         work, ledger, mine = planned.plan.work, self.ledger, False
         shifted, is_new = self.options.offsets == "shift", not self.store.exists(self.name)
-        if shifted or is_new:
-            known = ledger.newest(create=shifted and is_new)
-            mine = is_new or (known is not None and known["work"] == work)
-            if is_new and not shifted:
+        if is_new and not shifted:
+            with suppress(LedgerNameTaken):
+                ledger.newest(create=False)
                 ledger.delete()  # of a target that was deleted
-            elif is_new:
+        elif shifted:
+            known = ledger.newest(create=is_new)
+            mine = is_new or (known is not None and known["work"] == work)
+            if is_new:
                 ledger.record({"work": work, "head": planned.begin.to_json()})
             elif known is not None and mine and StreamCut.from_json(known["head"], self.source) != planned.begin:
                 raise Conflict(

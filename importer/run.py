@@ -41,7 +41,7 @@ COMPARED_BYTES = 1024 * 1024
 """How many of the last bytes of an earlier run are compared where they are not read back."""
 
 SEGMENTS_TO_COMPARE = 8
-"""How many open segments' last ranges are compared to recognize a restored stream."""
+"""How many segments' last bytes are compared to recognize a finished stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ class ImportRun:
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.
 
-        Only the last ranges of a few open segments are read, to tell the stream from one of the same shape; `verify`
-        reads everything.
+        Only the last ranges of a few segments are read, to tell the stream from one of the same shape; `verify` reads
+        everything.
 
         Raises:
             TargetTaken: the stream has the same shape and other events.
@@ -136,14 +136,25 @@ class ImportRun:
         if segments is None or last_record(self._store, lease_stream(self._name)) is not None:
             return None
         self._segments = segments
-        last = [(s, self._plan.segments[s].parts[-1]) for s in self._plan.tail if self._plan.segments[s].parts]
-        for segment, part in [(s, part) for s, part in last if part.whole][:SEGMENTS_TO_COMPARE]:
+        for segment, part in self._last_parts():
             try:
                 verify_range(self._verify_task(segment, part))
             except Differs:
                 raise taken_error(self._store, self._store.describe(self._name), self._plan) from None
         events = sum(part.events or 0 for _, part in self._plan.parts)
         return Restored(False, events, self._plan.bytes, 0, segments, time.monotonic())
+
+    def _last_parts(self) -> list[tuple[SegmentId, Part]]:
+        """Return the last parts of some open segments, or of the newest ones if no open one has any.
+
+        The last part that is restored as a whole is preferred, as its digest is known.
+        """
+        found: dict[SegmentId, Part] = {}
+        for segment, part in self._plan.parts:
+            if part.whole or segment not in found or not found[segment].whole:
+                found[segment] = part
+        last = [(segment, found[segment]) for segment in self._plan.tail if segment in found]
+        return (last or sorted(found.items(), key=lambda item: item[0], reverse=True))[:SEGMENTS_TO_COMPARE]
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
         """Read back the target that `find_finished` found and compare it with the archive; changes nothing.

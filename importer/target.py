@@ -19,7 +19,8 @@ from importer.lease import incarnation, marked_work
 from importer.plan import RestorePlan
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
-from streamstore.errors import StreamExists
+from streamstore.cuts import segments_between
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
 from streamstore.lease import Lease
 from streamstore.model import (
     Epoch,
@@ -79,9 +80,10 @@ class Target:
         Its bytes are not read, and its user may have changed its policies and tags. A stream that was written to since
         it was restored does not look restored.
         """
-        if not store.exists(name):
+        try:
+            described = store.describe(name)
+        except (NoSuchStream, NoSuchScope):
             return None
-        described = store.describe(name)
         segments = _matching(described.epochs, plan)
         if (
             segments is None
@@ -92,7 +94,14 @@ class Target:
             or described.sealed != plan.sealed
         ):
             return None
-        return segments
+        between = segments_between(described, described.head, described.tail)
+        sealed = [segment for segment, (_, end) in between.items() if end is None]
+        try:
+            ends = {info.segment: info.write_offset for info in store.segment_info(name, sealed)}
+        except (NoSuchSegment, NoSuchStream, NoSuchScope):
+            return None  # it was truncated or deleted meanwhile
+        planned = {new: plan.segments[old].end for old, new in segments.items()}
+        return segments if all(planned[segment] == end for segment, end in ends.items()) else None
 
     @classmethod
     def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:

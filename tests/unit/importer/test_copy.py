@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from common.errors import Conflict, Failed, Usage
+from importer.lease import TargetBusy
 from importer.target import Target, TargetTaken
 from streamstore.byte_source import LiveSegment
 from streamstore.errors import InvalidCut, StreamExists
+from streamstore.ledger import LedgerNameTaken
 from streamstore.local import LocalStore
 from streamstore.local.appender import LocalAppender
 from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault import copy_stream, export_stream, import_stream
 from streamvault.cli import main
 from tests.streams import append_events, boundary, digest_of, events_of, make_stream, shape_of
@@ -591,15 +594,15 @@ def own_streams(streams: Streams) -> list[StreamName]:
         return [name for name in store.list_streams(NAME.scope, own=True) if str(name.stream).startswith("streamvault")]
 
 
-def kill_fill(patched: pytest.MonkeyPatch, after: int) -> None:
-    """Kill the run when it has appended some bytes."""
+def stop_fill(patched: pytest.MonkeyPatch, after: int) -> None:
+    """Stop the run when it has appended some bytes."""
     really = LocalAppender.append
 
     def append(self: LocalAppender, block: bytes) -> None:
         really(self, block)
         if len(block) > after:
             self.flush()
-            raise Killed
+            raise Failed("stopped for a test")
 
     patched.setattr(LocalAppender, "append", append)
 
@@ -697,7 +700,7 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offsets in ("shift", "keep"):
-        copy_killed(streams, monkeypatch, "scale", offsets="shift")
+        copy_killed(streams, monkeypatch, "scale", offsets="shift", numbers="map")
         with streams.store as store:
             store.delete(TARGET)
             cut = store.describe(NAME).tail
@@ -710,6 +713,9 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(
             if offsets == "shift":
                 assert report.shifts == {s.in_stream(NAME): offset for s, offset in cut.offsets.items() if offset}
             store.delete(TARGET)
+    with pytest.raises(Conflict, match="the name was used before"):
+        streams.copy(offsets="shift")
+    assert own_streams(streams) == []
 
 
 def test_unfinished_copy_without_its_ledger_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -803,8 +809,8 @@ def test_torn_event_is_filled_up(streams: Streams, monkeypatch: pytest.MonkeyPat
     segment = zeros(streams, bytes(9 * 1024 * 1024), b"rest" * 100)
     large = 9 * 1024 * 1024 + 8
     with monkeypatch.context() as patched:
-        kill_fill(patched, 2000)
-        with pytest.raises(Killed):
+        stop_fill(patched, 2000)
+        with pytest.raises(Failed):
             streams.copy()
     monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
     with streams.store as store:
@@ -820,16 +826,84 @@ def test_torn_event_is_filled_up(streams: Streams, monkeypatch: pytest.MonkeyPat
     report = streams.copy(numbers="keep", filler_limit=3)
     assert report.resumed
     with streams.store as store:
-        assert next(iter(events_of(store, TARGET)))[1] == b"rest" * 100
+        assert next(events_of(store, TARGET))[1] == b"rest" * 100
 
 
 def test_copies_append_whole_events(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     zeros(streams, *[b"%04d" % i * 25 for i in range(30000)])
     with monkeypatch.context() as patched:
-        kill_fill(patched, 100_000)
-        with pytest.raises(Killed):
+        stop_fill(patched, 100_000)
+        with pytest.raises(Failed):
             streams.copy()
     with streams.store as store:
         (end,) = store.describe(TARGET).tail.offsets.values()
     assert end > 0
     assert end % 108 == 0
+
+
+def test_users_stream_with_the_ledgers_name_matters_only_to_shifted_copies(streams: Streams) -> None:
+    name = stream_beside(TARGET, TARGET_LEDGER)
+    with streams.store as store:
+        store.create_stream(name, StreamConfiguration(tags=("mine",)))
+    with pytest.raises(LedgerNameTaken):
+        streams.copy(offsets="shift")
+    assert not streams.copy().unchanged
+    assert streams.copy().unchanged
+    with streams.store as store:
+        assert store.describe(name).configuration.tags == ("mine",)
+
+
+def test_target_deleted_while_it_is_looked_at_is_free(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = LocalStore.describe
+    streams.copy(numbers="map")
+    seen: list[StreamName] = []
+
+    def describe(self: LocalStore, name: StreamName) -> Any:
+        if name == TARGET and not seen:
+            seen.append(name)
+            self.delete(name)
+        return really(self, name)
+
+    monkeypatch.setattr(LocalStore, "describe", describe)
+    assert not streams.copy(numbers="map").unchanged
+
+
+def test_filler_that_an_unfinished_copy_has_does_not_count(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = zeros(streams, *[b"x" * 92] * 1000)
+    with streams.store as store:
+        store.truncate(StreamCut(NAME, {segment: 40_000}))
+    with pytest.raises(Usage, match="needs 40000 bytes of filler"):
+        streams.copy(filler_limit=39_999, numbers="map")
+    with monkeypatch.context() as patched:
+        kill_at(patched, "truncate_segment")
+        with pytest.raises(Failed):
+            streams.copy(numbers="map")
+    report = streams.copy(filler_limit=0, numbers="map")
+    assert (report.resumed, report.bytes) == (True, 60_000)
+
+
+def test_second_copy_of_two_at_once_is_told_so(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def meanwhile(method: str) -> None:
+        really = getattr(LocalStore, method)
+
+        def call(self: LocalStore, what: Any, *arguments: Any, **options: Any) -> Any:
+            if TARGET in (what, getattr(what, "stream", None)) and not refused:
+                refused.append("")
+                monkeypatch.setattr(LocalStore, method, really)
+                with pytest.raises(TargetBusy) as error:
+                    streams.copy(offsets="shift", numbers="map")
+                refused.append(str(error.value))
+            return really(self, what, *arguments, **options)
+
+        monkeypatch.setattr(LocalStore, method, call)
+
+    for method in ("create_stream", "scale", "truncate", "update_stream"):
+        refused.clear()
+        meanwhile(method)
+        streams.copy(offsets="shift", numbers="map")
+        assert "another import, copy or replication is writing to this stream" in refused[1], method
+        assert own_streams(streams) == []
+        with streams.store as store:
+            store.delete(TARGET)
