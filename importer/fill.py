@@ -38,7 +38,8 @@ class Section:
         start: first offset in the target (bytes); of events, a boundary.
         end: offset after the last byte, likewise.
         origin: where the bytes are; None for filler, either truncated later or in place of a gap: zeros, in a stream of
-            events framed as events.
+            events framed as events. Filler to be truncated follows a torn event of a killed run, and may be too short
+            for an event.
         source: the offset in the origin's segment that corresponds to `start` (bytes).
     """
 
@@ -182,8 +183,8 @@ def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | me
         return
     if section.origin is None:
         length = section.end - start
-        # a filler too short for an event is only ever below the head of a byte stream's copy
-        yield from filler(length) if task.content == "events" and length >= HEADER_BYTES else zeros(length)
+        is_framed = task.content == "events" and not (section.end <= task.head and length < HEADER_BYTES)
+        yield from filler(length) if is_framed else zeros(length)
         return
     shift = section.source - section.start
     blocks = section.origin.blocks(start + shift, section.end + shift, task.window)

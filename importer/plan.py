@@ -23,7 +23,7 @@ from streamstore.model import (
 )
 from streamstore.own import OWN
 
-__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "fitting_configuration", "plan_restore"]
+__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "check_filler", "fitting_configuration", "plan_restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,13 @@ class Content:
     kind: ContentKind = "events"
 
 
-def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
+def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool = True) -> RestorePlan:
     """Plan how a new stream gets a content.
+
+    Args:
+        content: what is to be restored.
+        options: how.
+        limit_filler: check the filler; if not, `check_filler` is left to the caller.
 
     Raises:
         Usage: keeping offsets needs more than `MirrorOptions.filler_limit` bytes of filler in a segment.
@@ -178,7 +183,8 @@ def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
             )
         else:
             segments[segment] = SegmentPlan(0, (), (), 0, 0)
-    _check_filler(described.name, segments, options.filler_limit)
+    if limit_filler:
+        check_filler(described.name, segments, options.filler_limit)
     return RestorePlan(
         source=described.name,
         generation=content.generation,
@@ -253,9 +259,27 @@ def _plan_segment(
     return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, base)
 
 
-def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:
+def check_filler(
+    stream: StreamName,
+    segments: Mapping[SegmentId, SegmentPlan],
+    limit: int,
+    held: Mapping[SegmentId, int] | None = None,
+) -> None:
+    """Check how much filler is to be appended.
+
+    Args:
+        stream: the source.
+        segments: the plans.
+        limit: see `MirrorOptions.filler_limit`.
+        held: segment → bytes that an unfinished target has already.
+
+    Raises:
+        Usage: it is more than the limit.
+    """
     for segment, plan in segments.items():
-        size = sum(section.end - section.start for section in plan.sections if section.origin is None)
+        begun = (held or {}).get(segment, 0)
+        filler = [section for section in plan.sections if section.origin is None]
+        size = sum(max(0, section.end - max(section.start, begun)) for section in filler)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",

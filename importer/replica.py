@@ -160,7 +160,7 @@ class Replica:
         Args:
             create: create the ledger if it does not exist.
         """
-        found = self._ledger.newest() if create or self.store.exists(self._ledger.name) else None
+        found = self._ledger.newest(create=create)
         self.record = Record(**found) if found is not None and "source" in found else None
         return self.record
 

@@ -227,7 +227,7 @@ def test_killed_export_is_resumed(vault: Vault, finished: int, monkeypatch: pyte
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
 def test_export_without_the_option_names_it(vault: Vault, layout: Layout, compress: Compression) -> None:
-    with pytest.raises(NotEvents, match=r"no event begins at offset 5001.*`export --content bytes`"):
+    with pytest.raises(NotEvents, match=r"no event begins at offset \d+:.*`export --content bytes`"):
         export(vault, layout=layout, compress=compress)
     assert export(vault, content="bytes").generation == 1
     assert show_archive(vault.archive).compression == compress
@@ -408,8 +408,6 @@ def test_copy_of_a_byte_stream(tmp_path: Path) -> None:
     cut = {"from_cut": {f"{NAME}/0.#epoch.0": 11}, "to_cut": {f"{NAME}/0.#epoch.0": 9001}}
     part: dict[str, Any] = {**cut, **INLINE}
     other = replace(NAME, stream="part")
-    with pytest.raises(InvalidCut, match=r"inside an event.*--content bytes"):
-        copy_stream(vault.uri(), vault.uri(other), **part)
     copy_stream(vault.uri(), vault.uri(other), **part)
     with vault.store as store:
         ((start, data),) = bytes_of(store, NAME).values()
