@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease, LeaseHeld, last_record
 from streamstore.model import StreamDescription, StreamName
 from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside, tag_of
 from streamstore.store import StreamStore
 
-__all__ = ["TargetBusy", "incarnation", "lease_stream", "marked_work", "take_lease", "unfinished_work"]
+__all__ = [
+    "TargetBusy",
+    "incarnation",
+    "lease_stream",
+    "marked_work",
+    "remove_dead_lease",
+    "take_lease",
+    "unfinished_work",
+]
 
 
 class TargetBusy(LeaseHeld):
@@ -32,6 +42,13 @@ def take_lease(store: StreamStore, target: StreamName, work: str, *, wait_second
         todo="Wait for it, or choose another name.",
     )
     return Lease.take(store, lease_stream(target), work, held=held, wait_seconds=wait_seconds)
+
+
+def remove_dead_lease(store: StreamStore, target: StreamName) -> None:
+    """Delete the lease that a killed run has left beside a finished target; one that is held stays."""
+    if store.exists(lease_stream(target)):
+        with suppress(TargetBusy):
+            take_lease(store, target, "").release(remove=True)
 
 
 def marked_work(described: StreamDescription) -> str:

@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -31,6 +32,7 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cuts import is_before, later_of
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamstore.framing import NotAnEvent
 from streamstore.lease import Lease
 from streamstore.ledger import Ledger, LedgerConflict
@@ -79,7 +81,7 @@ class Record:
         tail: the source's tail that the replica has reached; None if it has reached none.
         ends: the replica's segment → its end (bytes) at that tail.
         taken: when that tail was taken, RFC 3339; empty if there is none.
-        sealing: whether a promotion has begun to seal the source.
+        sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
         target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
@@ -150,7 +152,9 @@ class Replica:
         Args:
             create: create the ledger if it does not exist.
         """
-        found = self._ledger.newest() if create or self.store.exists(self._ledger.name) else None
+        found = None
+        with nullcontext() if create else suppress(NoSuchStream, NoSuchScope):
+            found = self._ledger.newest(create=create)
         self.record = Record(**found) if found is not None and "source" in found else None
         return self.record
 
@@ -171,8 +175,8 @@ class Replica:
             record = replace(base, **changes)
             try:
                 self._ledger.record(asdict(record))
-            except LedgerConflict:
-                newest = self.read(create=True)
+            except (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment):
+                newest = self.read()
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=str(self.name)) from None
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
@@ -185,10 +189,14 @@ class Replica:
         """Delete the ledger that was read."""
         self._ledger.delete()
 
-    def finish(self, lease: Lease) -> None:
+    def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
         Each step is skipped if it was made before.
+
+        Args:
+            lease: the lease on it.
+            complete: whether the source is sealed and the replica has all of it.
 
         Raises:
             Failed: the replica ends inside an event, or between what the source has truncated and what it still has.
@@ -202,7 +210,7 @@ class Replica:
         if marked_work(described) == record.work == work:
             if not record.promoted:
                 _check_whole(self.store, described, record)
-                record = self.note(promoted=True, target=incarnation(described))
+                record = self.note(promoted=True, sealing=complete, target=incarnation(described))
             lease.finishing()
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
@@ -255,6 +263,7 @@ class Replication:
         self._tasks = tasks
         self._lease: Lease | None = None
         self._noted = -math.inf
+        self._deleted: Record | None = None
         self.is_new = False
         self.cutover_seconds = 0.0
         self.work = ""
@@ -457,7 +466,7 @@ class Replication:
         self.is_new = self._check_target() is None
         record = self.replica.read(create=True)
         if self.is_new:
-            self.replica.record = None  # of a replica that was deleted
+            self._deleted, self.replica.record = record, None  # of a replica that was deleted
         elif record is not None and record.promoted:
             raise self._promoting()
 
@@ -510,7 +519,8 @@ class Replication:
             )
 
     def _first_record(self, look: Look) -> Record:
-        described = look.described
+        described, former = look.described, self._deleted
+        sealing = former is not None and former.work == self.work and former.sealing
         return Record(
             work=self.work,
             source=self.source.uri,
@@ -521,7 +531,8 @@ class Replication:
             keep_head=self._keep_head,
             head=described.head.to_json(),
             configuration=_document(described),
-            sealed=described.sealed,
+            sealed=former.sealed if former is not None and sealing else described.sealed,
+            sealing=sealing,
         )
 
     def _note_idle(self, look: Look) -> None:

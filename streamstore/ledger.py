@@ -50,14 +50,18 @@ class Ledger:
         self._first = self._end = 0
         self._epoch: Epoch | None = None
 
-    def newest(self) -> dict[str, Any] | None:
+    def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
 
+        Args:
+            create: create the ledger if it does not exist.
+
         Raises:
+            NoSuchStream, NoSuchScope: it does not exist.
             LedgerNameTaken: another stream has the ledger's name.
             StreamStoreError: the ledger cannot be read.
         """
-        if not self._store.exists(self.name):
+        if create and not self._store.exists(self.name):
             # another process may create it at the same time
             with suppress(StreamExists):
                 self._store.create_stream_and_scope(
