@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import greenlet
 
@@ -60,7 +61,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 def _is_written_by_user(rest: bytes) -> bool:
     ends = _ends(rest)
-    events = [rest[low + 8 : high] for low, high in zip(ends, ends[1:], strict=False)]
+    events = [rest[low + 8 : high] for low, high in pairwise(ends)]
     return ends[-1] == len(rest) and all(event.startswith(USERS.encode()) or not event for event in events)
 
 
@@ -81,7 +82,7 @@ class Ledger:
         self._made: set[int] = set()
         self._began: StreamState = self._cluster.find(NAME)
         self._sources[self._began.number] = self._began
-        self._sealed_by_user = False
+        self._sealed_by_user = self._began.record.sealed
         self._deleted: list[StreamState] = []
         self._wrong: list[str] = []
         with suppress(NoSuchStream):
@@ -94,7 +95,7 @@ class Ledger:
             if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
                 self._wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
             elif actor.error is None and not FOREIGN & self._all:
-                self._wrong += self._untrue(name)
+                self._wrong += self._untrue(name, actor.result)
         if not self._wrong:
             self._wrong += self._repeat(scene)
         return tuple(self._wrong)
@@ -109,7 +110,7 @@ class Ledger:
             actor.go_on()
             if actor.error is None:
                 if not FOREIGN & self._all:
-                    yield from self._untrue(name)
+                    yield from self._untrue(name, actor.result)
                 if name.startswith("replicate"):
                     yield from self._is_behind(name)
             else:
@@ -119,7 +120,7 @@ class Ledger:
                     yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
         yield from self._left(finished=good)
 
-    def _untrue(self, name: str) -> Iterator[str]:
+    def _untrue(self, name: str, report: object) -> Iterator[str]:
         target = self._find(TARGET_NAME)
         if name.startswith(("copy", "promote")) and not _is_users(target):
             yield f"UNTRUE {name} ended well, and there is no stream of the user's"
@@ -131,7 +132,13 @@ class Ledger:
                 yield f"UNTRUE {name} ended well, and the source is still there"
             if name != "move-bare" and (source is None or not source.record.sealed):
                 yield f"UNTRUE {name} left no tombstone"
-        if name == "promote-seal" and (source := self._find(NAME)) is not None and not source.record.sealed:
+        unchanged = bool(getattr(report, "unchanged", False))  # promoted before, maybe without its source
+        if (
+            name == "promote-seal"
+            and not unchanged
+            and (source := self._find(NAME)) is not None
+            and not source.record.sealed
+        ):
             yield "UNTRUE promote-seal ended well, and the source is not sealed"
 
     def _is_behind(self, name: str) -> Iterator[str]:
@@ -200,56 +207,60 @@ class Ledger:
             if after is not None and _is_users(after):
                 yield f"HARMED {command} created a source"
             return
-        target = self._find(TARGET_NAME)
         if after is None:
-            if command not in MOVES:
-                yield f"HARMED {command} deleted the source"
-                return
-            if not before.record.sealed:
-                yield f"LOST {command} deleted a source that was not sealed"
-            with suppress(Mismatch):
-                for deleted in self._deleted:  # its user has deleted what had everything
-                    self._check_whole(deleted, before, shift=command.endswith("shift"))
-                    return
-            with _yielding(f"LOST {command} deleted the source") as wrong:
-                if target is None or not _is_users(target):
-                    raise Mismatch("without a target")
-                self._check_whole(target, before, shift=command.endswith("shift"))
-            yield from wrong
+            yield from self._source_deleted(command, before)
         elif before == after:
             return
         elif _is_sealed_only(before, after):
-            if command not in SEALING:
-                yield f"HARMED {command} sealed the source"
-            with _yielding(f"HARMED {command} sealed another source than was replicated") as wrong:
-                if "target-drop" in self._all:
-                    return
-                if target is None:
-                    raise Mismatch("without a target")
-                if "target-flip" not in self._all and not self._is_replica_of(target, before):
-                    raise Mismatch("other events")
-            yield from wrong
+            yield from self._source_sealed(command, before)
         else:
             yield f"HARMED {command} changed the source"
 
-    def _target_changed(self, command: str, before: StreamState | None, after: StreamState | None) -> Iterator[str]:
-        if before is None:
+    def _source_deleted(self, command: str, source: StreamState) -> Iterator[str]:
+        if command not in MOVES:
+            yield f"HARMED {command} deleted the source"
             return
-        if before == after:
+        if not source.record.sealed:
+            yield f"LOST {command} deleted a source that was not sealed"
+        shift, target = self._is_shifted(command), self._find(TARGET_NAME)
+        with suppress(Mismatch):
+            for deleted in self._deleted:  # its user has deleted what had everything
+                self._check_whole(deleted, source, shift=shift)
+                return
+        with _yielding(f"LOST {command} deleted the source") as wrong:
+            if target is None or not _is_users(target):
+                raise Mismatch("without a target")
+            self._check_whole(target, source, shift=shift)
+        yield from wrong
+
+    def _source_sealed(self, command: str, source: StreamState) -> Iterator[str]:
+        target = self._find(TARGET_NAME)
+        if command not in SEALING:
+            yield f"HARMED {command} sealed the source"
+        elif "target-drop" not in self._all and target is None:
+            yield f"HARMED {command} sealed the source without a target"
+        elif not {"target-drop", "target-flip"} & self._all and not self._is_replica_of(target, source):
+            yield f"HARMED {command} sealed another source than was replicated"
+
+    def _target_changed(self, command: str, before: StreamState | None, after: StreamState | None) -> Iterator[str]:
+        if before is None or before == after:
             return
         if _is_users(before):
-            if after is None:
-                yield f"HARMED {command} deleted the user's stream"
-            elif _is_sealed_only(before, after):
-                if not (self._sealed_by_user or self._deleted) or before.number not in self._made:
-                    yield f"HARMED {command} sealed the user's stream"
-            elif not self._is_late(command, after):
-                yield f"HARMED {command} changed the user's stream"
+            yield from self._users_changed(command, before, after)
         elif after is None:
             if any(before.data.values()):
                 yield f"HARMED {command} deleted a target with data"
         elif _is_users(after) and "target-flip" not in self._all:
             yield from self._became_users(command, after)
+
+    def _users_changed(self, command: str, before: StreamState, after: StreamState | None) -> Iterator[str]:
+        if after is None:
+            yield f"HARMED {command} deleted the user's stream"
+        elif _is_sealed_only(before, after):
+            if not (self._sealed_by_user or self._deleted) or before.number not in self._made:
+                yield f"HARMED {command} sealed the user's stream"
+        elif not self._is_late(command, after):
+            yield f"HARMED {command} changed the user's stream"
 
     def _is_late(self, command: str, after: StreamState) -> bool:
         """Whether it is what a paused replication did after a promotion without its source.
@@ -267,8 +278,10 @@ class Ledger:
                 return True
         return False
 
-    def _is_replica_of(self, target: StreamState, source: StreamState) -> bool:
+    def _is_replica_of(self, target: StreamState | None, source: StreamState) -> bool:
         """Whether an unfinished target, which may have filler, has something of a source; an empty one may."""
+        if target is None:
+            return False
         segments = counterparts(source.record.epochs, target.record.epochs) or {}
         held = [(source.data.get(s, b""), target.data.get(t, b"")) for s, t in segments.items()]
         return bool(segments) and (
@@ -314,7 +327,7 @@ class Ledger:
             data, truth = target.data.get(ours, b""), source.data.get(theirs, b"")
             start = readable.get(ours)
             if start is None:
-                reached[theirs] = (ours, len(truth))
+                reached[theirs] = len(truth)
                 continue
             bases = [base for base in _ends(truth) if base + start <= len(truth)] if shift else [0]
             best = -1
@@ -324,7 +337,7 @@ class Ledger:
                     best = base + start + common
             if best < 0:
                 raise Mismatch(f"{ours} has other events than the source from {start} on")
-            reached[theirs] = (ours, best)
+            reached[theirs] = best
         return reached
 
     def _check_whole(
@@ -346,8 +359,8 @@ class Ledger:
             if segment not in reached:
                 raise Mismatch(f"without {segment}")
             end = len((until or source).data.get(segment, b""))
-            if reached[segment][1] < end:
-                raise Mismatch(f"{segment} ends at {reached[segment][1]} instead of {end}")
+            if reached[segment] < end:
+                raise Mismatch(f"{segment} ends at {reached[segment]} instead of {end}")
 
 
 def _is_sealed_only(before: StreamState, after: StreamState) -> bool:
