@@ -6,7 +6,16 @@ import math
 import re
 from collections.abc import Sequence
 
-__all__ = ["bytes_text", "count_text", "generations_text", "parse_percent", "parse_size", "seconds_text", "size_text"]
+__all__ = [
+    "bytes_text",
+    "count_text",
+    "events_text",
+    "generations_text",
+    "parse_percent",
+    "parse_size",
+    "seconds_text",
+    "size_text",
+]
 
 _UNITS = {
     "": 1,
@@ -71,6 +80,11 @@ def bytes_text(size: int) -> str:
 def count_text(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: ``1 event``, ``10,000 events``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def events_text(events: int, size: int) -> str:
+    """Format the number of events in so many bytes: ``10,000``; empty for a byte stream, which has no events."""
+    return f"{events:,}" if events or not size else ""
 
 
 def generations_text(numbers: Sequence[int]) -> str:

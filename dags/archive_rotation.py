@@ -8,13 +8,13 @@ schedule: a cron expression or preset (default ``@daily``), or an interval such 
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import AssetAlias, Param, Variable, dag, get_current_context, task
 
-from common.times import parse_duration
 from streamvault.airflow.operators import RotateArchiveOperator
+from streamvault.airflow.schedules import schedule_from
 
 ARCHIVES = AssetAlias("streamvault-archives")
 """Each archive with a new generation emits an event of the asset with its URI, also under this alias."""
@@ -23,16 +23,8 @@ BATCHES = 4
 """Number of lists: Airflow maps at most 1,024 tasks over one (``AIRFLOW__CORE__MAX_MAP_LENGTH``)."""
 
 
-def schedule() -> str | timedelta:
-    text = os.environ.get("STREAMVAULT_ROTATION_SCHEDULE", "@daily").strip()
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError:
-        return text
-
-
 @dag(
-    schedule=schedule(),
+    schedule=schedule_from("STREAMVAULT_ROTATION_SCHEDULE", "@daily"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     # a backfill would rotate once for each past interval, all of them now
     allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
@@ -52,10 +44,11 @@ def schedule() -> str | timedelta:
 def archive_rotation() -> None:
     @task
     def declared() -> list[list[dict[str, Any]]]:
-        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415  (only runs need it)
+        from streamvault.airflow.declared import in_batches  # noqa: PLC0415  (only runs need it)
+        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
         from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
         from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415
-        from streamvault.airflow.rotations import in_batches, read_rotations  # noqa: PLC0415
+        from streamvault.airflow.rotations import read_rotations  # noqa: PLC0415
 
         given = checked_params(get_current_context())["rotation"]
         if given is None:

@@ -25,6 +25,8 @@ def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> 
     Returns:
         The number, and whether it is exact (the sample contained all events).
     """
+    if plan.content == "bytes":
+        return 0, True
     gone = {gap.segment: gap.end for gap in plan.gaps}
     starts = [(s, max(s.start, gone.get(s.name, 0))) for s in plan.segments]
     starts = sorted((pair for pair in starts if pair[1] < pair[0].end), key=lambda pair: pair[1] - pair[0].end)

@@ -17,7 +17,7 @@ from exporter.options import ExportOptions
 from exporter.plan import Planned, PlanOptions, make_plan, settle_plan
 from exporter.reports import ExportReport
 from exporter.run import ExportRun
-from layouts.layout import open_layout
+from layouts.layout import layout_of, open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.costs import cost_of_export
@@ -31,7 +31,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import TASK_MODULES, open_runner
 from sparkrun.runner import Runner
 from streamstore.cut_option import Cut
-from streamstore.model import LARGEST_EVENT_BYTES, StreamCut, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
@@ -45,7 +45,8 @@ def export_stream(
     *,
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
-    layout: Layout = "events",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
     compress: Compression = "",
     range_size: int = RANGE_SIZE,
     window: int = WINDOW,
@@ -66,7 +67,10 @@ def export_stream(
         from_cut: the stream cut at which to begin, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for
             the stream's head, or the end of the archive.
         to_cut: the stream cut at which to end; None for the stream's tail.
-        layout: ``"events"``: one object per event; ``"chunks"``: one per range.
+        content: ``"bytes"`` archives a byte stream, whose segments hold no events; None for the archive's content, or
+            ``"events"`` if there is no archive yet.
+        layout: ``"events"``: one object per event; ``"chunks"``: one per range. None for ``"events"``, or for
+            ``"chunks"`` if the content is bytes.
         compress: ``"zstd"`` compresses chunks; their digests remain those of the segment's bytes.
         range_size: size of ranges (bytes).
         window: maximum data a task buffers in memory (bytes); for chunks, at least `range_size`.
@@ -85,6 +89,7 @@ def export_stream(
     options = ExportOptions(
         from_cut=from_cut,
         to_cut=to_cut,
+        content=content,
         layout=layout,
         compress=compress,
         range_size=range_size,
@@ -129,7 +134,7 @@ class ResolvedExport:
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
-        layout = open_layout(options.layout, options.compress)
+        layout = open_layout(layout_of(options.content or "events", options.layout), options.compress)
         check_window(options.window, layout.min_window(options.range_size))
         check_storage_class(options.storage_class, address)
         return cls(source, name, address, _wanted(name, options), options)
@@ -216,6 +221,7 @@ def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
         layout=options.layout,
         compression=options.compress,
         range_size=options.range_size,
+        content=options.content,
     )
 
 
@@ -223,12 +229,18 @@ def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
     plan = planned.plan
     if plan is None:
         return []
-    holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size)
-    asked = replace(wanted, from_cut=wanted.from_cut or plan.from_, to_cut=wanted.to_cut or plan.to)
+    holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size, plan.content)
+    asked = replace(
+        wanted,
+        from_cut=wanted.from_cut or plan.from_,
+        to_cut=wanted.to_cut or plan.to,
+        layout=wanted.layout or layout_of(plan.content),
+        content=wanted.content or plan.content,
+    )
     if asked == holds:
         return []
     layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
-    begun = f"layout {layout}, range size {plan.range_size}, its own cuts"
+    begun = f"content {plan.content}, layout {layout}, range size {plan.range_size}, its own cuts"
     return [f"resuming generation {plan.generation} with its original options ({begun}); run again to archive the rest"]
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from common.errors import Usage
 from exporter.identity import check_gone, check_same_stream, take_witness
 from layouts.keys import GenerationSpan
+from layouts.layout import layout_of
 from manifests.archive import Archive
 from manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
 from manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
 from streamstore.cuts import segments_between, validate_cut
 from streamstore.errors import InvalidCut, NoSuchSegment
-from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
 
@@ -30,16 +31,33 @@ class PlanOptions:
     Attributes:
         from_cut: the cut at which the first generation begins; None for the stream's head.
         to_cut: the cut at which this generation ends; None for the stream's tail.
-        layout: the layout of the data.
+        layout: the layout of the data; None for the content's own.
         compression: the compression of chunks.
         range_size: size of ranges (bytes).
+        content: what the stream's segments hold; None for the archive's, or events.
     """
 
     from_cut: StreamCut | None = None
     to_cut: StreamCut | None = None
-    layout: Layout = "events"
+    layout: Layout | None = None
     compression: Compression = ""
     range_size: int = 64 * 1024 * 1024
+    content: ContentKind | None = None
+
+    def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
+        """Return content and layout of the generation after an archive's newest one, if there is one.
+
+        Raises:
+            Usage: the archive has another content, or the layout cannot hold it.
+        """
+        content = self.content or (newest.content if newest else "events")
+        if newest is not None and content != newest.content:
+            raise Usage(
+                f"the archive holds {newest.content}, not {content}",
+                where=f"{newest.name}, generation {newest.generation}",
+                todo=f"Omit --content, or export below another root with --content {content}.",
+            )
+        return content, layout_of(content, self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +87,7 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         source: the store's address as given by the user.
 
     Raises:
-        InvalidCut, Usage: a cut is not valid.
+        InvalidCut, Usage: a cut is not valid, or the archive has another content.
         Conflict: the stream is not the one archived or planned, or is not a user's stream.
     """
     while True:
@@ -78,9 +96,10 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         plan, attempt = current_plan(archive.store, archive.prefix, generation)
         described = describe_source(store, archive.stream)
         asked = wanted
+        _, layout = wanted.stored(newest)
         for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
             check_same_stream(described, store, ended)
-            if ended.layout == asked.layout:  # chunks have the same names, compressed or not
+            if ended.layout == layout:  # chunks have the same names, compressed or not
                 asked = replace(asked, compression=ended.compression)
         if plan is not None:
             check_same_stream(described, store, plan)
@@ -110,9 +129,10 @@ def make_plan(
         source: the store's address as given by the user, for the manifest.
 
     Raises:
-        InvalidCut, Usage: a cut is not valid.
+        InvalidCut, Usage: a cut is not valid, or the archive has another content.
         Conflict: the stream is not the one of the newest generation.
     """
+    content, layout = wanted.stored(newest)
     to = wanted.to_cut or described.tail
     if wanted.to_cut is not None:
         _check_cut(described, store, wanted.to_cut)
@@ -131,8 +151,9 @@ def make_plan(
         created=now_utc(),
         scope=described.name.scope,
         stream=described.name.stream,
-        layout=wanted.layout,
+        layout=layout,
         compression=wanted.compression,
+        content=content,
         range_size=wanted.range_size,
         configuration=configuration,
         epochs=epochs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import Failed, Problem
 from exporter.reading import TRUNCATED, LargeEventReader, PieceReader, SegmentReader
@@ -11,7 +11,7 @@ from exporter.spans import Span
 from manifests.rows import FinishedRange, Gap, Piece
 from streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
-from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 from streamstore.walking import find_start
@@ -32,6 +32,7 @@ def read_range(
     segment_end: int,
     largest: int,
     take: Callable[[PieceReader | LargeEventReader], Piece],
+    content: ContentKind = "events",
 ) -> FinishedRange | None:
     """Find where the range of a span begins, and process its pieces.
 
@@ -44,6 +45,8 @@ def read_range(
         largest: maximum payload of an event (bytes), if the range's start is known. A guess accepts at most
             `MAX_EVENT_BYTES`; a range with larger events is then read again from the proved boundary.
         take: consumes the blocks of a piece, or the data of a large event, and returns its description.
+        content: what the segment holds. A range of bytes is exactly its span: what is truncated beyond belongs to the
+            ranges there.
 
     Returns:
         The finished range; None if no event begins in the span, or the guess was wrong.
@@ -52,6 +55,8 @@ def read_range(
         NotEvents: a range that begins at a known boundary does not consist of events.
         InvalidCut: the segment's end in this run is inside an event.
     """
+    if content == "bytes":
+        span, segment_end = replace(span, known=True), span.high
     found = _start(store, stream, segment, span, segment_end)
     if found is None or found.start >= span.high:
         return None
@@ -63,6 +68,7 @@ def read_range(
         high=span.high,
         segment_end=segment_end,
         largest=largest if span.known else MAX_EVENT_BYTES,
+        content=content,
     )
     try:
         pieces = tuple(_taken(reader, take))
@@ -73,7 +79,7 @@ def read_range(
     return FinishedRange(
         start=found.start,
         end=reader.end,
-        pieces=tuple(piece for piece in pieces if piece.events),
+        pieces=tuple(piece for piece in pieces if piece.start < piece.end),
         gaps=(*found.gaps, *reader.gaps),
     )
 
@@ -94,14 +100,17 @@ def _taken(reader: SegmentReader, take: Callable[[PieceReader | LargeEventReader
             yield taken
 
 
+_BYTES = "For a byte stream, use `export --content bytes`."
+
+
 def not_events(error: NotAnEvent, where: str) -> Problem:
     """Return the error to raise if no event begins where one must."""
     if "cut" in error.what:
         return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
     if error.length:
-        todo = "If the stream has such large events, increase --largest-event; byte streams cannot be archived."
+        todo = f"If the stream has such large events, increase --largest-event. {_BYTES}"
         return NotEvents(error.what, where=where, todo=todo)
-    return NotEvents(error.what, where=where, todo="A cut must be between events; byte streams cannot be archived.")
+    return NotEvents(error.what, where=where, todo=f"A cut must be between events. {_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)

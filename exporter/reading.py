@@ -10,7 +10,7 @@ from exporter.identity import check_gone
 from manifests.rows import Gap
 from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.framing import NotAnEvent
-from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamstore.splitting import EventBlock, no_event
 from streamstore.store import StreamStore
 from streamstore.walking import EventWalk
@@ -36,6 +36,7 @@ class SegmentReader:
         high: the span's end: events that begin below it belong to the range.
         segment_end: the segment's end in this generation; no event may extend beyond it.
         largest: maximum payload of an event (bytes). More than `MAX_EVENT_BYTES` only if ``start`` is known.
+        content: what the segment holds; a range of bytes is exactly ``start`` to ``high``.
 
     Attributes:
         end: start of the next range.
@@ -52,6 +53,7 @@ class SegmentReader:
         high: int,
         segment_end: int,
         largest: int = MAX_EVENT_BYTES,
+        content: ContentKind = "events",
     ) -> None:
         self._store = store
         self._stream = stream
@@ -59,6 +61,7 @@ class SegmentReader:
         self._high = high
         self._segment_end = segment_end
         self._largest = largest
+        self._content = content
         self.end = start
         self.gaps: list[Gap] = []
 
@@ -88,6 +91,7 @@ class SegmentReader:
             high=self._high,
             end=self._segment_end,
             largest=self._largest,
+            content=self._content,
         )
 
     def _large(self, length: int) -> LargeEventReader:
@@ -131,13 +135,14 @@ class PieceReader:
         high: int,
         end: int,
         largest: int = MAX_EVENT_BYTES,
+        content: ContentKind = "events",
     ) -> None:
         self.start = self.gone_until = start
         self.count = self.large = 0
         self._store, self._stream, self._segment = store, stream, segment
         self._segment_end = end
         self._largest = largest
-        self._walk = EventWalk(store, stream, segment, start=start, high=high, segment_end=end)
+        self._walk = EventWalk(store, stream, segment, start=start, high=high, segment_end=end, content=content)
         self._digest = hashlib.sha256()
 
     @property

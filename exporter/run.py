@@ -214,6 +214,7 @@ class ExportRun:
             span=span,
             storage_class=self._storage_class,
             largest=self._largest_event,
+            content=self._plan.content,
         )
 
     def _prove(self, runner: Runner, progress: Progress) -> int:

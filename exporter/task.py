@@ -15,7 +15,7 @@ from manifests.model import Compression, Layout
 from manifests.rows import FinishedRange, Piece, leave_row
 from objectstore.store import ObjectStore
 from objectstore.uri import RootAddress
-from streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
+from streamstore.model import LARGEST_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamstore.uri import StoreAddress
 
 __all__ = ["ExportTask", "Exported", "export_range"]
@@ -40,6 +40,7 @@ class ExportTask:
         span: the range's span; if its start is not known to be an event boundary, the task guesses one.
         storage_class: storage class of the data objects; empty for the bucket's default.
         largest: maximum payload of an event (bytes), where event boundaries are known.
+        content: the plan's content.
     """
 
     source: StoreAddress
@@ -56,6 +57,7 @@ class ExportTask:
     span: Span
     storage_class: str = ""
     largest: int = LARGEST_EVENT_BYTES
+    content: ContentKind = "events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def export_range(task: ExportTask) -> Exported:
             segment_end=task.segment_end,
             largest=task.largest,
             take=lambda piece: _write(data, task, piece),
+            content=task.content,
         )
     if row is None:
         return Exported(task.segment, None)

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
-from common.errors import Usage
+from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.from_stream import copy_name
-from importer.lease import take_lease, unfinished_work
+from importer.copied import Copied, examine
+from importer.from_stream import COPY, begin_of, copy_name
+from importer.lease import finishing_record, lease_stream, marked_work, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
-from importer.plan import RestorePlan, plan_restore
+from importer.plan import Content, RestorePlan, SegmentPlan, check_filler, plan_restore
 from importer.reports import CopyReport, MovedBoundary
-from importer.run import ImportRun
-from importer.source import StreamSource, bytes_between
-from importer.target import taken_error
+from importer.run import ImportRun, Restored
+from importer.source import StreamSource
+from importer.target import TargetTaken, taken_error
 from layouts.windows import WINDOW
-from sparkrun.opening import TASK_MODULES, open_runner
+from sparkrun.masters import Master
+from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
-from streamstore.ledger import Ledger, LedgerConflict
+from streamstore.cuts import segments_between
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
+from streamstore.lease import last_record
+from streamstore.ledger import Ledger, LedgerNameTaken
 from streamstore.model import StreamCut, StreamDescription, StreamName
-from streamstore.own import COPY_OF, TARGET_LEDGER, is_own, stream_beside, users_tags
+from streamstore.own import COPY_OF, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["copy_stream"]
+
+MAX_TAG = 256
+"""The longest tag (characters)."""
+
+TURNS = 10
+"""How often a finished copy is looked at if it or its source is truncated meanwhile."""
+
+TRUNCATED_BEYOND = "the source was truncated beyond --from; what is missing there is not copied"
 
 
 def copy_stream(
@@ -85,55 +100,102 @@ def copy_stream(
     address, name = parse_stream(stream, target=True)
     if (source_address.uri, source_name) == (address.uri, name):
         raise Usage("source and target are the same stream", where=stream, todo="Give the copy another name.")
-    with source_address.open() as source_store, address.open() as store:
+    with source_address.open() as source_store, address.open() as store, ExitStack() as stack:
         copy = _Copy(source_store, source_address, source_name, store, address, name, options)
-        planned = copy.plan(dry_run=dry_run)
-        report = _report(source, stream, planned, options)
-        finished = copy.find_finished(planned)
+        Master.parse(master)
+        tasks = Tasks(master, stack)
+        planned, finished = copy.look(None if dry_run or not read_back else tasks, progress)
         if finished is not None:
-            total = round(time.monotonic() - began, 3)
-            return replace(report, unchanged=True, behind_bytes=finished, total_seconds=total, dry_run=dry_run)
+            if not dry_run:
+                copy.clean_up(planned)
+            for warning in finished.warnings:
+                progress.warn(warning)
+            report = _finished_report(source, stream, planned, finished, options)
+            total = time.monotonic() - began
+            return replace(
+                report,
+                read_back=read_back and (dry_run or finished.read_back),
+                seconds=round(total - tasks.start_seconds, 3),
+                total_seconds=round(total, 3),
+                dry_run=dry_run,
+            )
         copy.run(planned).check_free()
-        for warning in report.warnings:
+        copy.check_filler(planned)
+        for warning in planned.warnings:
             progress.warn(warning)
         if dry_run:
+            report = _report(source, stream, planned, options)
             return replace(report, total_seconds=round(time.monotonic() - began, 3), dry_run=True)
-        plan_began, truncated, moved = time.monotonic(), False, 0
-        with open_runner(master, TASK_MODULES) as runner:
-            while True:
-                run = copy.run(planned)
-                try:
-                    copied = run.run(runner, progress)
-                    break
-                except SourceTruncated:
-                    moved += run.moved_bytes
-                    before, planned = planned, copy.plan()
-                    if planned.head == before.head:
-                        raise
-                    truncated = True
-        copy.forget()
+        plan_began = time.monotonic()
+        done = copy.copy(planned, tasks, progress)
+    report = _report(source, stream, done.planned, options)
     return replace(
-        _report(source, stream, planned, options),
-        resumed=copied.resumed and not truncated,
-        moved_bytes=moved + copied.moved_bytes,
-        truncated=truncated,
-        renumbered={str(old): str(new) for old, new in copied.segments.items() if old != new},
-        seconds=round(copied.finished - plan_began - runner.start_seconds, 3),
+        report,
+        resumed=done.restored.resumed and not done.truncated,
+        moved_bytes=done.moved_bytes,
+        truncated=done.truncated or report.truncated,
+        renumbered={str(old): str(new) for old, new in done.restored.segments.items() if old != new},
+        seconds=round(done.restored.finished - plan_began - tasks.start_seconds, 3),
         total_seconds=round(time.monotonic() - began, 3),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The source at one moment, and the plan of its copy."""
+    """The source at one moment, and the plan of its copy.
+
+    Attributes:
+        described: the source.
+        content: what is copied of it.
+        plan: the plan.
+        tag: the tag of the finished copy.
+        begin: where the copy began, maybe in an earlier run; shifted offsets are relative to it.
+        warnings: what the user is to be warned of.
+    """
 
     described: StreamDescription
+    content: Content
     plan: RestorePlan
+    tag: str
+    begin: StreamCut
+    warnings: tuple[str, ...]
 
     @property
     def head(self) -> StreamCut:
         """The source's head."""
         return self.described.head
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A copy that this call finished.
+
+    Attributes:
+        planned: what was copied.
+        restored: the result of the last run.
+        moved_bytes: bytes that all runs appended, without filler.
+        truncated: whether the source was truncated meanwhile.
+    """
+
+    planned: _Planned
+    restored: Restored
+    moved_bytes: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A finished copy.
+
+    Attributes:
+        copied: the copy.
+        read_back: whether all of it was read back and compared.
+        warnings: what the user is to be warned of.
+    """
+
+    copied: Copied
+    read_back: bool
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +211,6 @@ class _Copy:
     options: CopyOptions
 
     @property
-    def tag(self) -> str:
-        """The tag of the finished copy."""
-        return f"{COPY_OF}{self.source}"[:256]
-
-    @property
     def ledger(self) -> Ledger:
         """The ledger of where a copy with shifted offsets began."""
         return Ledger(self.store, stream_beside(self.name, TARGET_LEDGER), self.name)
@@ -163,40 +220,81 @@ class _Copy:
         """The source."""
         return StreamSource(self.source_store, self.source_address, self.source, f"{self.source_address}/{self.source}")
 
-    def plan(self, *, dry_run: bool = False) -> _Planned:
-        """Plan the copy of the source as it is now."""
+    @property
+    def cuts(self) -> dict[str, StreamCut | None]:
+        """The cuts between which the source is copied."""
+        given = {"from_cut": self.options.from_cut, "to_cut": self.options.to_cut}
+        return {name: None if cut is None else StreamCut.from_json(cut, self.source) for name, cut in given.items()}
+
+    def work(self, described: StreamDescription) -> str:
+        """Return the name of this copy of a source."""
+        texts = {name: None if cut is None else cut.to_json() for name, cut in self.cuts.items()}
+        return copy_name(self.source_address, described, self.options, texts)
+
+    def tag(self, work: str) -> str:
+        """Return the tag of the finished copy, which tells copies with other cuts or options apart."""
+        plain = (self.options.offsets, self.options.numbers) == ("keep", "keep") and not any(self.cuts.values())
+        suffix = "" if plain else "#" + work.removeprefix(COPY)[:8]
+        if len(tag := f"{COPY_OF}{self.source}{suffix}") <= MAX_TAG:
+            return tag
+        return f"{COPY_OF}{hashlib.sha256(str(self.source).encode()).hexdigest()}{suffix}"
+
+    def plan(self) -> _Planned:
+        """Plan the copy of the source as it is now; changes nothing."""
         while True:
             look = self.origin.look()
-            described = look.described
-            cuts: dict[str, Any] = {
-                name: None if cut is None else StreamCut.from_json(cut, self.source)
-                for name, cut in (("from_cut", self.options.from_cut), ("to_cut", self.options.to_cut))
-            }
-            texts = {name: None if cut is None else cut.to_json() for name, cut in cuts.items()}
-            work = copy_name(self.source_address, described, self.options, texts)
-            tagged = replace(described.configuration, tags=(*users_tags(described.configuration), self.tag))
-            first_head = self._first_head(work, cuts["from_cut"] or described.head, dry_run=dry_run)
+            described, cuts = look.described, self.cuts
+            work = self.work(described)
+            tag = self.tag(work)
+            tagged = replace(described.configuration, tags=(*users_tags(described.configuration), tag))
+            head = begin_of(described, cuts["from_cut"])
+            begin = self._begin(work, head)
             look = replace(look, described=replace(described, configuration=tagged))
             try:
-                content = self.origin.content(look, self.options, work=work, first_head=first_head, **cuts)
+                content = self.origin.content(look, self.options, work=work, first_head=begin, **cuts)
             except SourceTruncated:
                 continue
-            return _Planned(described, plan_restore(content, self.options))
+            plan = plan_restore(content, self.options, limit_filler=False)
+            warnings = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
+            return _Planned(described, content, plan, tag, begin, warnings)
 
-    def _first_head(self, work: str, head: StreamCut, *, dry_run: bool) -> StreamCut:
+    def _begin(self, work: str, head: StreamCut) -> StreamCut:
         """Return where this copy began, maybe in an earlier run; offsets stay shifted by that."""
-        if self.options.offsets == "keep" or dry_run:
+        if self.options.offsets == "keep" or unfinished_work(self.store, self.name) != work:
             return head
-        while True:
-            ledger = self.ledger
-            known = ledger.newest()
-            if known is not None and known["work"] == work:
-                return StreamCut.from_json(known["head"], self.source)
+        ledger = self.ledger
+        known = ledger.newest(create=False)
+        if known is not None and known["work"] == work:
+            return StreamCut.from_json(known["head"], self.source)
+        described = self._describe()
+        if described is not None and is_own(described.configuration):
+            raise TargetTaken(
+                "the record of where the unfinished copy began is gone",
+                where=f"{self.store.uri}/{ledger.name}",
+                todo=f"Delete {self.name} and copy again.",
+            )
+        return head
+
+    def look(self, tasks: Tasks | None, progress: Progress) -> tuple[_Planned, _Finished | None]:
+        """Plan the copy, and look for a finished one.
+
+        Args:
+            tasks: opens the runner to read a finished copy back; None not to read it.
+            progress: receives the progress.
+
+        Raises:
+            TargetTaken: the target is another stream, or was written to since it was copied.
+        """
+        for turn in range(TURNS):
+            planned = self.plan()
             try:
-                ledger.record({"work": work, "head": head.to_json()})
-            except LedgerConflict:
-                continue
-            return head
+                return planned, self._find_finished(planned, tasks, progress)
+            except TargetTaken:
+                raise
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment, NoSuchStream):
+                if turn == TURNS - 1:
+                    raise
+        raise AssertionError
 
     def run(self, planned: _Planned) -> ImportRun:
         """Return the run that makes the copy."""
@@ -208,41 +306,172 @@ class _Copy:
             window=self.options.window,
             read_back=self.options.read_back,
             trust_earlier=True,
+            whole_events=True,
         )
 
-    def find_finished(self, planned: _Planned) -> int | None:
-        """Return how many bytes the source has more than a finished copy; None if there is no finished copy."""
-        begun = unfinished_work(self.store, self.name)
-        if begun is None:
-            return None
-        copied = self.store.describe(self.name)
-        if self.tag not in copied.configuration.tags or is_own(copied.configuration):
-            return None
-        if begun and planned.plan.sealed and not copied.sealed:
-            return None  # an earlier run was killed before its last step
-        if begun:
-            take_lease(self.store, self.name, begun).release(remove=True)
-        described = planned.described
-        segments = counterparts(described.epochs, copied.epochs)
-        if segments is None:
-            raise taken_error(self.store, copied, planned.plan)
-        names = {new: old for old, new in segments.items()}
-        if self.options.offsets == "shift" or self.options.to_cut or not names.keys() >= copied.tail.offsets.keys():
-            return 0
-        reached = StreamCut(self.source, {names[segment]: offset for segment, offset in copied.tail.offsets.items()})
-        return bytes_between(self.origin, described, reached)
+    def check_filler(self, planned: _Planned) -> None:
+        """Check how much filler is still to be appended.
 
-    def forget(self) -> None:
-        """Delete the ledger of a finished copy."""
-        if self.options.offsets == "shift" and self.store.exists(self.ledger.name):
-            self.store.delete(self.ledger.name)
+        Raises:
+            Usage: it is more than the limit.
+        """
+        described, plan, held = self._describe(), planned.plan, {}
+        if described is not None and is_own(described.configuration):
+            segments = counterparts(plan.replay.epochs, described.epochs) or {}
+            live = segments_between(described, described.head, described.tail)
+            try:
+                infos = self.store.segment_info(self.name, list(live))
+            except (NoSuchSegment, NoSuchStream, NoSuchScope):
+                return  # another run is changing it
+            ends = {info.segment: info.write_offset for info in infos}
+            held = {old: ends.get(new, plan.segments[old].end) for old, new in segments.items()}
+        check_filler(plan.source, plan.segments, self.options.filler_limit, held)
+
+    def copy(self, planned: _Planned, tasks: Tasks, progress: Progress) -> _Done:
+        """Make the copy; begin it later if the source is truncated meanwhile."""
+        moved, truncated = 0, False
+        while True:
+            run = self.run(planned)
+            try:
+                restored = run.run(tasks.runner, progress, self._keeping_ledger(planned))
+            except SourceTruncated:
+                moved += run.moved_bytes
+                before, planned = planned, self.plan()
+                if planned.head == before.head:
+                    raise
+                for warning in set(planned.warnings).difference(before.warnings):
+                    progress.warn(warning)
+                truncated = True
+                self.check_filler(planned)
+            else:
+                return _Done(planned, restored, moved + restored.moved_bytes, truncated)
+
+    @contextmanager
+    def _keeping_ledger(self, planned: _Planned) -> Iterator[None]:
+        """Record where a copy begins before its target is created; delete the record when the copy is finished.
+
+        The lease on the target is held meanwhile.
+
+        Raises:
+            Conflict: another run of this copy has begun elsewhere since it was planned.
+        """
+        work, ledger, mine = planned.plan.work, self.ledger, False
+        shifted, is_new = self.options.offsets == "shift", not self.store.exists(self.name)
+        if is_new and not shifted:
+            with suppress(LedgerNameTaken):
+                ledger.newest(create=False)
+                ledger.delete()  # of a target that was deleted
+        elif shifted:
+            known = ledger.newest(create=is_new)
+            mine = is_new or (known is not None and known["work"] == work)
+            if is_new:
+                ledger.record({"work": work, "head": planned.begin.to_json()})
+            elif known is not None and mine and StreamCut.from_json(known["head"], self.source) != planned.begin:
+                raise Conflict(
+                    "another run of this copy was killed meanwhile",
+                    where=str(self.name),
+                    todo="Run the same command again to resume it.",
+                )
+        try:
+            yield
+        except Exception:
+            with suppress(StreamStoreError):
+                if mine and unfinished_work(self.store, self.name) != work:
+                    ledger.delete()
+            raise
+        if mine:
+            ledger.delete()
+
+    def _find_finished(self, planned: _Planned, tasks: Tasks | None, progress: Progress) -> _Finished | None:
+        """Return the finished copy; None if there is no target, or an unfinished one, or only the seal is missing."""
+        described, work = self._describe(), planned.plan.work
+        if described is None:
+            return None
+        if is_own(described.configuration):
+            self._check_recreated(marked_work(described), planned)
+            return None
+        finishing = finishing_record(self.store, described)
+        begun = finishing.work if finishing is not None else ""
+        if begun not in ("", work):
+            raise taken_error(self.store, described, begun=begun)
+        if planned.tag not in described.configuration.tags:
+            raise self._other_error(described)
+        copied = examine(self.store, described, self.source_store, planned.content, planned.plan)
+        equal = not copied.behind and len(described.epochs) == len(planned.plan.replay.epochs)
+        if begun and equal and planned.plan.sealed and not described.sealed:
+            return None  # an earlier run was killed before its last step
+        return _Finished(copied, False) if tasks is None else self._read_back(planned, copied, tasks, progress)
+
+    def _read_back(self, planned: _Planned, copied: Copied, tasks: Tasks, progress: Progress) -> _Finished:
+        """Compare all that a finished copy and its source still have."""
+        parts = dict(copied.parts(planned.content, self.source_address))
+        plans = {segment: SegmentPlan(0, (), tuple(found), 0, 0) for segment, found in parts.items()}
+        run = ImportRun(
+            self.store,
+            self.address,
+            self.name,
+            plan=replace(planned.plan, segments=plans),
+            window=self.options.window,
+            read_back=True,
+        )
+        run.compare(copied.segments, tasks.runner, progress, lambda: None)
+        progress.end()
+        left = copied.bytes - sum(part.end - part.start for found in parts.values() for part in found)
+        warning = f"{left} bytes of the copy were not compared, as the source was truncated since"
+        return _Finished(copied, not left, (warning,) if left else ())
+
+    def _check_recreated(self, begun: str, planned: _Planned) -> None:
+        """Say so if an unfinished target is a copy of an earlier stream of the source's name."""
+        copied = self._describe()
+        if copied is not None and begun not in ("", planned.plan.work):
+            earlier = replace(planned.described, epochs=copied.epochs)
+            if self.work(earlier) == begun:
+                raise TargetTaken(
+                    "the source was deleted and created again since this copy was begun",
+                    where=str(self.name),
+                    todo="Choose another name, or delete the unfinished copy first.",
+                )
+
+    def _other_error(self, described: StreamDescription) -> Conflict:
+        """Return the error for a stream that is not a finished copy with these cuts and options."""
+        found = tag_of(described.configuration, COPY_OF)
+        if not found:
+            return taken_error(self.store, described)
+        what = f"the stream is a copy of {found.partition('#')[0]}"
+        if what.endswith(f" {self.source}"):
+            what += " with other cuts or options, or of an earlier stream of that name"
+        return TargetTaken(what, where=str(self.name), todo="Choose another name, or delete it first.")
+
+    def clean_up(self, planned: _Planned) -> None:
+        """Delete the lease and the ledger of a run of this copy that was killed right after finishing it.
+
+        Raises:
+            TargetBusy: the run still goes on.
+        """
+        work, ledger = planned.plan.work, self.ledger
+        record = last_record(self.store, lease_stream(self.name))
+        if record is not None and record.work != work:
+            return
+        known = None
+        with suppress(LedgerNameTaken):
+            known = ledger.newest(create=False)
+        mine = known is not None and known["work"] == work
+        if record is None and not mine:
+            return
+        lease = take_lease(self.store, self.name, work)
+        if mine:
+            ledger.delete()
+        lease.release(remove=True)
+
+    def _describe(self) -> StreamDescription | None:
+        try:
+            return self.store.describe(self.name)
+        except (NoSuchStream, NoSuchScope):
+            return None
 
 
 def _report(source: str, stream: str, planned: _Planned, options: CopyOptions) -> CopyReport:
     plan = planned.plan
-    moved = tuple(
-        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
-    )
     ends = {segment: end + plan.segments[segment].shift for segment, end in plan.tail.items()}
     return CopyReport(
         source=source,
@@ -251,9 +480,43 @@ def _report(source: str, stream: str, planned: _Planned, options: CopyOptions) -
         bytes=plan.bytes,
         segments=len(plan.segments),
         epochs=len(plan.replay.epochs),
-        head=planned.head.to_json(),
+        head=planned.content.head.to_json(),
         tail=StreamCut(plan.source, ends).to_json(),
+        truncated=bool(planned.warnings),
         offsets=plan.offsets,
         shifts={s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift},
-        moved_boundaries=moved,
+        moved_boundaries=_moved(plan, len(plan.replay.epochs)),
+        warnings=planned.warnings,
+    )
+
+
+def _finished_report(
+    source: str, stream: str, planned: _Planned, finished: _Finished, options: CopyOptions
+) -> CopyReport:
+    """Return the report of what a finished copy has."""
+    copied, name = finished.copied, planned.described.name
+    described = copied.described
+    return CopyReport(
+        source=source,
+        stream=stream,
+        unchanged=True,
+        bytes=copied.bytes,
+        behind_bytes=copied.behind,
+        segments=len(copied.segments),
+        epochs=len(described.epochs),
+        head=copied.in_source(described.head, name).to_json(),
+        tail=copied.in_source(described.tail, name).to_json(),
+        offsets=options.offsets,
+        shifts={segment.in_stream(name): shift for segment, shift in copied.shifts.items()},
+        renumbered={str(old): str(new) for old, new in copied.segments.items() if old != new},
+        moved_boundaries=_moved(planned.plan, len(described.epochs)),
+        warnings=finished.warnings,
+    )
+
+
+def _moved(plan: RestorePlan, epochs: int) -> tuple[MovedBoundary, ...]:
+    return tuple(
+        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps)
+        for m in plan.replay.moved
+        if m.epoch < epochs
     )

@@ -11,8 +11,8 @@ from manifests.archived_range import DigestMismatch
 from streamstore.appender import SegmentAppender
 from streamstore.byte_source import ByteSource
 from streamstore.errors import OffsetConflict, SegmentSealed
-from streamstore.framing import MAX_BLOCK_BYTES, filler
-from streamstore.model import SegmentId, StreamName
+from streamstore.framing import MAX_BLOCK_BYTES, filler, zeros
+from streamstore.model import HEADER_BYTES, ContentKind, SegmentId, StreamName
 from streamstore.splitting import whole_event_blocks
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
@@ -35,10 +35,11 @@ class Section:
     """A section of a target segment and the source of its bytes.
 
     Attributes:
-        start: first offset in the target (bytes), an event boundary.
-        end: offset after the last byte, an event boundary.
-        origin: where the bytes are; None for filler: zeros framed as events, either truncated later or in place of a
-            gap.
+        start: first offset in the target (bytes); of events, a boundary.
+        end: offset after the last byte, likewise.
+        origin: where the bytes are; None for filler, either truncated later or in place of a gap: zeros, in a stream of
+            events framed as events. Filler to be truncated follows a torn event of a killed run, and may be too short
+            for an event.
         source: the offset in the origin's segment that corresponds to `start` (bytes).
     """
 
@@ -62,6 +63,7 @@ class FillTask:
         compare: how many of the last bytes that the segment holds already are compared with their sources first.
         whole_events: append whole events, so that after a kill the segment ends with one. Larger events than 8 MiB are
             appended in pieces nevertheless, and so is what is no event.
+        content: what the segment holds.
     """
 
     target: StoreAddress
@@ -72,6 +74,7 @@ class FillTask:
     sections: tuple[Section, ...]
     compare: int = 0
     whole_events: bool = False
+    content: ContentKind = "events"
 
     @property
     def end(self) -> int:
@@ -179,7 +182,9 @@ def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | me
     if start >= section.end:
         return
     if section.origin is None:
-        yield from filler(section.end - start)
+        length = section.end - start
+        is_framed = task.content == "events" and not (section.end <= task.head and length < HEADER_BYTES)
+        yield from filler(length) if is_framed else zeros(length)
         return
     shift = section.source - section.start
     blocks = section.origin.blocks(start + shift, section.end + shift, task.window)

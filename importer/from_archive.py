@@ -42,7 +42,8 @@ def archived_content(
     for chosen in selected:
         origin = ArchivedRange(archive.root, archive.prefix, chosen.layout, chosen.row)
         part = Part(origin, chosen.start, chosen.end)
-        parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if part.whole else part)
+        is_counted = part.whole or chosen.row.content == "bytes"
+        parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if is_counted else part)
 
     def check_gap(segment: SegmentId, start: int, end: int) -> None:
         declared = sum(
@@ -68,6 +69,7 @@ def archived_content(
         sealed=described.sealed and tail == history.tail,
         work=_work_name(history, head, tail, options),
         check_gap=check_gap,
+        kind=history.generations[-1].manifest.content,
     )
 
 

@@ -10,21 +10,21 @@ from common.errors import Damaged
 from importer.options import CopyOptions
 from importer.plan import Content, Part
 from streamstore.byte_source import LiveSegment
-from streamstore.cuts import is_before, segments_between, validate_cut
+from streamstore.cuts import later_of, segments_between, validate_cut
 from streamstore.errors import InvalidCut
 from streamstore.framing import NotAnEvent
-from streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
+from streamstore.model import HEADER_BYTES, SegmentId, StreamCut, StreamDescription, StreamName
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["copy_name", "stream_content"]
+__all__ = ["COPY", "begin_of", "copy_name", "parts_of", "stream_content"]
+
+COPY = "copy."
+"""Prefix of a copy's name (`importer.plan.RestorePlan.work`)."""
 
 PART_BYTES = 256 * 1024 * 1024
 """Size of the parts in which a segment is read, and read back."""
-
-LOOK_BYTES = 256 * 1024
-"""How much is read after a cut to see whether an event begins there."""
 
 
 def stream_content(
@@ -45,21 +45,20 @@ def stream_content(
         described: the source as it is now; its head and tail bound the content.
         work: see `RestorePlan`.
         first_head: where the copy began, maybe in an earlier run; see `Content.bases`.
-        from_cut: begin at this cut, or at the head if that has moved beyond it; None for the head.
+        from_cut: begin at this cut, or where the head has moved beyond it; None for the head.
         to_cut: end at this cut; None for the tail.
 
     Raises:
         InvalidCut: a cut is not of the stream, lies outside it or inside an event, or ``from_cut`` is after ``to_cut``.
     """
-    head, tail = described.head, to_cut or described.tail
-    given = [] if to_cut is None else [to_cut]
-    if from_cut is not None and not is_before(described, from_cut, described.head):
-        head = from_cut
-        given.append(from_cut)
-    for cut in given:
-        validate_cut(described, cut)
-        _check_events(store, described, cut)
+    head, tail = begin_of(described, from_cut), to_cut or described.tail
+    for cut in (head, tail):
+        if cut not in (described.head, described.tail):
+            validate_cut(described, cut)
     between = segments_between(described, head, tail)
+    _check_events(store, described, head, described.head)
+    if to_cut is not None:
+        _check_events(store, described, to_cut, head)
     sealed = [segment for segment, (_, end) in between.items() if end is None]
     ends = {info.segment: info.write_offset for info in store.segment_info(described.name, sealed)} if sealed else {}
 
@@ -72,7 +71,7 @@ def stream_content(
         head=head,
         tail=tail,
         parts={
-            segment: list(_parts(address, described, segment, start, ends[segment] if end is None else end))
+            segment: list(parts_of(address, described, segment, start, ends[segment] if end is None else end))
             for segment, (start, end) in between.items()
         },
         bases={segment: first_head.offsets.get(segment, 0) for segment in between},
@@ -80,6 +79,15 @@ def stream_content(
         work=work,
         check_gap=check_gap,
     )
+
+
+def begin_of(described: StreamDescription, from_cut: StreamCut | None) -> StreamCut:
+    """Return where a copy begins: at a cut, but not before the head, for every key.
+
+    Raises:
+        InvalidCut: the cut is not of the stream.
+    """
+    return described.head if from_cut is None else later_of(described, from_cut, described.head)
 
 
 def copy_name(
@@ -91,35 +99,61 @@ def copy_name(
     """
     first = [segment.value for segment in described.epochs[0].segments]
     content = [address.uri, str(described.name), first, cuts, options.offsets, options.numbers]
-    return f"copy.{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]}"
+    return f"{COPY}{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
-def _parts(
-    address: StoreAddress, described: StreamDescription, segment: SegmentId, start: int, end: int
+def parts_of(
+    address: StoreAddress, described: StreamDescription, segment: SegmentId, start: int, end: int, shift: int = 0
 ) -> Iterator[Part]:
+    """Cut a range of a segment into parts; ``shift`` as for `Part`."""
     for low in range(start, end, PART_BYTES):
         high = min(low + PART_BYTES, end)
-        yield Part(LiveSegment(address, described.name, segment, low, high), low, high, events=0)
+        yield Part(LiveSegment(address, described.name, segment, low, high), low, high, events=0, shift=shift)
 
 
-def _check_events(store: StreamStore, described: StreamDescription, cut: StreamCut) -> None:
-    """Check that events begin at a cut, by the bytes that follow."""
-    for info in store.segment_info(described.name, list(cut.offsets)):
-        offset = cut.offsets[info.segment]
+def _check_events(store: StreamStore, described: StreamDescription, cut: StreamCut, known: StreamCut) -> None:
+    """Check that no event lies on both sides of a cut.
+
+    Args:
+        store: the stream's store.
+        described: the stream.
+        cut: the cut, not before its head.
+        known: a cut between two events, not after the other one. Segments that it does not name are walked from their
+            beginning.
+
+    Raises:
+        InvalidCut: the cut lies inside an event, or beyond the end of a segment.
+    """
+    asked = [segment for segment, offset in cut.offsets.items() if offset > known.offsets.get(segment, 0)]
+    for info in store.segment_info(described.name, asked) if asked else []:
+        offset, where = cut.offsets[info.segment], info.segment.in_stream(described.name)
         if offset > info.write_offset:
             raise InvalidCut(
-                f"the stream cut lies beyond the segment's end at {info.write_offset}",
-                where=f"{info.segment.in_stream(described.name)}: {offset}",
+                f"the stream cut lies beyond the segment's end at {info.write_offset}", where=f"{where}: {offset}"
             )
-        end = min(offset + LOOK_BYTES, info.write_offset)
-        splitter = EventSplitter(offset, info.segment.in_stream(described.name), largest=ANY_EVENT_BYTES)
+        start = known.offsets.get(info.segment, 0)
+        if not _is_boundary(store, described.name, info.segment, start, offset, info.write_offset):
+            raise InvalidCut("the stream cut lies inside an event", where=f"{where}: {offset}")
+
+
+def _is_boundary(
+    store: StreamStore, stream: StreamName, segment: SegmentId, start: int, offset: int, segment_end: int
+) -> bool:
+    """Return whether no event from ``start`` on begins before an offset and ends after it.
+
+    A segment without events, as a byte stream's, can be cut anywhere. Memory: a few blocks and an event of 8 MiB.
+    """
+    at, where = start, segment.in_stream(stream)
+    while at < offset:
+        splitter = EventSplitter(at, where)
         try:
-            for block in store.read(described.name, info.segment, offset, end):
-                for _ in splitter.events(block):
-                    pass
-            if end == info.write_offset:
-                splitter.finish()
-        except NotAnEvent:
-            raise InvalidCut(
-                "the stream cut lies inside an event", where=f"{info.segment.in_stream(described.name)}: {offset}"
-            ) from None
+            # a whole header at least, to tell whether these are events
+            for block in store.read(stream, segment, at, min(max(offset, at + HEADER_BYTES), segment_end)):
+                for whole in splitter.feed(block):
+                    at = whole.end
+            return at == offset or (at == start and segment_end - start < HEADER_BYTES)
+        except NotAnEvent as error:
+            if not error.length:
+                return True
+            at = error.offset + error.length
+    return at == offset

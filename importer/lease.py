@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 from streamstore.errors import NoSuchScope, NoSuchStream
-from streamstore.lease import Lease, LeaseHeld, last_record
+from streamstore.lease import Lease, LeaseHeld, Record, last_record
 from streamstore.model import StreamDescription, StreamName
 from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside, tag_of
 from streamstore.store import StreamStore
 
 __all__ = [
     "TargetBusy",
+    "finishing_record",
     "incarnation",
     "lease_stream",
     "marked_work",
@@ -72,10 +73,21 @@ def unfinished_work(store: StreamStore, target: StreamName) -> str | None:
     if work := marked_work(described):
         return work
     # The last steps of an import remove the tag; it is unfinished until the lease is gone.
-    record = last_record(store, lease_stream(target))
-    return record.work if record is not None and record.finishing else ""
+    record = finishing_record(store, described)
+    return record.work if record is not None else ""
 
 
 def incarnation(described: StreamDescription) -> str:
     """Identify a stream among those of the same name: after a deletion, a new stream has higher segment numbers."""
     return str(min(described.epochs[0].segments))
+
+
+def finishing_record(store: StreamStore, described: StreamDescription) -> Record | None:
+    """Return the last record of a target's lease if its holder, alive or dead, was finishing this very stream.
+
+    A record of an earlier release does not say which stream of this name it was.
+    """
+    record = last_record(store, lease_stream(described.name))
+    if record is None or not record.finishing or record.about not in ("", incarnation(described)):
+        return None
+    return record

@@ -13,6 +13,7 @@ from importer.replay import Replay, plan_replay
 from streamstore.byte_source import ByteSource
 from streamstore.cuts import segments_between
 from streamstore.model import (
+    ContentKind,
     ScaleKind,
     SegmentId,
     StreamConfiguration,
@@ -22,7 +23,7 @@ from streamstore.model import (
 )
 from streamstore.own import OWN
 
-__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "fitting_configuration", "plan_restore"]
+__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "check_filler", "fitting_configuration", "plan_restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class RestorePlan:
         sealed: whether to seal the target at the end.
         offsets: whether offsets are kept or segments start at 0.
         numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
+        content: what the segments hold.
         work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation of an archive, see `importer.from_archive.generation_of`.
     """
@@ -100,6 +102,7 @@ class RestorePlan:
     sealed: bool
     offsets: Offsets
     numbers: Numbers
+    content: ContentKind
     work: str
 
     @property
@@ -132,6 +135,7 @@ class Content:
         sealed: whether to seal the target.
         work: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
+        kind: what the segments hold.
     """
 
     described: StreamDescription
@@ -143,10 +147,16 @@ class Content:
     sealed: bool
     work: str
     check_gap: Callable[[SegmentId, int, int], None]
+    kind: ContentKind = "events"
 
 
-def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
+def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool = True) -> RestorePlan:
     """Plan how a new stream gets a content.
+
+    Args:
+        content: what is to be restored.
+        options: how.
+        limit_filler: check the filler; if not, `check_filler` is left to the caller.
 
     Raises:
         Usage: keeping offsets needs more than `MirrorOptions.filler_limit` bytes of filler in a segment.
@@ -173,7 +183,8 @@ def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
             )
         else:
             segments[segment] = SegmentPlan(0, (), (), 0, 0)
-    _check_filler(described.name, segments, options.filler_limit)
+    if limit_filler:
+        check_filler(described.name, segments, options.filler_limit)
     return RestorePlan(
         source=described.name,
         generation=content.generation,
@@ -184,6 +195,7 @@ def plan_restore(content: Content, options: MirrorOptions) -> RestorePlan:
         sealed=content.sealed,
         offsets=options.offsets,
         numbers=options.numbers,
+        content=content.kind,
         work=content.work,
     )
 
@@ -247,9 +259,27 @@ def _plan_segment(
     return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, base)
 
 
-def _check_filler(stream: StreamName, segments: Mapping[SegmentId, SegmentPlan], limit: int) -> None:
+def check_filler(
+    stream: StreamName,
+    segments: Mapping[SegmentId, SegmentPlan],
+    limit: int,
+    held: Mapping[SegmentId, int] | None = None,
+) -> None:
+    """Check how much filler is to be appended.
+
+    Args:
+        stream: the source.
+        segments: the plans.
+        limit: see `MirrorOptions.filler_limit`.
+        held: segment → bytes that an unfinished target has already.
+
+    Raises:
+        Usage: it is more than the limit.
+    """
     for segment, plan in segments.items():
-        size = sum(section.end - section.start for section in plan.sections if section.origin is None)
+        begun = (held or {}).get(segment, 0)
+        filler = [section for section in plan.sections if section.origin is None]
+        size = sum(max(0, section.end - max(section.start, begun)) for section in filler)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",

@@ -75,7 +75,7 @@ def promote_replica(
             sealed=record.sealed,
             source_sealed=seal_source,
             tail=record.tail,
-            taken=record.taken,
+            taken=record.taken_text,
             dry_run=dry_run,
         )
         origin = open_source(record.source, stack) if seal_source else None
@@ -127,7 +127,9 @@ def promote_replica(
             finish_replica(replica)
         progress.end()
         record = replica.record or record
-        return replace(report, sealed=record.sealed, tail=record.tail, taken=record.taken, total_seconds=_since(began))
+        return replace(
+            report, sealed=record.sealed, tail=record.tail, taken=record.taken_text, total_seconds=_since(began)
+        )
 
 
 def cut_over(replication: Replication, source: StreamSource) -> Lease:

@@ -11,14 +11,15 @@ import hashlib
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from common.errors import Conflict, Failed
 from common.progress import Progress
+from common.times import moment_text
 from importer.lease import TargetBusy, incarnation, marked_work, take_lease, unfinished_work
 from importer.options import MirrorOptions
 from importer.plan import fitting_configuration, plan_restore
@@ -54,6 +55,9 @@ SHORT_BYTES = 64 * 1024 * 1024
 """A round of fewer bytes runs in threads of this process, without Spark."""
 
 SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
 
 RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
@@ -115,6 +119,11 @@ class Record:
         """When the tail was taken."""
         return datetime.fromisoformat(self.taken) if self.taken else None
 
+    @property
+    def taken_text(self) -> str:
+        """The same for reports; empty if there is none."""
+        return moment_text(self.taken_at) if self.taken_at else ""
+
 
 class Replica:
     """An unfinished target with its ledger.
@@ -152,9 +161,7 @@ class Replica:
         Args:
             create: create the ledger if it does not exist.
         """
-        found = None
-        with nullcontext() if create else suppress(NoSuchStream, NoSuchScope):
-            found = self._ledger.newest(create=create)
+        found = self._ledger.newest(create=create)
         self.record = Record(**found) if found is not None and "source" in found else None
         return self.record
 
@@ -211,7 +218,7 @@ class Replica:
             if not record.promoted:
                 _check_whole(self.store, described, record)
                 record = self.note(promoted=True, sealing=complete, target=incarnation(described))
-            lease.finishing()
+            lease.finishing(incarnation(described))
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
@@ -243,6 +250,7 @@ class Replication:
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
+        warnings: the newest ones.
     """
 
     def __init__(
@@ -269,6 +277,7 @@ class Replication:
         self.work = ""
         self.moved_bytes = self.rounds = 0
         self._look: Look | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
 
@@ -339,6 +348,7 @@ class Replication:
         self._check_same(look, record)
         if record is None or self.is_new:
             record, self.is_new = self.replica.note(self._first_record(look)), False
+        moved = -self.moved_bytes
         while True:
             try:
                 ends = self._bring_up(look, record, lease)
@@ -348,8 +358,9 @@ class Replication:
                 self._check_same(look, record)
                 if before.described.head == look.described.head:
                     raise
+        moved += self.moved_bytes
         self._look = look
-        self.replica.note(
+        after = self.replica.note(
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
@@ -358,6 +369,9 @@ class Replication:
             skipping=False,
         )
         self._noted = time.monotonic()
+        new = replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
         self.rounds += 1
         self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
         self.most_lag = max(self.most_lag, self.lag)
@@ -407,9 +421,9 @@ class Replication:
             )
         if not self.replica.newest.skipping:
             self.replica.note(skipping=True)
-        self._progress.warn(
-            "the source was truncated beyond what the replica had; the replica continues at the source's head"
-        )
+        warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+        self.warnings.append(warning)
+        self._progress.warn(warning)
 
     def _reached(self, look: Look) -> StreamCut:
         """Return the cut up to which the replica has the source's bytes."""
@@ -591,6 +605,9 @@ def _check_whole(store: StreamStore, described: StreamDescription, record: Recor
             for block in store.read(described.name, info.segment, start, info.write_offset):
                 for _ in splitter.feed(block):
                     pass
+        except NotAnEvent:
+            continue  # a byte stream
+        try:
             splitter.finish()
         except NotAnEvent as error:
             raise Failed(

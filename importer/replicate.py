@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from contextlib import ExitStack
-from datetime import datetime
 
 from common.errors import Usage
 from common.progress import Progress
@@ -23,6 +22,8 @@ from sparkrun.opening import Tasks
 from streamstore.uri import parse_stream
 
 __all__ = ["replicate_stream"]
+
+RENUMBERED = "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
 
 
 def replicate_stream(
@@ -97,14 +98,11 @@ def replicate_stream(
         replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
         if dry_run:
             return _lag(replication, replica, source, stream, began)
-        warnings = []
-        if numbers == "map":
-            warnings.append(
-                "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
-            )
-            progress.warn(warnings[0])
         replication.begin()
+        warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and numbers == "map" else ()
         try:
+            for warning in warnings:
+                progress.warn(warning)
             behind = replication.behind()
             if follow:
                 ended = repeat_rounds(
@@ -128,11 +126,11 @@ def replicate_stream(
             lag_seconds=round(replication.lag, 3),
             most_lag_seconds=round(replication.most_lag, 3),
             tail=record.tail if record else None,
-            taken=record.taken if record else "",
+            taken=record.taken_text if record else "",
             offsets=offsets,
             numbers=numbers,
             renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
-            warnings=tuple(warnings),
+            warnings=(*warnings, *replication.warnings),
             seconds=round(total - tasks.start_seconds, 3),
             total_seconds=round(total, 3),
         )
@@ -143,8 +141,8 @@ def _lag(replication: Replication, replica: Replica, source: str, stream: str, b
     replication.look_first()
     record = None if replication.is_new else replica.read()
     behind = replication.behind()
-    taken = datetime.fromisoformat(record.taken) if record is not None and record.taken else None
-    age = None if taken is None else max(0.0, (now_utc() - taken).total_seconds())
+    taken = None if record is None else record.taken_at
+    age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
     seconds = round(time.monotonic() - began, 3)
     return ReplicateReport(
         source=source,
@@ -153,7 +151,7 @@ def _lag(replication: Replication, replica: Replica, source: str, stream: str, b
         behind_bytes=behind,
         behind_seconds=age if age is None or behind else 0.0,
         tail=record.tail if record else None,
-        taken=record.taken if record else "",
+        taken=record.taken_text if record else "",
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

@@ -126,15 +126,16 @@ class CopyReport(Report):
         stream: URI of the copy.
         resumed: True if an unfinished copy was resumed.
         unchanged: True if the copy had been finished before.
-        read_back: True if every byte was read back and compared.
+        read_back: True if every byte was read back and compared, or would be.
         bytes: bytes in the copy, with event headers, without filler.
         moved_bytes: bytes that this run appended, without filler.
-        behind_bytes: bytes that were written to the source since, if `unchanged`.
+        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
+            truncated is not counted, nor are segments whose shift can no longer be told.
         segments: number of segments of the copy.
         epochs: number of epochs of the copy.
         head: the copy's head, in the source's segments and offsets.
         tail: the copy's tail, likewise.
-        truncated: True if the source was truncated meanwhile, so that the copy begins later than planned.
+        truncated: True if the copy begins later than asked, as the source was truncated.
         offsets: "keep" or "shift".
         shifts: segment name → by how many bytes its offsets are lower than in the source.
         renumbered: see `ImportReport`.

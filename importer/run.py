@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from common.errors import Conflict
@@ -22,7 +22,7 @@ from importer.replay import ScaleStep
 from importer.target import Target, taken_error
 from importer.verify import Differs, VerifyTask, verify_range
 from sparkrun.runner import Runner
-from streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
+from streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
 from streamstore.lease import Lease, last_record
 from streamstore.model import SegmentId, StreamName
 from streamstore.store import StreamStore
@@ -41,7 +41,7 @@ COMPARED_BYTES = 1024 * 1024
 """How many of the last bytes of an earlier run are compared where they are not read back."""
 
 SEGMENTS_TO_COMPARE = 8
-"""How many open segments' last ranges are compared to recognize a restored stream."""
+"""How many segments' last bytes are compared to recognize a finished stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,14 @@ class ImportRun:
         """
         begun = unfinished_work(self._store, self._name)
         if begun is not None and begun != self._plan.work:
-            raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
+            with suppress(NoSuchScope, NoSuchStream):  # it was deleted meanwhile
+                raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.
 
-        Only the last ranges of a few open segments are read, to tell the stream from one of the same shape; `verify`
-        reads everything.
+        Only the last ranges of a few segments are read, to tell the stream from one of the same shape; `verify` reads
+        everything.
 
         Raises:
             TargetTaken: the stream has the same shape and other events.
@@ -135,14 +136,25 @@ class ImportRun:
         if segments is None or last_record(self._store, lease_stream(self._name)) is not None:
             return None
         self._segments = segments
-        last = [(s, self._plan.segments[s].parts[-1]) for s in self._plan.tail if self._plan.segments[s].parts]
-        for segment, part in [(s, part) for s, part in last if part.whole][:SEGMENTS_TO_COMPARE]:
+        for segment, part in self._last_parts():
             try:
                 verify_range(self._verify_task(segment, part))
             except Differs:
                 raise taken_error(self._store, self._store.describe(self._name), self._plan) from None
         events = sum(part.events or 0 for _, part in self._plan.parts)
         return Restored(False, events, self._plan.bytes, 0, segments, time.monotonic())
+
+    def _last_parts(self) -> list[tuple[SegmentId, Part]]:
+        """Return the last parts of some open segments, or of the newest ones if no open one has any.
+
+        The last part that is restored as a whole is preferred, as its digest is known.
+        """
+        found: dict[SegmentId, Part] = {}
+        for segment, part in self._plan.parts:
+            if part.whole or segment not in found or not found[segment].whole:
+                found[segment] = part
+        last = [(segment, found[segment]) for segment in self._plan.tail if segment in found]
+        return (last or sorted(found.items(), key=lambda item: item[0], reverse=True))[:SEGMENTS_TO_COMPARE]
 
     def verify(self, runner: Runner, progress: Progress) -> Restored:
         """Read back the target that `find_finished` found and compare it with the archive; changes nothing.
@@ -171,8 +183,14 @@ class ImportRun:
         self._segments = segments
         self._verify(runner, progress, check)
 
-    def run(self, runner: Runner, progress: Progress) -> Restored:
+    def run(self, runner: Runner, progress: Progress, beside: AbstractContextManager[None] | None = None) -> Restored:
         """Restore, verify, finish.
+
+        Args:
+            runner: runs the tasks.
+            progress: receives the progress.
+            beside: entered when the lease was taken, before the target is created or resumed, and left before the
+                lease is released.
 
         Raises:
             TargetTaken: the target is not this import's; nothing was written to it.
@@ -182,10 +200,10 @@ class ImportRun:
         """
         lease = take_lease(self._store, self._name, self._plan.work)
         try:
-            with _reporting_lost_lease(lease):
+            with _reporting_lost_lease(lease), beside or nullcontext():
                 target = self._bring_up(lease, runner, progress)
                 events, size = self._verify(runner, progress, lease.check)
-                lease.finishing()
+                lease.finishing(target.incarnation)
                 target.finish()
             finished = time.monotonic()
         except BaseException:
@@ -291,6 +309,7 @@ class ImportRun:
             sections=plan.sections,
             compare=COMPARED_BYTES if self._trust_earlier else 0,
             whole_events=self._whole_events,
+            content=self._plan.content,
         )
 
     def _verify(self, runner: Runner, progress: Progress, check: Callable[[], None]) -> tuple[int, int]:

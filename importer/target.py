@@ -15,11 +15,12 @@ from dataclasses import replace
 
 from common.errors import Conflict, Failed
 from importer.from_archive import generation_of
-from importer.lease import marked_work
+from importer.lease import incarnation, marked_work
 from importer.plan import RestorePlan
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
-from streamstore.errors import StreamExists
+from streamstore.cuts import segments_between
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
 from streamstore.lease import Lease
 from streamstore.model import (
     Epoch,
@@ -52,6 +53,7 @@ class Target:
         marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
         epoch: its newest epoch.
+        incarnation: see `importer.lease.incarnation`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Target:
         self.resumed = resumed
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
+        self.incarnation = incarnation(described)
         if self.marked:
             self._fix_segments(len(described.epochs[-1].segments))
 
@@ -77,9 +80,10 @@ class Target:
         Its bytes are not read, and its user may have changed its policies and tags. A stream that was written to since
         it was restored does not look restored.
         """
-        if not store.exists(name):
+        try:
+            described = store.describe(name)
+        except (NoSuchStream, NoSuchScope):
             return None
-        described = store.describe(name)
         segments = _matching(described.epochs, plan)
         if (
             segments is None
@@ -90,7 +94,14 @@ class Target:
             or described.sealed != plan.sealed
         ):
             return None
-        return segments
+        between = segments_between(described, described.head, described.tail)
+        sealed = [segment for segment, (_, end) in between.items() if end is None]
+        try:
+            ends = {info.segment: info.write_offset for info in store.segment_info(name, sealed)}
+        except (NoSuchSegment, NoSuchStream, NoSuchScope):
+            return None  # it was truncated or deleted meanwhile
+        planned = {new: plan.segments[old].end for old, new in segments.items()}
+        return segments if all(planned[segment] == end for segment, end in ends.items()) else None
 
     @classmethod
     def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:
@@ -111,7 +122,7 @@ class Target:
             return cls(store, _create(store, name, plan, lease), plan, lease, resumed=False)
         described = store.describe(name)
         marked, matches = _is_marked(described, plan), _matching(described.epochs, plan) is not None
-        if not (matches and (marked or lease.finished_before)):
+        if not (matches and (marked or _was_finishing(described, plan, lease))):
             if not marked or _has_data(described):
                 raise taken_error(store, described, plan)
             described = _create(store, name, plan, lease, described)
@@ -262,6 +273,14 @@ def _make(store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease,
 
 def _is_marked(described: StreamDescription, plan: RestorePlan) -> bool:
     return {OWN, mark(plan)}.issubset(described.configuration.tags)
+
+
+def _was_finishing(described: StreamDescription, plan: RestorePlan, lease: Lease) -> bool:
+    """Return whether an earlier run of the same import was finishing this very stream."""
+    if lease.former is None or not lease.finished_before or len(described.epochs) < len(plan.replay.epochs):
+        return False
+    # Records of earlier releases do not say which stream it was; another one has other numbers.
+    return lease.former.about == incarnation(described) or (not lease.former.about and plan.numbers == "keep")
 
 
 def _renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, SegmentId]) -> dict[SegmentId, int]:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from common.errors import Failed, Usage
 from importer.reports import TranslateReport, Translation
 from manifests.archive import Archive
-from streamstore.counterparts import counterparts
+from streamstore.counterparts import common_counterparts
 from streamstore.cut_option import Cut
-from streamstore.model import Epoch, EventPointer, SegmentId, StreamCut, StreamName
+from streamstore.errors import NoSuchSegment
+from streamstore.model import (
+    Epoch,
+    EventPointer,
+    SegmentId,
+    SegmentInfo,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamstore.store import StreamStore
 from streamstore.uri import is_stream, parse_stream
 
 __all__ = ["NoCounterpart", "translate"]
@@ -25,8 +37,8 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
     """Translate event pointers and stream cuts into those of a stream that was restored or copied.
 
     A restored stream may have other segment numbers (see `import_stream`, ``numbers``); which segments correspond
-    follows from the histories of both. Offsets are those of the source, so the stream must not have been restored with
-    ``offsets="shift"``.
+    follows from the histories of both, up to where they differ. Offsets are not changed; if the stream was restored
+    with ``offsets="shift"``, subtract the shifts of the report first.
 
     Args:
         source: the archive or the stream that the positions belong to.
@@ -39,18 +51,22 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
     Raises:
         InvalidCut, InvalidName: a position is neither a cut nor a pointer.
         Usage: a position belongs to another stream.
-        NoCounterpart: the histories of source and stream differ, or the stream does not have a segment.
+        NoCounterpart: the histories of source and stream differ from the beginning, or before the segment was created;
+            or the stream does not have the position: its segment is shorter or was truncated.
     """
     old, old_epochs = _history(source)
-    new, new_epochs = _history(stream)
-    segments = counterparts(old_epochs, new_epochs)
-    if segments is None:
-        raise NoCounterpart(
-            "the streams have different histories, so no segments correspond",
-            where=f"{source} and {stream}",
-            todo="Give the archive or the stream that was restored or copied, and the result.",
-        )
-    translated = [_translated(position, old, new, segments) for position in positions]
+    address, name = parse_stream(stream)
+    with address.open() as store:
+        described = store.describe(name)
+        segments = common_counterparts(old_epochs, described.epochs)
+        if not segments:
+            raise NoCounterpart(
+                "the streams have different histories, so no segments correspond",
+                where=f"{source} and {stream}",
+                todo="Give the archive or the stream that was restored or copied, and the result.",
+            )
+        target = _Target(store, described, segments)
+        translated = [_translated(position, old, target) for position in positions]
     return TranslateReport(source=source, stream=stream, positions=tuple(translated))
 
 
@@ -63,22 +79,67 @@ def _history(uri: str) -> tuple[StreamName, Sequence[Epoch]]:
         return name, store.describe(name).epochs
 
 
-def _translated(
-    position: Cut, source: StreamName, target: StreamName, segments: Mapping[SegmentId, SegmentId]
-) -> Translation:
-    def counterpart(segment: SegmentId) -> SegmentId:
-        if segment not in segments:
-            raise NoCounterpart("no segment of the stream corresponds to this one", where=segment.in_stream(source))
-        return segments[segment]
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The restored stream.
 
+    Attributes:
+        store: its store.
+        described: the stream.
+        segments: the source's segment → its segment.
+        infos: its segment → the segment's state, of those that were asked for; None for one that is gone.
+    """
+
+    store: StreamStore
+    described: StreamDescription
+    segments: Mapping[SegmentId, SegmentId]
+    infos: dict[SegmentId, SegmentInfo | None] = field(default_factory=dict)
+
+    @property
+    def name(self) -> StreamName:
+        """Its name."""
+        return self.described.name
+
+    def counterpart(self, source: StreamName, segment: SegmentId, start: int, end: int) -> SegmentId:
+        """Return the segment that corresponds to one of the source's, which has the bytes from start to end.
+
+        Raises:
+            NoCounterpart: there is none, or it does not have these bytes.
+        """
+        if segment not in self.segments:
+            raise NoCounterpart("no segment of the stream corresponds to this one", where=segment.in_stream(source))
+        found = self.segments[segment]
+        info = self._info(found)
+        where = f"{segment.in_stream(source)}: {start}"
+        if info is None or start < info.start_offset:
+            begin = "" if info is None else f", which begins at {info.start_offset}"
+            raise NoCounterpart(f"the position was truncated in {found.in_stream(self.name)}{begin}", where=where)
+        if end > info.write_offset:
+            raise NoCounterpart(
+                f"the position lies beyond the end of {found.in_stream(self.name)} at {info.write_offset}",
+                where=where,
+                todo="Subtract the shifts first if the stream was restored with --offsets shift.",
+            )
+        return found
+
+    def _info(self, segment: SegmentId) -> SegmentInfo | None:
+        if segment not in self.infos:
+            self.infos[segment] = None
+            with suppress(NoSuchSegment):
+                self.infos[segment] = self.store.segment_info(self.name, [segment])[0]
+        return self.infos[segment]
+
+
+def _translated(position: Cut, source: StreamName, target: _Target) -> Translation:
     if not isinstance(position, str) or position.lstrip().startswith("{"):
         cut = StreamCut.from_json(position)
         _check_stream(cut.stream, source)
-        offsets = {counterpart(segment): offset for segment, offset in cut.offsets.items()}
-        return Translation(old=cut.to_json(), new=StreamCut(target, offsets).to_json())
+        offsets = {target.counterpart(source, segment, at, at): at for segment, at in cut.offsets.items()}
+        return Translation(old=cut.to_json(), new=StreamCut(target.name, offsets).to_json())
     pointer = EventPointer.parse(position)
     _check_stream(pointer.stream, source)
-    new = EventPointer(target, counterpart(pointer.segment), pointer.offset, pointer.length)
+    segment = target.counterpart(source, pointer.segment, pointer.offset, pointer.offset + pointer.length)
+    new = EventPointer(target.name, segment, pointer.offset, pointer.length)
     return Translation(old=str(pointer), new=str(new))
 
 

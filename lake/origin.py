@@ -107,12 +107,14 @@ def open_origin(
     Raises:
         NoSuchArchive: there is no archive.
         Damaged: the archive is damaged.
-        Usage: the source is a stream and ``root`` is None.
+        Usage: the source is a stream and ``root`` is None, or the archive is of a byte stream.
     """
     if not is_stream(source):
         archive = Archive.open(source)
         target = archive.root if root is None else RootAddress.parse(root).resolve()
-        yield ArchiveOrigin(archive, archive.history(), window), target
+        history = archive.history()
+        history.generations[-1].manifest.require_events(archive.uri)
+        yield ArchiveOrigin(archive, history, window), target
         return
     store_address, name = parse_stream(source)
     if root is None:

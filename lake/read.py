@@ -48,7 +48,7 @@ def read_archive(
     Raises:
         NoSuchArchive: there is no archive, or not that generation.
         InvalidCut: a cut is not valid for this archive.
-        Usage: an unknown column.
+        Usage: an unknown column, or the archive is of a byte stream.
         Damaged: the manifests are not valid; while batches are read: an object is missing or changed.
     """
     schema = schema_of(columns)
@@ -57,7 +57,9 @@ def read_archive(
         None if cut is None else StreamCut.from_json(cut if isinstance(cut, str) else dict(cut), source.stream)
         for cut in (from_cut, to_cut)
     )
-    parts = select_parts(source.history(generation), start, end)
+    history = source.history(generation)
+    history.generations[-1].manifest.require_events(source.uri)
+    parts = select_parts(history, start, end)
     check_boundaries(source.place, source.stream, parts)
 
     def batches() -> Iterator[pa.RecordBatch]:

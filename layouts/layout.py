@@ -17,7 +17,7 @@ from layouts.keys import RangeKeys
 from layouts.place import Place
 from objectstore.bulk import WINDOW_BYTES
 from objectstore.store import ObjectInfo
-from streamstore.model import SegmentId
+from streamstore.model import ContentKind, SegmentId
 
 if TYPE_CHECKING:
     from streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
@@ -34,6 +34,7 @@ __all__ = [
     "Stored",
     "UnknownLayout",
     "Written",
+    "layout_of",
     "open_layout",
     "open_reader",
     "table_layout",
@@ -198,6 +199,17 @@ def open_layout(name: str, compression: Compression = "") -> Layout:
             f"layout {name} does not support the compression", where=repr(compression), todo=f"Supported: {known}."
         )
     return layout.compressing(compression)
+
+
+def layout_of(content: ContentKind, wanted: LayoutName | None = None) -> LayoutName:
+    """Return the layout in which a content is written: the wanted one; by default ``events``, of bytes ``chunks``.
+
+    Raises:
+        Usage: the layout stores events as objects, so it cannot hold bytes.
+    """
+    if content == "bytes" and wanted is not None and open_layout(wanted).one_object_per_event:
+        raise Usage(f"a byte stream cannot have layout {wanted}, as it has no events", todo="Use --layout chunks.")
+    return wanted or ("chunks" if content == "bytes" else "events")
 
 
 _TABLE = "table:"

@@ -21,12 +21,15 @@ def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
 
 
 def check_follows(before: Manifest, after: Manifest, where: str) -> None:
-    """Raise `Damaged` unless a generation starts where the previous one ended and has all of its epochs."""
+    """Raise `Damaged` unless a generation continues the previous one: its cut, epochs and content."""
     if after.from_ != before.to:
         what = f"generation {after.generation} does not start where generation {before.generation} ended"
         raise Damaged(what, where=where)
     if after.epochs[: len(before.epochs)] != before.epochs:
         what = f"generation {after.generation} has different epochs than generation {before.generation}"
+        raise Damaged(what, where=where)
+    if after.content != before.content:
+        what = f"generation {after.generation} holds {after.content}, generation {before.generation} {before.content}"
         raise Damaged(what, where=where)
 
 
@@ -53,6 +56,8 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]]
             if start != at:
                 raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
             at = end
+        if any(row.content != manifest.content for row in held):
+            raise Damaged(f"a range of segment {segment} does not hold {manifest.content}", where=where)
         if at != entry.end or entry != _counted(entry, held):
             raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
 

@@ -263,7 +263,7 @@ class Archive:
             raise Damaged("the index of ranges is missing", where=where) from None
         if _index_entry(data) != manifest.index:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
-        rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.events))
+        rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
         cross_check(manifest, rows, where)
         return self._generation(manifest, rows, written)
 

@@ -27,7 +27,7 @@ def get_event(archive: str, pointer: str) -> bytes:
     Raises:
         NoSuchEvent: the archive does not have the event.
         InvalidName: the pointer is not valid.
-        Usage: the pointer is of another stream.
+        Usage: the pointer is of another stream, or the archive is of a byte stream.
         NoSuchArchive: there is no archive.
         Damaged: the object that should hold the event is missing or has the wrong size.
     """
@@ -52,7 +52,7 @@ def get_event(archive: str, pointer: str) -> bytes:
 
 def _holding(archive: Archive, wanted: EventPointer) -> Generation:
     """Return the generation whose cuts enclose the event; only its index is read."""
-    archive.manifest()  # raises if there is no archive
+    archive.manifest().require_events(archive.uri)
 
     def find(listing: Listing) -> Generation:
         for span in reversed(listing.spans):

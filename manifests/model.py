@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from common.errors import Usage
 from layouts.keys import GenerationSpan
-from layouts.layout import open_layout
+from layouts.layout import layout_of, open_layout
 from manifests.entries import (
     Compression,
     Configuration,
@@ -33,7 +34,7 @@ from manifests.entries import (
 )
 from streamstore.cuts import segments_between
 from streamstore.errors import InvalidCut, InvalidName
-from streamstore.model import KeyRange, SegmentId, StreamDescription, StreamName
+from streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
 
 __all__ = [
     "Compression",
@@ -81,6 +82,7 @@ class GenerationModel(File):
     stream: str
     layout: Layout
     compression: Compression = ""
+    content: ContentKind = "events"
     configuration: Configuration
     epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
     from_: Annotated[Cut, Field(alias="from")]
@@ -113,8 +115,12 @@ class GenerationModel(File):
         return GenerationSpan(self.first, self.generation)
 
     def document(self) -> Mapping[str, object]:
-        """See `Model.document`; only a merged generation has `replaces`, and only a published one `index`."""
+        """See `Model.document`; only a merged generation has `replaces`, only a published one `index`.
+
+        `content` is left out if it is events, as in archives of earlier releases.
+        """
         left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
+        left_out |= {"content"} if self.content == "events" else set()
         return {name: value for name, value in super().document().items() if name not in left_out}
 
     @property
@@ -122,11 +128,25 @@ class GenerationModel(File):
         """The archived stream."""
         return StreamName(self.scope, self.stream)
 
+    def require_events(self, where: str) -> None:
+        """Check that the archive holds events.
+
+        Args:
+            where: the archive's name in messages.
+
+        Raises:
+            Usage: it holds bytes.
+        """
+        if self.content != "events":
+            todo = "'streamvault import' restores it."
+            raise Usage("the archive is of a byte stream, which has no events", where=where, todo=todo)
+
     def check_stream(self) -> None:
         """Raise ValueError unless name and epochs are valid and consistent."""
         try:
             _ = self.name
-        except InvalidName as error:
+            layout_of(self.content, self.layout)
+        except (InvalidName, Usage) as error:
             raise ValueError(str(error)) from None
         if self.compression not in open_layout(self.layout).compressions:
             raise ValueError(f"layout {self.layout} cannot be compressed")
@@ -192,6 +212,11 @@ class Manifest(GenerationModel):
     sealed: bool
     index: IndexEntry | None = None
     tool: Annotated[str, Field(max_length=200)] = ""
+
+    @property
+    def max_ranges(self) -> int:
+        """The largest number of ranges it can have."""
+        return self.events if self.content == "events" else self.bytes
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

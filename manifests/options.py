@@ -10,7 +10,7 @@ from common.options import DURATION, PERCENT, SIZE, CommandLine, Options
 from layouts.windows import MIN_WINDOW, WINDOW
 from manifests.entries import Compression, Layout
 from objectstore.s3.storage_classes import Tier
-from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES
+from streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 __all__ = [
     "GRACE",
@@ -102,9 +102,20 @@ Every = Annotated[float, Field(gt=0, description="How often to check for new eve
 class ArchivingOptions(Options):
     """How a stream is archived."""
 
-    layout: Annotated[Layout, Field(description="One object for each event, or one for each range of a segment.")] = (
-        "events"
-    )
+    content: Annotated[
+        ContentKind | None,
+        Field(
+            description="What the stream holds: events, or bytes (a byte stream). Default: as the archive, or events "
+            "for a new one."
+        ),
+    ] = None
+    layout: Annotated[
+        Layout | None,
+        Field(
+            description="One object for each event, or one for each range of a segment. Default: events; chunks for "
+            "bytes."
+        ),
+    ] = None
     compress: CompressOption = ""
     range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
     window: Window = WINDOW

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layouts.extent import Extent
-from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
+from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
 __all__ = ["RangeRow", "segment_digest"]
 
@@ -20,7 +20,7 @@ class RangeRow:
         segment: the id of the segment in the archive's stream.
         start: offset of its first event (bytes).
         end: offset after its last event.
-        events: number of events.
+        events: number of events; 0 only for a range of a byte stream.
         digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
         frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
     """
@@ -31,6 +31,11 @@ class RangeRow:
     events: int
     digest: str
     frames: tuple[int, ...] = ()
+
+    @property
+    def content(self) -> ContentKind:
+        """What the range holds."""
+        return "events" if self.events else "bytes"
 
     @property
     def is_large(self) -> bool:

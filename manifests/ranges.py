@@ -164,7 +164,7 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
         found = SegmentId.parse(segment)
     except InvalidName as error:
         raise Damaged("an index of ranges names an invalid segment", where=f"{where}: {one_line(error)}") from None
-    right = owner == str(stream) and 0 <= start < end and 0 < events <= (end - start) // 8
+    right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
     if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
         raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
     return RangeRow(found, start, end, events, digest, frames)

@@ -27,7 +27,7 @@ class Policy:
     """Expiry policy: by number, age or time. If no attribute is set, no generation expires.
 
     Attributes:
-        keep: number of generations with events to keep.
+        keep: number of generations with data to keep.
         keep_for: seconds to keep a generation.
         until: generations whose tail was taken by this time expire.
     """
@@ -83,7 +83,7 @@ def plan_expiry(
         locks_of: returns the bucket's object locks, if it has any; called only if a generation expires.
         made: the generation that this run has published, if any; its time comes from this machine's clock, so it cannot
             confirm that clock.
-        coming: number of generations with events that will be published before (dry run).
+        coming: number of generations with data that will be published before (dry run).
     """
     spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
     if policy == Policy() or not spans:
@@ -116,13 +116,13 @@ def plan_expiry(
 
 
 def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
-    """Return the index of the first generation to keep, so that ``keep`` original generations with events stay."""
+    """Return the index of the first generation to keep, so that ``keep`` original generations with data stay."""
     kept, last = coming, len(listing.spans)
     if coming and kept >= keep:
         return last
     for index in range(last - 1, 0, -1):
         manifest = archive.read_manifest(listing.spans[index])
-        kept += sum(one.events > 0 for one in manifest.replaces or (manifest,))
+        kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
         if kept >= keep:
             return index
     return 0

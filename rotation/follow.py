@@ -31,7 +31,7 @@ from rotation.reports import FollowedGeneration, FollowReport
 from rotation.rotate import Rotation
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
-from streamstore.model import LARGEST_EVENT_BYTES
+from streamstore.model import LARGEST_EVENT_BYTES, ContentKind
 from streamstore.own import describe_source
 
 __all__ = ["follow_stream"]
@@ -55,7 +55,8 @@ def follow_stream(
     target: int = TARGET,
     grace: float = GRACE,
     storage_class: str = "",
-    layout: Layout = "events",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
     compress: Compression = "",
     range_size: int = RANGE_SIZE,
     window: int = WINDOW,
@@ -90,6 +91,7 @@ def follow_stream(
         target: as for `compact_archive`.
         grace: as for `compact_archive`.
         storage_class: as for `rotate_stream`.
+        content: as for `export_stream`.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
@@ -116,6 +118,7 @@ def follow_stream(
         target=target,
         grace=grace,
         storage_class=storage_class,
+        content=content,
         layout=layout,
         compress=compress,
         range_size=range_size,
@@ -237,8 +240,10 @@ class _Tally:
                 generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
             )
         )
-        size = f"{count_text(report.events, 'event')}, {bytes_text(report.bytes)}"
-        self.progress.note(f"generation {report.generation}: {size} in {report.seconds:.2f} s")
+        events = f"{count_text(report.events, 'event')}, " if report.events or not report.bytes else ""
+        self.progress.note(
+            f"generation {report.generation}: {events}{bytes_text(report.bytes)} in {report.seconds:.2f} s"
+        )
 
     def warn(self, problems: list[Problem]) -> None:
         """Warn of generations that could not be merged or read back."""

@@ -32,7 +32,7 @@ LONGEST_KEPT = 1000 * 365 * 86400
 
 Keep = Annotated[
     int | None,
-    Field(ge=1, description="Expire all but the N newest generations with events."),
+    Field(ge=1, description="Expire all but the N newest generations with data."),
     CommandLine(metavar="N"),
 ]
 KeepFor = Annotated[

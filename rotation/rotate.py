@@ -33,7 +33,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.cuts import later_of
 from streamstore.errors import StreamSealed
-from streamstore.model import LARGEST_EVENT_BYTES, StreamCut
+from streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut
 from streamstore.own import describe_source
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def rotate_stream(
     storage_class: str = "",
     hold: str = "",
     queue: str = "",
-    layout: Layout = "events",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
     compress: Compression = "",
     range_size: int = RANGE_SIZE,
     window: int = WINDOW,
@@ -71,7 +72,7 @@ def rotate_stream(
     Args:
         stream: as for `export_stream`.
         root: as for `export_stream`.
-        keep: number of generations with events to keep. The last that has events is always kept.
+        keep: number of generations with data to keep. The last that has data is always kept.
         keep_for: keep generations whose tail was taken within this time (seconds). It counts back from now, or from
             the newest generation before this run if that is earlier, so that a clock that is ahead does not expire
             more.
@@ -81,6 +82,7 @@ def rotate_stream(
         storage_class: S3 storage class of the data objects; must allow immediate reads.
         hold: name of a hold to put on the newest generation after the export; empty for none.
         queue: URI of a queue in which to put deletions instead of doing them now (see `work_queue`); empty for none.
+        content: as for `export_stream`.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
         range_size: as for `export_stream`.
@@ -105,6 +107,7 @@ def rotate_stream(
         storage_class=storage_class,
         hold=hold,
         queue=queue,
+        content=content,
         layout=layout,
         compress=compress,
         range_size=range_size,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from streamstore.model import Epoch, KeyRange, SegmentId
 
-__all__ = ["counterparts"]
+__all__ = ["common_counterparts", "counterparts"]
 
 NEAR = 1e-12
 """How far corresponding boundaries may lie apart: an import moves some by a few units in the last place."""
@@ -31,15 +31,33 @@ def counterparts(
         One entry for each segment of those epochs and of `known`; None if they differ in more than segment numbers.
     """
     found = dict(known or {})
+    return found if _pair_epochs(source, target, found) else None
+
+
+def common_counterparts(source: Sequence[Epoch], target: Sequence[Epoch]) -> dict[SegmentId, SegmentId]:
+    """Return source segment → target segment, for the first epochs up to where the histories differ."""
+    found: dict[SegmentId, SegmentId] = {}
+    _pair_epochs(source, target, found)
+    return found
+
+
+def _pair_epochs(source: Sequence[Epoch], target: Sequence[Epoch], found: dict[SegmentId, SegmentId]) -> bool:
+    """Add the pairs of each epoch, up to the first that differs; return whether none does."""
+    taken = set(found.values())
     for ours, theirs in zip(source, target, strict=False):
         if len(ours.segments) != len(theirs.segments):
-            return None
+            return False
+        added: dict[SegmentId, SegmentId] = {}
         for (segment, held), (other, other_held) in zip(ours.segments.items(), theirs.segments.items(), strict=True):
-            if not _near(held, other_held) or found.setdefault(segment, other) != other:
-                return None
-            if (segment.epoch == ours.number) != (other.epoch == theirs.number):
-                return None
-    return found if len(set(found.values())) == len(found) else None
+            if not _near(held, other_held) or (segment.epoch == ours.number) != (other.epoch == theirs.number):
+                return False
+            if segment not in found and other not in taken:
+                added[segment] = other
+            elif found.get(segment) != other:
+                return False
+        found.update(added)
+        taken.update(added.values())
+    return True
 
 
 def _near(one: KeyRange, other: KeyRange) -> bool:

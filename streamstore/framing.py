@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from streamstore.errors import StreamStoreError
 from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["MAX_APPEND_BYTES", "MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many"]
+__all__ = ["MAX_APPEND_BYTES", "MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many", "zeros"]
 
 MAX_APPEND_BYTES = HEADER_BYTES + MAX_EVENT_BYTES
 """The largest block (bytes) that can be appended at once: an event of 8 MiB."""
@@ -104,3 +104,9 @@ def filler(length: int) -> Iterator[bytes]:
             size -= HEADER_BYTES
         yield frame(bytes(size - HEADER_BYTES))
         length -= size
+
+
+def zeros(length: int) -> Iterator[bytes]:
+    """Yield filler of exactly ``length`` bytes for a byte stream: zeros, not framed."""
+    for start in range(0, length, MAX_BLOCK_BYTES):
+        yield bytes(min(MAX_BLOCK_BYTES, length - start))

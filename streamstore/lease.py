@@ -74,6 +74,7 @@ class Record:
         host: the machine, its boot and its PID namespace.
         pid: the holder's process id.
         started: the process's start time in clock ticks.
+        about: the argument of `Lease.finishing`; empty in records of earlier releases.
     """
 
     work: str
@@ -82,6 +83,7 @@ class Record:
     host: str
     pid: int
     started: str
+    about: str = ""
 
     def encode(self) -> bytes:
         """Encode as one event of `RECORD_BYTES`."""
@@ -194,7 +196,7 @@ class Lease:
                 former, offset = _watch(store, name, segment, held)
                 if former is not None and former.work == work:
                     # keep this for the next run, should this one die as well
-                    mine = replace(mine, finishing=former.finishing)
+                    mine = replace(mine, finishing=former.finishing, about=former.about)
                 appender = store.appender(name, segment, in_flight=1)
                 if appender.offset != offset:
                     appender.close()
@@ -245,9 +247,13 @@ class Lease:
         """Whether an earlier run of this same work died after calling `finishing`."""
         return self.died_before and self.former is not None and self.former.finishing
 
-    def finishing(self) -> None:
-        """Record, for a run that takes over, that only the last step remains."""
-        self._mine = replace(self._mine, finishing=True)
+    def finishing(self, about: str = "") -> None:
+        """Record, for a run that takes over, that only the last step remains.
+
+        Args:
+            about: what is being finished, so that nothing else is taken for it (at most 40 characters).
+        """
+        self._mine = replace(self._mine, finishing=True, about=about)
         self.confirm()
 
     def release(self, *, remove: bool) -> None:

@@ -12,9 +12,18 @@ from contextlib import suppress
 from typing import Any
 
 from common.errors import Conflict
-from streamstore.errors import NoSuchScope, NoSuchStream, OffsetConflict, StreamChanged, StreamExists
+from streamstore.errors import (
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    OffsetConflict,
+    SegmentSealed,
+    SegmentTruncated,
+    StreamChanged,
+    StreamExists,
+)
 from streamstore.framing import frame
-from streamstore.model import Epoch, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import Epoch, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 from streamstore.own import OWN, is_own
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
@@ -25,8 +34,12 @@ LONGEST_BYTES = 256 * 1024
 """Size of a ledger above which older records are truncated (bytes)."""
 
 
+ATTEMPTS = 5
+"""How often a ledger that another process deletes is created before it is a conflict."""
+
+
 class LedgerConflict(Conflict):
-    """Another process has appended a record."""
+    """Another process has appended a record, or deleted the ledger."""
 
 
 class LedgerNameTaken(Conflict):
@@ -38,7 +51,7 @@ class Ledger:
 
     Args:
         store: the store of the stream, and of the ledger.
-        name: the ledger's stream; created by `newest` if it does not exist.
+        name: the ledger's stream; see `newest`.
         about: the stream that the records are about.
     """
 
@@ -48,7 +61,7 @@ class Ledger:
         self._about = about
         self._segment = SegmentId(0, 0)
         self._first = self._end = 0
-        self._epoch: Epoch | None = None
+        self._first_epoch: Epoch | None = None  # of the stream that was read
 
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
@@ -57,23 +70,50 @@ class Ledger:
             create: create the ledger if it does not exist.
 
         Raises:
-            NoSuchStream, NoSuchScope: it does not exist.
             LedgerNameTaken: another stream has the ledger's name.
+            LedgerConflict: another process deletes the ledger.
             StreamStoreError: the ledger cannot be read.
         """
-        if create and not self._store.exists(self.name):
-            # another process may create it at the same time
-            with suppress(StreamExists):
-                self._store.create_stream_and_scope(
-                    self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:256]))
-                )
-        # after a deletion, its segment has another number
-        described = self._store.describe(self.name)
+        self._first_epoch = None
+        for _ in range(ATTEMPTS):
+            if create and not self._store.exists(self.name):
+                # another process may create it at the same time
+                with suppress(StreamExists):
+                    self._store.create_stream_and_scope(
+                        self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:256]))
+                    )
+            try:
+                described = self._store.describe(self.name)
+                if not described.sealed:
+                    return self._read(described)
+                # its deletion was interrupted
+                self._own(described)
+                if create:
+                    self.delete()
+            except SegmentTruncated:
+                continue  # its writer truncated older records
+            except (NoSuchStream, NoSuchScope, NoSuchSegment):
+                self._first_epoch = None
+            if not create:
+                return None
+        raise self._conflict()
+
+    def delete(self) -> None:
+        """Delete the ledger that `newest` has read; another one of its name stays."""
+        if self._first_epoch is not None:
+            with suppress(NoSuchStream, NoSuchScope, StreamChanged):
+                self._store.delete(self.name, first=self._first_epoch)
+
+    def _own(self, described: StreamDescription) -> None:
         if not is_own(described.configuration):
             what = "the name of a ledger is taken by another stream"
             raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
+        self._first_epoch = described.epochs[0]
+
+    def _read(self, described: StreamDescription) -> dict[str, Any] | None:
+        self._own(described)
+        # after a deletion, its segment has another number
         info = self._store.segment_info(self.name, [next(iter(described.tail.offsets))])[0]
-        self._epoch = described.epochs[0]
         self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
         splitter, last = EventSplitter(info.start_offset, str(self.name)), None
         for block in self._store.read(self.name, info.segment, info.start_offset, info.write_offset):
@@ -89,7 +129,7 @@ class Ledger:
             record: plain values.
 
         Raises:
-            LedgerConflict: another process has appended one.
+            LedgerConflict: another process has appended one, or deleted the ledger.
         """
         data = frame(json.dumps(record).encode())
         try:
@@ -97,18 +137,12 @@ class Ledger:
                 if appender.offset != self._end:
                     raise self._conflict()
                 appender.append(data)
-        except OffsetConflict:
+        except (OffsetConflict, SegmentSealed, NoSuchSegment, NoSuchStream, NoSuchScope):
             raise self._conflict() from None
         before, self._end = self._end, self._end + len(data)
         if self._end - self._first > LONGEST_BYTES:
             self._store.truncate(StreamCut(self.name, {self._segment: before}))
             self._first = before
-
-    def delete(self) -> None:
-        """Delete the ledger that was read; one that was created since under its name stays."""
-        if self._epoch is not None:
-            with suppress(NoSuchStream, NoSuchScope, StreamChanged):
-                self._store.delete(self.name, first=self._epoch)
 
     def _conflict(self) -> LedgerConflict:
         return LedgerConflict("another process writes to the ledger", where=str(self.name))

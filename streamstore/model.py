@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 
 from streamstore.errors import InvalidCut, InvalidName
 
@@ -20,6 +20,7 @@ __all__ = [
     "HEADER_BYTES",
     "LARGEST_EVENT_BYTES",
     "MAX_EVENT_BYTES",
+    "ContentKind",
     "Epoch",
     "EventPointer",
     "KeyRange",
@@ -35,6 +36,9 @@ __all__ = [
     "StreamName",
     "is_pointer",
 ]
+
+ContentKind = Literal["events", "bytes"]
+"""What segments hold: events, each with a header, or bytes without structure (a byte stream)."""
 
 HEADER_BYTES = 8
 """An event in a segment starts with int32 type = 0 and int32 payload length, big-endian."""

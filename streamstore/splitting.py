@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamstore.framing import MAX_BLOCK_BYTES, NotAnEvent
-from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
+from streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES, ContentKind
 
-__all__ = ["EventBlock", "EventSplitter", "no_event", "whole_event_blocks"]
+__all__ = ["EventBlock", "EventSplitter", "no_event", "open_splitter", "whole_event_blocks"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -32,12 +32,12 @@ _RARE = 4096
 
 @dataclass(frozen=True, slots=True)
 class EventBlock:
-    """Consecutive whole events of a segment.
+    """Consecutive whole events of a segment, or any bytes of a byte stream.
 
     Attributes:
         offset: segment offset of the first header (bytes).
         data: their bytes including headers; valid as long as the block that was fed.
-        count: number of events.
+        count: number of events; 0 for bytes.
     """
 
     offset: int
@@ -201,6 +201,24 @@ def whole_event_blocks(blocks: Iterable[bytes | memoryview]) -> Iterator[memoryv
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:
     return (view[at : at + MAX_BLOCK_BYTES] for at in range(0, len(view), MAX_BLOCK_BYTES))
+
+
+class _ByteSplitter(EventSplitter):
+    """Passes on each block of a byte stream whole."""
+
+    __slots__ = ()
+
+    def feed(self, block: Buffer) -> Iterator[EventBlock]:
+        view = memoryview(block)
+        yield EventBlock(self.offset, view, 0)
+        self.offset += len(view)
+
+
+def open_splitter(
+    content: ContentKind, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES
+) -> EventSplitter:
+    """Return the splitter of a content: of bytes, every block is one `EventBlock`. Arguments as for `EventSplitter`."""
+    return (_ByteSplitter if content == "bytes" else EventSplitter)(offset, where, largest=largest)
 
 
 def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:

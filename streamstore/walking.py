@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamstore.boundary import guess_boundary
-from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
-from streamstore.splitting import EventBlock, EventSplitter
+from streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
+from streamstore.splitting import EventBlock, open_splitter
 from streamstore.store import StreamStore
 
 __all__ = ["EventWalk", "find_start"]
@@ -60,6 +60,7 @@ class EventWalk:
         segment_end: no event may extend beyond it; the last one that begins below ``high`` is read to its end.
         largest: the largest payload to accept (bytes). More than `MAX_EVENT_BYTES` only where ``start`` is proved: a
             wrong guess would take any few zeros for the header of an event of many mebibytes.
+        content: what the segment holds; bytes are read exactly from ``start`` to ``high``.
 
     Attributes:
         end: the offset after the last whole event so far.
@@ -75,13 +76,14 @@ class EventWalk:
         high: int,
         segment_end: int,
         largest: int = MAX_EVENT_BYTES,
+        content: ContentKind = "events",
     ) -> None:
         self._store = store
         self._stream = stream
         self._segment = segment
         self._high = high
         self._segment_end = segment_end
-        self._splitter = EventSplitter(start, segment.in_stream(stream), largest=largest)
+        self._splitter = open_splitter(content, start, segment.in_stream(stream), largest=largest)
         self.end = start
 
     def blocks(self) -> Iterator[EventBlock]:

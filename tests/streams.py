@@ -118,6 +118,38 @@ def make_stream(
         store.truncate(StreamCut(stream, offsets))
 
 
+def append_bytes(store: StreamStore, stream: StreamName, segment: SegmentId, data: bytes) -> None:
+    """Append bytes as they are, as a writer of byte streams does."""
+    with store.appender(stream, segment) as appender:
+        append_block(appender, data)
+        appender.flush()
+
+
+def make_byte_stream(store: StreamStore, stream: StreamName, *, size: int = 10_001, truncate: bool = True) -> None:
+    """Two segments, a split that leaves one half empty, a merge, and a truncation at odd offsets: no events."""
+    rng = random.Random(size)
+    store.create_scope(stream.scope)
+    store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=2), tags=("bytes",)))
+    first = list(store.describe(stream).epochs[0].segments)
+    append_bytes(store, stream, first[0], rng.randbytes(size))
+    append_bytes(store, stream, first[1], rng.randbytes(size // 3))
+    halves = store.scale(stream, first[:1], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]).segments
+    new = [segment for segment in halves if segment not in first]
+    append_bytes(store, stream, new[0], rng.randbytes(size + 2))
+    merged = store.scale(stream, new, [KeyRange(0.0, 0.5)]).segments
+    append_bytes(store, stream, max(merged), rng.randbytes(2 * size))
+    if truncate:
+        store.truncate(StreamCut(stream, {first[0]: size // 2 + 1, first[1]: 3}))
+
+
+def bytes_of(store: StreamStore, stream: StreamName) -> dict[str, tuple[int, bytes]]:
+    """Segment → the offset from which on it can be read, and its bytes from there on."""
+    return {
+        str(segment): (start, b"".join(bytes(block) for block in store.read(stream, segment, start, end)))
+        for segment, start, end in live_segments(store.describe(stream), store)
+    }
+
+
 def boundary(store: StreamStore, stream: StreamName, segment: SegmentId, share: float) -> int:
     """The first event boundary after a share of the segment's bytes."""
     info = store.segment_info(stream, [segment])[0]

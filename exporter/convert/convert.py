@@ -11,7 +11,7 @@ from exporter.convert.head import begin_where, check_beginning
 from exporter.convert.run import convert_generation
 from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
-from layouts.layout import open_layout
+from layouts.layout import layout_of, open_layout
 from layouts.windows import WINDOW, check_window
 from manifests.archive import Archive
 from manifests.costs import cost_of_conversion
@@ -65,6 +65,7 @@ def convert_archive(
     if source.uri == target.uri:
         raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
     history = source.history()
+    layout_of(history.generations[-1].manifest.content, layout)
     largest_range = max(g.manifest.range_size for g in history.generations)
     check_window(options.window, open_layout(layout).min_window(largest_range))
     listing = target.listing()

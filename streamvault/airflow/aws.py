@@ -7,8 +7,8 @@ from typing import Any
 __all__ = ["aws_environment", "s3_client"]
 
 
-def aws_environment(conn_id: str) -> dict[str, str]:
-    """Return the standard AWS environment variables for a connection; an empty value unsets a variable.
+def aws_environment(conn_id: str) -> dict[str, str | None]:
+    """Return the standard AWS environment variables for a connection; None unsets a variable.
 
     Keys are passed as they are, a profile by its name. A role is assumed here, and its keys expire when AWS says (after
     an hour unless the connection sets another duration): a longer run fails, and its retry resumes with new keys. If
@@ -18,7 +18,7 @@ def aws_environment(conn_id: str) -> dict[str, str]:
     """
     hook = _hook(conn_id)
     config = hook.conn_config
-    variables: dict[str, str] = {}
+    variables: dict[str, str | None] = {}
     if config.role_arn:
         assumed = hook.get_credentials()
         variables |= _keys(assumed.access_key, assumed.secret_key, assumed.token)
@@ -26,12 +26,12 @@ def aws_environment(conn_id: str) -> dict[str, str]:
         variables |= _keys(config.aws_access_key_id, config.aws_secret_access_key, config.aws_session_token)
     elif config.profile_name:
         # keys in the environment would override the profile
-        variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), "")
+        variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
         variables["AWS_PROFILE"] = config.profile_name
     endpoint = config.get_service_endpoint_url("s3")
     if endpoint:
         variables["AWS_ENDPOINT_URL"] = endpoint
-        variables["AWS_ENDPOINT_URL_S3"] = ""
+        variables["AWS_ENDPOINT_URL_S3"] = None
     if config.region_name:
         variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), config.region_name)
     if isinstance(config.verify, str):
@@ -44,13 +44,13 @@ def s3_client(conn_id: str) -> Any:
     return _hook(conn_id).get_conn()
 
 
-def _keys(key: str, secret: str, token: str | None) -> dict[str, str]:
+def _keys(key: str, secret: str, token: str | None) -> dict[str, str | None]:
     return {
         "AWS_ACCESS_KEY_ID": key,
         "AWS_SECRET_ACCESS_KEY": secret,
-        "AWS_SESSION_TOKEN": token or "",
+        "AWS_SESSION_TOKEN": token or None,
         # the worker's profile may not exist here
-        "AWS_PROFILE": "",
+        "AWS_PROFILE": None,
     }
 
 

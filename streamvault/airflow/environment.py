@@ -1,4 +1,4 @@
-"""Temporary changes to the worker's environment, for work in a task's own process."""
+"""Changes to the worker's environment, for a command or for work in a task's own process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["environment"]
+__all__ = ["changed", "environment"]
+
+
+def changed(before: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str]:
+    """Return an environment with some variables set; None unsets one."""
+    after: dict[str, str | None] = {**before, **variables}
+    return {name: value for name, value in after.items() if value is not None}
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables within a ``with`` block; an empty value unsets one. Not thread-safe."""
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables within a ``with`` block; None unsets one. Not thread-safe."""
     before = dict(os.environ)
+    after = changed(before, variables)
     try:
-        os.environ.update({name: value for name, value in variables.items() if value})
-        for name in (name for name, value in variables.items() if not value):
-            os.environ.pop(name, None)
+        os.environ.clear()
+        os.environ.update(after)
         yield
     finally:
         os.environ.clear()

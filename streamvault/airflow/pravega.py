@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,11 +11,25 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from common.errors import Problem
 
-__all__ = ["PravegaHook"]
+__all__ = ["PravegaHook", "own_target_login"]
 
 DEFAULT_PORT = 9090
 _EXTRA = ("scope", "tls", "ca_file", "verify_hostname")
 _FALSE = {"0", "no", "off", "false"}
+_LOGIN = "PRAVEGA_"
+_TARGET = "PRAVEGA_TARGET_"
+_VARIABLES = ("USERNAME", "PASSWORD", "CA_FILE", "TLS_VERIFY_HOSTNAME")
+
+
+def own_target_login(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the target's login of an environment, for one in which ``PRAVEGA_USERNAME`` etc. are to be replaced.
+
+    A variable of the target that is not set would otherwise take the replaced value: another cluster's password.
+    """
+    return {
+        f"{_TARGET}{name}": environment.get(f"{_TARGET}{name}", environment.get(f"{_LOGIN}{name}", ""))
+        for name in _VARIABLES
+    }
 
 
 class PravegaHook(BaseHook):
@@ -73,18 +88,23 @@ class PravegaHook(BaseHook):
             )
         return f"{self.uri}/{scope}/{name}"
 
-    def environment(self) -> dict[str, str]:
-        """Return the variables that `streamstore.pravega.settings` reads; an empty value unsets a variable.
+    def environment(self, *, target: bool = False) -> dict[str, str]:
+        """Return the variables that `streamstore.pravega.settings` reads; one without a value is empty.
 
         The result contains the password: use it only as a process's environment, never in a rendered field or a log
         line.
+
+        Args:
+            target: whether this is the cluster of a command's target (``PRAVEGA_TARGET_USERNAME`` and so on).
         """
-        return {
-            "PRAVEGA_USERNAME": self._connection.login or "",
-            "PRAVEGA_PASSWORD": self._connection.password or "",
-            "PRAVEGA_CA_FILE": str(self._connection.extra_dejson.get("ca_file") or ""),
-            "PRAVEGA_TLS_VERIFY_HOSTNAME": "" if self._flag("verify_hostname", default=True) else "false",
-        }
+        values = (
+            self._connection.login or "",
+            self._connection.password or "",
+            str(self._connection.extra_dejson.get("ca_file") or ""),
+            "" if self._flag("verify_hostname", default=True) else "false",
+        )
+        prefix = _TARGET if target else _LOGIN
+        return {f"{prefix}{name}": value for name, value in zip(_VARIABLES, values, strict=True)}
 
     def list_streams(self, scope: str) -> list[str]:
         """Return the names of a scope's streams, sorted, without Pravega's internal ones.

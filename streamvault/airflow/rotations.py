@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from common.errors import Problem
-from common.times import parse_duration, parse_moment
+from common.times import parse_moment
 from objectstore.uri import RootAddress
+from streamvault.airflow.declared import Declared, is_duration, read_declared
 
-__all__ = ["Rotations", "in_batches", "read_rotations"]
+__all__ = ["Rotations", "read_rotations"]
 
 KEEPING = ("keep", "keep_for", "until")
-
-
-def _is_duration(text: str) -> str:
-    parse_duration(text)
-    return text
 
 
 def _is_moment(text: str) -> str:
@@ -33,7 +26,7 @@ def _is_moment(text: str) -> str:
     return text
 
 
-class Options(BaseModel):
+class Options(Declared):
     """Options of a rotation; a stream's own options override those of the list.
 
     Attributes:
@@ -42,14 +35,13 @@ class Options(BaseModel):
         others: as for `RotateArchiveOperator`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     root: str | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
-    keep_for: Annotated[str, AfterValidator(_is_duration)] | None = None
+    keep_for: Annotated[str, AfterValidator(is_duration)] | None = None
     until: Annotated[str, AfterValidator(_is_moment)] | None = None
     truncate_source: bool | None = None
     storage_class: str | None = None
+    content: Literal["events", "bytes"] | None = None
     layout: Literal["events", "chunks"] | None = None
     compress: Literal["zstd", "none"] | None = None
     range_size: str | None = None
@@ -69,10 +61,6 @@ class Options(BaseModel):
             except Problem as problem:
                 raise ValueError(str(problem)) from None
         return self
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that are set."""
-        return {name: getattr(self, name) for name in Options.model_fields if getattr(self, name) is not None}
 
 
 class Entry(Options):
@@ -113,10 +101,11 @@ class Rotations(Options):
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in self.streams:
-            chosen = {**self.given(), **entry.given()}
-            if any(name in entry.given() for name in KEEPING):
+            own = entry.given(Options)
+            chosen = {**self.given(Options), **own}
+            if any(name in own for name in KEEPING):
                 chosen = {name: value for name, value in chosen.items() if name not in KEEPING} | {
-                    name: value for name, value in entry.given().items() if name in KEEPING
+                    name: value for name, value in own.items() if name in KEEPING
                 }
             if "root" not in chosen:
                 raise AirflowFailException(f"rotation of {entry.stream or entry.scope}: root is missing")
@@ -143,42 +132,5 @@ def read_rotations(declared: Any, file: str | None = None) -> Rotations:
     Raises:
         AirflowFailException: there is no list, or it is not valid; the message says where.
     """
-    where = "the list of rotations"
-    if declared is None and file:
-        where = file
-        try:
-            declared = json.loads(Path(file).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise AirflowFailException(f"the list of rotations cannot be read: {file}: {error}") from None
-    if declared is None:
-        raise AirflowFailException(
-            "no list of rotations. Set the variable streamvault_rotation, the parameter rotation, or "
-            "STREAMVAULT_ROTATION_FILE."
-        )
-    try:
-        return Rotations.model_validate({"streams": declared} if isinstance(declared, list) else declared)
-    except ValidationError as error:
-        wrong = [
-            f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg'].removeprefix('Value error, ')}"
-            for found in error.errors(include_url=False)
-        ]
-        raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None
-
-
-def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
-    """Split the arguments into lists that Airflow can map a task over; the last lists may be empty.
-
-    Args:
-        arguments: the operator's arguments for each stream.
-        count: number of lists to return.
-
-    Raises:
-        AirflowFailException: there are too many streams for this number of lists.
-    """
-    longest = conf.getint("core", "max_map_length", fallback=1024)
-    if len(arguments) > count * longest:
-        raise AirflowFailException(
-            f"{len(arguments):,} streams are declared, but Airflow maps at most {count * longest:,}: {count} lists of "
-            f"{longest:,}. Increase AIRFLOW__CORE__MAX_MAP_LENGTH."
-        )
-    return [arguments[number * longest :][:longest] for number in range(count)]
+    todo = "Set the variable streamvault_rotation, the parameter rotation, or STREAMVAULT_ROTATION_FILE."
+    return read_declared(Rotations, "rotations", declared, file, todo=todo)

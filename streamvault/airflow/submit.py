@@ -22,6 +22,7 @@ from sparkrun.java import java_home
 from sparkrun.masters import Master
 from sparkrun.settings import JAVA_SETTINGS, environment_for
 from streamvault.airflow import application
+from streamvault.airflow.environment import changed
 
 __all__ = ["Outcome", "StreamvaultSubmitHook"]
 
@@ -54,7 +55,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
     environment. If the connection's host is ``inline``, the work runs in the driver, without Spark.
 
     Args:
-        variables: environment variables for the driver, in addition to the worker's own; an empty value unsets one.
+        variables: environment variables for the driver, in addition to the worker's own; None unsets one.
         conf: Spark settings.
         conn_id: id of the connection of type ``spark``.
         options: other arguments of `SparkSubmitHook`.
@@ -65,7 +66,12 @@ class StreamvaultSubmitHook(SparkSubmitHook):
     """
 
     def __init__(
-        self, *, variables: Mapping[str, str], conn_id: str, conf: Mapping[str, Any] | None = None, **options: Any
+        self,
+        *,
+        variables: Mapping[str, str | None],
+        conn_id: str,
+        conf: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         self.get_connection(conn_id)  # raises; the provider's hook would fall back to YARN
         super().__init__(conn_id=conn_id, conf={**JAVA_SETTINGS, **(conf or {})}, **options)
@@ -121,8 +127,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         return super()._build_spark_submit_command(application)
 
     def _environment(self) -> dict[str, str]:
-        variables = {**os.environ, **self._variables}
-        variables = {name: value for name, value in variables.items() if value}
+        variables = changed({name: value for name, value in os.environ.items() if value}, self._variables)
         # spark-submit is installed beside the interpreter, whose folder may not be on the path
         variables["PATH"] = os.pathsep.join([variables.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         variables.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -24,7 +24,7 @@ COMMANDS = {
     "copy": "Copy a stream, or a part of it, into a new stream.",
     "replicate": "Keep a replica of a stream or an archive up to date.",
     "promote": "Make a replica a stream like any other.",
-    "move": "Move a stream to another name or cluster while it is written to.",
+    "move": "Move a stream to another name or cluster.",
     "translate": "Translate cuts and pointers into a restored stream's.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",

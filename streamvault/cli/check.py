@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.errors import Damaged, Usage
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
+from common.sizes import bytes_text, count_text, events_text, seconds_text
 from manifests.options import CheckOptions
 from manifests.reports import CheckReport
 from streamvault.cli.options import ArchiveArgument, Master
@@ -44,7 +44,7 @@ def _show(results: Results, report: CheckReport) -> None:
     results.fields(
         {
             "generations": ", ".join(map(str, report.generations)),
-            "events": f"{report.events:,}",
+            "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "ranges": f"{report.ranges:,}, {read}",
             "seed": "" if report.seed is None else str(report.seed),

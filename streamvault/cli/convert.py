@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, generations_text, seconds_text
+from common.sizes import bytes_text, events_text, generations_text, seconds_text
 from exporter.options import ConvertOptions
 from exporter.reports import ConvertReport
 from streamvault.cli.costs import cost_fields
@@ -45,7 +45,7 @@ def _show(results: Results, report: ConvertReport) -> None:
     results.line(f"{would} {generations_text(report.converted)} of {report.archive}")
     results.fields(
         {
-            "events": f"{report.events:,}",
+            "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "ranges": f"{report.ranges:,}",
             **cost_fields(report.cost),

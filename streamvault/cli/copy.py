@@ -43,6 +43,8 @@ def copy(
 def _show(results: Results, report: CopyReport) -> None:
     if report.unchanged:
         results.line(f"already copied: {report.stream} is a copy of {report.source}")
+        if report.read_back and report.dry_run:
+            results.line("would read back and compare it")
     elif report.dry_run:
         results.line(f"would copy {report.source} to {report.stream}")
     else:
@@ -57,8 +59,8 @@ def _show(results: Results, report: CopyReport) -> None:
             "of these": f"{bytes_text(earlier)} copied by an earlier run" if earlier > 0 and counted else "",
             "behind": behind,
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
-            "head": "moved, as the source was truncated during the copy" if report.truncated else "",
-            "compared": "read back and equal" if report.read_back and counted else "",
+            "head": "moved, as the source was truncated" if report.truncated else "",
+            "compared": "read back and equal" if report.read_back and not report.dry_run else "",
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, seconds_text
+from common.sizes import bytes_text, events_text, seconds_text
 from exporter.options import ExportOptions
 from exporter.reports import ExportReport
 from streamvault.cli.costs import cost_fields
@@ -49,7 +49,7 @@ def _show(results: Results, report: ExportReport) -> None:
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
-            "events": f"{report.events:,}",
+            "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
             "ranges": f"{report.ranges:,}" if report.ranges else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
+from common.sizes import bytes_text, count_text, events_text, seconds_text
 from rotation.options import FollowOptions
 from rotation.reports import FollowReport
 from streamvault.cli.options import Master, RootArgument, StreamArgument
@@ -46,7 +46,7 @@ def _show(results: Results, report: FollowReport) -> None:
     results.fields(
         {
             "generations": f"{report.made:,} written, in {count_text(report.rounds, 'round')}",
-            "events": f"{report.events:,}",
+            "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "retries": f"{report.retries:,}" if report.retries else "",
             "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
+from common.sizes import bytes_text, count_text, events_text, seconds_text
 from importer.options import ImportOptions
 from importer.reports import ImportReport
 from streamvault.cli.costs import cost_fields
@@ -64,7 +64,7 @@ def _show(results: Results, report: ImportReport) -> None:
         {
             "generation": str(report.generation),
             "taken at": report.created if report.at else "",
-            "events": f"{report.events:,}",
+            "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text
+from common.sizes import bytes_text, events_text
 from manifests.reports import ArchiveSummary
 from streamvault.cli.options import RootArgument
 from streamvault.cli.output import Results
@@ -48,7 +48,7 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
                 _path(archive, root),
                 f"{archive.generations:,}"
                 + (f" (from {archive.first_generation})" if archive.first_generation > 1 else ""),
-                f"{archive.events:,}",
+                events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
                 f"table {archive.table}" if archive.table else archive.layout,
                 archive.created,

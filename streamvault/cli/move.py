@@ -23,9 +23,9 @@ def move(
     dry_run: DryRun = False,
     running: Running,
 ) -> int:
-    """Move a stream to another name or cluster while it is written to.
+    """Move a stream to another name or cluster.
 
-    The old stream is sealed, and deleted once the new one was read back and is equal.
+    It may be written to meanwhile. The old stream is sealed, and deleted once the new one was read back and is equal.
     """
 
     def work(progress: Progress) -> MoveReport:

@@ -74,7 +74,9 @@ class BarProgress(LineProgress):
         """Advance the bar."""
         if self._bars is not None and self._task is not None:
             self._events += events
-            self._bars.update(self._task, advance=size, events=count_text(self._events, "event"))
+            self._bars.update(
+                self._task, advance=size, events=count_text(self._events, "event") if self._events else ""
+            )
 
     def say(self, text: str) -> None:
         """Write the text above the bar."""

@@ -56,9 +56,11 @@ def replicate(
 
 def _show(results: Results, report: ReplicateReport) -> None:
     if report.dry_run:
-        age = "there is no replica yet" if report.behind_seconds is None else seconds_text(report.behind_seconds)
-        results.line(f"{report.stream} is a replica of {report.source}")
-        results.fields({"behind": f"{report.behind_bytes:,} bytes ({bytes_text(report.behind_bytes)}), {age}"})
+        is_new = report.behind_seconds is None
+        age = "" if report.behind_seconds is None else f", {seconds_text(report.behind_seconds)}"
+        state = "no replica yet: would replicate {} to {}" if is_new else "{1} is a replica of {0}"
+        results.line(state.format(report.source, report.stream))
+        results.fields({"behind": f"{report.behind_bytes:,} bytes ({bytes_text(report.behind_bytes)}){age}"})
         return
     results.line(f"replicated to {report.stream}: {_ENDED[report.ended]} {report.source}")
     results.fields(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.progress import Progress
-from common.sizes import bytes_text, count_text, generations_text, seconds_text
+from common.sizes import bytes_text, count_text, events_text, generations_text, seconds_text
 from rotation.options import RotateOptions
 from rotation.reports import RotateReport
 from streamvault.cli.costs import cost_fields
@@ -50,7 +50,7 @@ def _show(results: Results, report: RotateReport) -> None:
     kept = "" if stopped is None else f"generation {stopped.generation}, because of {stopped.reason}"
     results.fields(
         {
-            "events": "" if export.unchanged else f"{export.events:,}",
+            "events": "" if export.unchanged else events_text(export.events, export.bytes),
             "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",

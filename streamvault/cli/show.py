@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.progress import Progress
-from common.sizes import bytes_text
+from common.sizes import bytes_text, events_text
 from manifests.options import ShowOptions
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
@@ -51,7 +51,8 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),
             "layout": str(document["layout"]),
-            "events": f"{document['events']:,}",
+            "content": str(document.get("content", "")),
+            "events": events_text(document["events"], document["bytes"]),
             "bytes": f"{document['bytes']:,} ({bytes_text(document['bytes'])})",
             "epochs": f"{len(document['epochs']):,}",
             "scaling": _policy(configuration["scaling"], _SCALING_UNITS),
@@ -69,7 +70,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
                 _keys(keys, segment["name"]),
                 f"{segment['start']:,}",
                 f"{segment['end']:,}",
-                f"{segment['events']:,}",
+                events_text(segment["events"], segment["bytes"]) or "-",
                 bytes_text(segment["bytes"]),
                 "sealed" if segment["sealed"] else "open",
             )

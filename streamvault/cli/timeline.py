@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from common.progress import Progress
-from common.sizes import bytes_text
+from common.sizes import bytes_text, events_text
 from manifests.reports import Timeline
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
@@ -51,7 +51,7 @@ def _show(results: Results, timeline: Timeline) -> None:
             (
                 str(entry.generation) if entry.first == entry.generation else f"{entry.first}-{entry.generation}",
                 entry.created,
-                f"{entry.events:,}",
+                events_text(entry.events, entry.bytes) or "-",
                 bytes_text(entry.bytes),
                 entry.layout,
                 entry.checked or "no",

@@ -104,9 +104,11 @@ class ArchiveReader(DataSourceReader):
         """Return the ranges in which events may pass the filters."""
         options = self._options
         archive = Archive(self._root.open(), options.stream)
+        history = archive.history(options.generation)
+        history.generations[-1].manifest.require_events(archive.uri)
         parts = [
             part
-            for part in select_parts(archive.history(options.generation), options.from_cut, options.to_cut)
+            for part in select_parts(history, options.from_cut, options.to_cut)
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
         check_boundaries(archive.place, options.stream, parts)

@@ -28,7 +28,7 @@ from streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamstore.framing import filler, frame
+from streamstore.framing import MAX_APPEND_BYTES, filler, frame
 from streamstore.model import (
     KeyRange,
     Retention,
@@ -308,14 +308,14 @@ class StreamStoreContract:
             appender.append(kind(frame(b"payload")))
         assert read(store, stream, FIRST, 0, 15) == frame(b"payload")
 
-    @pytest.mark.parametrize("in_flight", [1, 2, 4])
-    def test_large_blocks_are_appended(self, store: StreamStore, stream: StreamName, in_flight: int) -> None:
+    @pytest.mark.parametrize(("in_flight", "size"), [(1, 4 * MIB), (2, MAX_APPEND_BYTES), (4, 4 * MIB)])
+    def test_large_blocks_are_appended(self, store: StreamStore, stream: StreamName, in_flight: int, size: int) -> None:
         store.create_stream(stream, fixed(1))
         data = random.Random(5).randbytes(17 * MIB + 13)
         with store.appender(stream, FIRST, in_flight=in_flight) as appender:
-            for block in blocks_of(data, 4 * MIB):
+            for block in blocks_of(data, size):
                 appender.append(block)
-                assert 0 <= appender.offset - appender.acknowledged <= in_flight * 4 * MIB
+                assert 0 <= appender.offset - appender.acknowledged <= in_flight * size
             assert appender.flush() == len(data)
         assert read(store, stream, FIRST, 0, len(data)) == data
 
@@ -328,7 +328,7 @@ class StreamStoreContract:
         data = b"".join(pieces)
         assert read(store, stream, FIRST, 0, len(data)) == data
 
-    @pytest.mark.parametrize("size", [0, 4 * MIB + 1])
+    @pytest.mark.parametrize("size", [0, MAX_APPEND_BYTES + 1])
     def test_append_refuses_a_block_of_invalid_size(self, store: StreamStore, stream: StreamName, size: int) -> None:
         store.create_stream(stream, fixed(1))
         with store.appender(stream, FIRST) as appender:

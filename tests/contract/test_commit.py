@@ -223,6 +223,7 @@ def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
         (lambda rows: rows[1:], "are not contiguous at 0"),
         (lambda rows: rows[:-1], "do not agree on segment 1.#epoch.0"),
         (lambda rows: changed_row(rows, events=1), "do not agree on segment 0.#epoch.0"),
+        (lambda rows: changed_row(rows, events=0), "a range of segment 0.#epoch.0 does not hold events"),
         (lambda rows: changed_row(rows, digest="0" * 64), "do not agree on segment 0.#epoch.0"),
         (lambda rows: changed_row(rows, end=rows[0].end - 1), "are not contiguous at 18"),
         (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),

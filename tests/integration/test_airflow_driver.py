@@ -12,15 +12,24 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from sparkrun.masters import Master
 from streamstore.model import StreamName
 from streamstore.uri import parse_stream
+from streamvault.airflow.operators import (
+    CopyStreamOperator,
+    MoveStreamOperator,
+    PromoteReplicaOperator,
+    ReplicateStreamOperator,
+)
+from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import StreamvaultSubmitHook
-from tests.streams import make_stream
+from tests.streams import append_events, digest_of, make_stream
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow", "boto3", "botocore", "grpc", "obstore", "numpy", "pandas")
@@ -35,6 +44,13 @@ print("heavy:", [name for name in {HEAVY} if name in sys.modules])
 """
 EXPORTING = """
 import sys
+from streamvault.airflow.operators import (
+    CopyStreamOperator,
+    MoveStreamOperator,
+    PromoteReplicaOperator,
+    ReplicateStreamOperator,
+)
+from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import StreamvaultSubmitHook
 StreamvaultSubmitHook(variables={}, conn_id=sys.argv[1]).run(sys.argv[2:])
 """
@@ -101,6 +117,61 @@ def test_command_runs_as_a_task(export: list[str], conn_id: str) -> None:
     assert again.code != 0
     assert again.document is not None
     assert again.document["error"]["exit_code"] == again.code
+
+
+class Attempt:
+    """A task instance."""
+
+    try_number = 1
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+def append(uri: str, event: bytes) -> None:
+    """Write an event to each open segment of a stream."""
+    address, name = parse_stream(uri)
+    with address.open() as store:
+        for segment in store.describe(name).tail.offsets:
+            append_events(store, name, segment, [event])
+
+
+def test_replica_of_tasks_is_promoted(export: list[str], tmp_path: Path) -> None:
+    """Replicated, also with a limit of the lag that it cannot keep; then promoted, copied and moved."""
+    uris = {name: f"local://{tmp_path}/streams/scope/{name}" for name in ("replica", "copy", "moved")}
+    replica = uris["replica"]
+
+    def task(kind: type[CommandOperator], **arguments: Any) -> dict[str, Any]:
+        operator = kind(task_id="t", conn_id="inline", **arguments)
+        return operator.execute({"ti": Attempt()})
+
+    first = task(ReplicateStreamOperator, source=export[1], stream=replica, most_lag="10m")
+    assert (first["ended"], first["moved_bytes"] > 0, first["behind_bytes"]) == (
+        "caught up",
+        True,
+        first["moved_bytes"],
+    )
+    assert task(ReplicateStreamOperator, source=export[1], stream=replica, most_lag="0s")["rounds"] == 0, "nothing new"
+    append(export[1], b"event")
+    late = ReplicateStreamOperator(task_id="t", conn_id="inline", source=export[1], stream=replica, most_lag="0s")
+    attempt = Attempt()
+    with pytest.raises(AirflowFailException, match=f"the lag of {replica} is .*, above most_lag"):
+        late.execute({"ti": attempt})
+    assert attempt.pushed["report"]["moved_bytes"] > 0, "the replica was brought up to date"
+    append(export[1], b"later")
+    promoted = task(PromoteReplicaOperator, stream=replica, seal_source=True)
+    assert (promoted["source"], promoted["source_sealed"]) == (export[1], True)
+    assert task(PromoteReplicaOperator, stream=replica)["unchanged"], "as a retry reports"
+    assert task(CopyStreamOperator, source=replica, stream=uris["copy"], read_back=True)["read_back"]
+    moved = task(MoveStreamOperator, source=uris["copy"], stream=uris["moved"])
+    assert moved["tombstone"]
+    with parse_stream(replica)[0].open() as store:
+        names = [StreamName("scope", name) for name in ("moved", "replica", "stream")]
+        assert list(store.list_streams("scope")) == names
+        assert len({digest_of(store, name) for name in names}) == 1
 
 
 @pytest.mark.spark

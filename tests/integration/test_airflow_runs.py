@@ -12,11 +12,11 @@ from streamstore.local import LocalStore
 from streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault import export_stream, list_archives
 from tests.servers.airflow import AirflowServer
-from tests.streams import append_events
+from tests.streams import append_events, digest_of
 
 pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1200)]
 
-DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file")
+DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file", "standby")
 
 
 def make_streams(folder: Path, count: int) -> list[str]:
@@ -59,6 +59,7 @@ def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
         ("archive_rotation", "declared", {"rotaton": ["shop/orders"]}),
         ("restore_on_demand", "check_params", {"generatoin": 1}),
         ("copy_via_file", "choose_root", {"cleanup": False}),
+        ("standby", "declared", {"standbys": ["shop/orders"]}),
     ],
 )
 def test_misspelt_parameter_is_refused(
@@ -73,6 +74,7 @@ def test_misspelt_parameter_is_refused(
         "archive_rotation": {},
         "restore_on_demand": restore,
         "copy_via_file": {"stream": stream, "target": restore["target"], "via": f"file://{tmp_path}/between"},
+        "standby": {},
     }[dag]
     state, tasks = run(airflow, dag, {**asked, **misspelt})
     assert state == "failed"
@@ -90,6 +92,31 @@ def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path:
     assert [task["state"] for task in tasks["rotate"]] == ["success"] * 5
     assert sorted(task["rendered_map_index"] for task in tasks["rotate"]) == streams
     assert len(list(list_archives(root))) == 5
+
+
+def test_each_of_many_pairs_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:
+    """With the lag of each replica as the task's result; a replica that lags too much fails its own task alone."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    sources = make_streams(tmp_path / "streams", 3)
+    replicas = [source.replace("/shop/", "/dr/") for source in sources]
+    pairs = [{"source": source, "stream": replica} for source, replica in zip(sources, replicas, strict=True)]
+    pairs[1]["most_lag"] = "0s"
+    state, tasks = run(airflow, "standby", {"standby": {"most_lag": "1h", "streams": pairs}})
+    assert state == "failed"
+    ended = {task["rendered_map_index"]: (task["state"], task["try_number"]) for task in tasks["replicate"]}
+    assert ended == {
+        sources[0]: ("success", 1),
+        sources[1]: ("failed", 1),
+        sources[2]: ("success", 1),
+    }, airflow.logs("standby")[-3:]
+    with LocalStore(tmp_path / "streams") as store:
+        for number in range(3):
+            name = f"stream-{number}"
+            assert digest_of(store, StreamName("dr", name)) == digest_of(store, StreamName("shop", name))
+    emitted = airflow.call("GET", "assets/events?order_by=-timestamp")["asset_events"]
+    lags = {event["uri"]: event["extra"]["lag_seconds"] for event in emitted if "lag_seconds" in event["extra"]}
+    assert len(lags) == 2, "a failed task emits none"
+    assert all(0 < lag < 3600 for lag in lags.values())
 
 
 def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ class ArchivingOperator(CommandOperator):
     Args:
         stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. This and all arguments below are templated.
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        layout: ``events`` or ``chunks``; None for the command's default, as for all arguments below.
+        content: ``events`` or ``bytes``; None for the command's default, as for all arguments below.
+        layout: ``events`` or ``chunks``.
         compress: ``zstd`` or ``none``.
         range_size: a size as on the command line, such as ``64MiB``.
         largest_event: likewise.
@@ -26,7 +27,7 @@ class ArchivingOperator(CommandOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("stream", "root", "layout", "compress", "range_size", "largest_event", "window", "storage_class"),
+        *("stream", "root", "content", "layout", "compress", "range_size", "largest_event", "window", "storage_class"),
         *CommandOperator.template_fields,
     )
     written = "archive"
@@ -36,6 +37,7 @@ class ArchivingOperator(CommandOperator):
         *,
         stream: str,
         root: str,
+        content: str | None = None,
         layout: str | None = None,
         compress: str | None = None,
         range_size: str | None = None,
@@ -47,6 +49,7 @@ class ArchivingOperator(CommandOperator):
         super().__init__(**others)
         self.stream = stream
         self.root = root
+        self.content = content
         self.layout = layout
         self.compress = compress
         self.range_size = range_size
@@ -70,6 +73,7 @@ class ArchivingOperator(CommandOperator):
             self.root,
             *options(
                 {
+                    "--content": self.content,
                     "--layout": self.layout,
                     "--compress": self.compress,
                     "--range-size": self.range_size,

@@ -30,7 +30,7 @@ class CommandOperator(SparkSubmitOperator):
         pravega_conn_id: id of the connection of type ``pravega`` for streams given as ``SCOPE/STREAM`` or ``STREAM``.
             For a stream given by its URI, the worker's own environment applies.
         aws_conn_id: id of the connection of type ``aws`` for roots on S3; None: the worker's own environment applies.
-        env_vars: additional environment variables for the driver.
+        env_vars: additional environment variables for the driver; an empty value unsets one.
         spark: `conf`, `driver_memory`, `num_executors` and the other arguments of `SparkSubmitOperator`.
     """
 
@@ -40,6 +40,9 @@ class CommandOperator(SparkSubmitOperator):
 
     written: ClassVar[str] = ""
     """Report field with the URI of what the command writes; empty if it writes nothing."""
+
+    told: ClassVar[tuple[str, ...]] = ("generation", "events", "bytes")
+    """Report fields that an asset event has, as far as the report has them."""
 
     def __init__(
         self,
@@ -84,10 +87,10 @@ class CommandOperator(SparkSubmitOperator):
         """Return a stream's URI; resolve a name with the connection."""
         return stream if "://" in stream else PravegaHook(self.pravega_conn_id).stream_uri(stream)
 
-    def variables(self) -> dict[str, str]:
-        """Return the environment variables for the driver."""
+    def variables(self) -> dict[str, str | None]:
+        """Return the environment variables for the driver; None unsets one."""
         root, stream = self.places()
-        variables = {name: str(value) for name, value in (self.env_vars or {}).items()}
+        variables: dict[str, str | None] = {name: str(value) or None for name, value in (self.env_vars or {}).items()}
         if root.startswith("s3://") and self.aws_conn_id:
             variables |= aws_environment(self.aws_conn_id)
         if stream is not None and "://" not in stream:
@@ -139,7 +142,11 @@ class CommandOperator(SparkSubmitOperator):
             return
         for outlet in self.outlets:
             if isinstance(outlet, AssetAlias):
-                context["outlet_events"][outlet].add(Asset(uri=report[self.written]), extra=_short(report))
+                context["outlet_events"][outlet].add(Asset(uri=report[self.written]), extra=self._short(report))
+
+    def _short(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        moved = {**report, **(report.get("export") or {})}
+        return {name: moved[name] for name in self.told if name in moved}
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
@@ -168,8 +175,3 @@ def fingerprints(given: str | Sequence[str] | None) -> list[str]:
 def flag(value: bool | str | None) -> bool:
     """Convert a flag, which is a string if it was a template, to a boolean."""
     return str(value).strip().lower() == "true"
-
-
-def _short(report: Mapping[str, Any]) -> dict[str, Any]:
-    moved = {**report, **(report.get("export") or {})}
-    return {name: moved[name] for name in ("generation", "events", "bytes") if name in moved}

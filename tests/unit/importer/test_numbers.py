@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from importer.replay import CannotReplay, plan_replay
-from streamstore.counterparts import counterparts
+from streamstore.counterparts import common_counterparts, counterparts
 from streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
 from streamstore.numbering import nudge
 from streamvault import import_stream, translate
@@ -251,3 +252,62 @@ def test_counterparts_need_the_same_shape() -> None:
     assert counterparts(ROLLED[:1], [moved]) is None
     kept = Epoch(1, dict(ROLLED[0].segments))
     assert counterparts(ROLLED[:2], [ROLLED[0], kept]) is None
+
+
+def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault, BACK, "--numbers", "map") == 0
+    vault.add(b"later")
+    with vault.store as store:
+        described, events = store.describe(NAME), list(events_of(store, NAME))
+        tail, copied = described.tail, store.describe(BACK)
+    capfd.readouterr()
+
+    def refused(position: str) -> str:
+        assert main(["translate", vault.uri(), vault.uri(BACK), position]) == 1
+        return capfd.readouterr().err
+
+    last, segment = events[-1][0], events[-1][0].segment
+    said = f"lies beyond the end of {segment.in_stream(BACK)} at {copied.tail.offsets[segment]}: "
+    assert f"{said}{segment.in_stream(NAME)}: {last.offset}" in refused(str(last))
+    assert "lies beyond the end of" in refused(json.dumps(tail.to_json()))
+    inside = replace(last, offset=copied.tail.offsets[segment] - 8)
+    assert "lies beyond the end of" in refused(str(inside))
+    assert (
+        main(["translate", vault.uri(), vault.uri(BACK), json.dumps(copied.tail.to_json()).replace("back", "stream")])
+        == 0
+    )
+    first = min(copied.head.offsets)
+    before = EventPointer(NAME, first, copied.head.offsets[first] - 8, 8)
+    said = f"was truncated in {first.in_stream(BACK)}, which begins at {copied.head.offsets[first]}"
+    assert said in refused(str(before))
+    with vault.store as store:
+        store.truncate(copied.tail)
+    assert f"was truncated in {first.in_stream(BACK)}: " in refused(str(replace(before, offset=before.offset + 8)))
+
+
+def test_positions_of_the_common_beginning_are_translated(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault, BACK, "--numbers", "map") == 0
+    with vault.store as store:
+        events, tail = list(events_of(store, BACK)), store.describe(BACK).tail
+        for name, parts in ((NAME, 2), (BACK, 3)):
+            described = store.describe(name)
+            last = max(described.tail.offsets)
+            held = described.ranges()[last]
+            ends = [held.low + (held.high - held.low) * i / parts for i in range(parts)] + [held.high]
+            store.scale(name, [last], [KeyRange(*pair) for pair in pairwise(ends)])
+        new = max(store.describe(NAME).tail.offsets)
+    asked = [str(replace(pointer, stream=NAME)) for pointer, _ in events]
+    found = [one.new for one in translate(vault.uri(), vault.uri(BACK), asked).positions]
+    assert found == [str(pointer) for pointer, _ in events]
+    cut = json.dumps(tail.to_json()).replace("back", "stream")
+    assert translate(vault.uri(), vault.uri(BACK), [cut]).positions[0].new == tail.to_json()
+    capfd.readouterr()
+    assert main(["translate", vault.uri(), vault.uri(BACK), f"{new.in_stream(NAME)}:0-8"]) == 1
+    assert "no segment of the stream corresponds to this one" in capfd.readouterr().err
+
+
+def test_common_counterparts_end_where_histories_differ() -> None:
+    assert common_counterparts(ROLLED, ROLLED) == counterparts(ROLLED, ROLLED)
+    halves = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 0.7), SegmentId(1, 3): KeyRange(0.7, 1.0)})
+    assert common_counterparts(ROLLED, [ROLLED[0], halves]) == counterparts(ROLLED[:1], ROLLED[:1])
+    assert common_counterparts(ROLLED, [halves]) == {}

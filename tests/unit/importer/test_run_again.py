@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.model import Retention, RetentionKind, StreamConfiguration
+from streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
 from streamvault.cli import main
 from tests.streams import append_events
 from tests.unit.small_archives import KINDS, NAME, Vault
@@ -92,3 +92,46 @@ def test_dry_run_warns_of_what_a_retention_policy_may_delete(
     assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
     with vault.store as store:
         assert store.describe(KEPT).configuration.retention == policy
+
+
+def scaled(vault: Vault, name: StreamName, *payloads: bytes) -> None:
+    """A stream whose open segments are empty."""
+    with vault.store as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration())
+        (first,) = store.describe(name).tail.offsets
+        append_events(store, name, first, payloads)
+        store.scale(name, [first], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+
+
+@pytest.mark.parametrize("payloads", [(b"B",), (b"event of b",) * 5], ids=["other size", "same size"])
+def test_stream_with_empty_open_segments_is_not_taken_for_another(
+    tmp_path: Path, payloads: tuple[bytes, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    scaled(vault, NAME, *(b"event of a",) * 5)
+    scaled(vault, BACK, *payloads)
+    vault.export()
+    for options in ((), ("--again",)):
+        assert restore(vault, *options) == 4
+        assert "the stream exists" in capfd.readouterr().err
+    assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
+    for options in ((), ("--again",)):
+        assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline", *options]) == 0
+    assert "read back and verified" in capfd.readouterr().out
+
+
+def test_part_of_another_stream_is_not_taken_for_restored(tmp_path: Path) -> None:
+    """No archived range is restored as a whole."""
+    one, other = Vault(tmp_path / "one"), Vault(tmp_path / "other")
+    for vault, payload in ((one, b"a"), (other, b"b")):
+        with vault.store as store:
+            store.create_scope(NAME.scope)
+            store.create_stream(NAME, StreamConfiguration())
+        vault.add(payload * 50)
+    cut = json.dumps({f"{NAME}/0.#epoch.0": 58})
+    one.add(b"more")
+    one.export()
+    assert main(["import", one.archive, other.uri(), "--to", cut, "--master", "inline"]) == 4
+    assert main(["import", one.archive, one.uri(BACK), "--to", cut, "--master", "inline"]) == 0
+    assert main(["import", one.archive, one.uri(BACK), "--to", cut, "--master", "inline"]) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from common.errors import Conflict
 from streamstore import lease
 from streamstore.errors import StreamStoreUnavailable
+from streamstore.framing import frame
 from streamstore.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record
 from streamstore.local import LocalStore
 from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
@@ -47,6 +50,26 @@ def test_old_records_are_dropped_and_the_last_one_is_kept(store: LocalStore, mon
     assert after.finished_before
     after.release(remove=True)
     assert not store.exists(NAME)
+
+
+def test_next_run_knows_what_was_being_finished(store: LocalStore) -> None:
+    held = Lease.take(store, NAME, "work", held=HELD)
+    held.finishing("7.#epoch.0")
+    held.release(remove=False)
+    for _ in range(2):
+        after = Lease.take(store, NAME, "work", held=HELD)
+        assert after.former is not None
+        assert (after.finished_before, after.former.about) == (True, "7.#epoch.0")
+        after.release(remove=False)
+
+
+def test_record_of_an_earlier_release_can_be_read() -> None:
+    mine = Record("work", "run", finishing=True, host="here", pid=1, started="1")
+    fields = json.loads(mine.encode()[8:])
+    del fields["about"]
+    assert Record.decode(frame(json.dumps(fields).encode())) == mine
+    longest = replace(mine, work="w" * 40, run="r" * 32, host="h" * 150, pid=2**31, started="9" * 20, about="a" * 40)
+    assert len(longest.encode()) == RECORD_BYTES
 
 
 def test_failed_truncation_does_not_lose_the_lease(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_connection_with_a_host_alone_has_the_defaults(monkeypatch: pytest.Monke
     connect(monkeypatch, "p", conn_type="pravega", host="h")
     hook = PravegaHook("p")
     assert PravegaSettings.from_environment(hook.uri, hook.environment()) == PravegaSettings("h")
-    assert not any(hook.environment().values()), "what the worker has set is unset: it belongs to another cluster"
+    assert not any(hook.environment().values()), "what the worker has set is replaced: it belongs to another cluster"
 
 
 @pytest.mark.parametrize("stream", ["", "orders", "/orders", "shop/", "a/b/c"])
@@ -84,7 +84,7 @@ def test_aws_connections_profile_replaces_the_workers_keys(monkeypatch: pytest.M
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-somebody-else")
     connect(monkeypatch, "a", conn_type="aws", extra={"profile_name": "archive"})
     variables = aws_environment("a")
-    assert (variables["AWS_PROFILE"], variables["AWS_ACCESS_KEY_ID"]) == ("archive", "")
+    assert (variables["AWS_PROFILE"], variables["AWS_ACCESS_KEY_ID"]) == ("archive", None)
 
 
 def test_without_an_aws_connection_the_worker_environment_stays() -> None:

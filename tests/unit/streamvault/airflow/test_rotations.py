@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.rotations import in_batches, read_rotations
+from streamvault.airflow.declared import in_batches
+from streamvault.airflow.rotations import read_rotations
 
 
 def streams(scope: str, connection: str | None) -> list[str]:

@@ -19,11 +19,12 @@ from streamvault.cli import main
 from streamvault.cli.app import COMMANDS as APP_COMMANDS
 from streamvault.cli.app import EPILOG, load_command
 
-COMMANDS = ("export", "import", "copy", "translate", "ls", "show", "timeline", "check", "get", "cat", "convert",
-            "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "request-restore", "work", "queue",
-            "warm", "demo")  # fmt: skip
+COMMANDS = ("export", "import", "copy", "replicate", "promote", "move", "translate", "ls", "show", "timeline", "check",
+            "get", "cat", "convert", "handoff", "ddl", "compact", "rotate", "follow", "hold", "release",
+            "request-restore", "work", "queue", "warm", "demo")  # fmt: skip
 READING = {"translate", "ls", "show", "timeline", "check", "get", "cat", "ddl", "follow", "queue", "demo"}
-COMPUTING = {"export", "import", "copy", "check", "convert", "handoff", "compact", "rotate", "follow", "work", "demo"}
+COMPUTING = {"export", "import", "copy", "replicate", "promote", "move", "check", "convert", "handoff", "compact",
+             "rotate", "follow", "work", "demo"}  # fmt: skip
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 

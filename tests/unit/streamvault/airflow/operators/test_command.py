@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from common.errors import Conflict, Overtaken, Problem
 from common.options import Options
 from exporter.options import ExportOptions
-from importer.options import ImportOptions
+from importer.options import CopyOptions, ImportOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from manifests.archive import NoSuchArchive
 from manifests.options import CheckOptions, WarmOptions
 from objectstore.errors import AccessDenied, NoSuchBucket
@@ -22,10 +22,15 @@ from rotation.options import RotateOptions
 from sparkrun.errors import NoJava
 from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
 from streamstore.lease import LeaseHeld
+from streamstore.pravega.settings import PravegaSettings
 from streamvault.airflow.operators import (
     CheckArchiveOperator,
+    CopyStreamOperator,
     ExportStreamOperator,
     ImportStreamOperator,
+    MoveStreamOperator,
+    PromoteReplicaOperator,
+    ReplicateStreamOperator,
     RotateArchiveOperator,
     WarmArchiveOperator,
 )
@@ -41,6 +46,8 @@ STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///v
 def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, fields in {
         "pravega_default": {"conn_type": "pravega", "host": "h", "login": "ann", "password": "pravega-secret"},
+        "standby": {"conn_type": "pravega", "host": "s", "login": "bob", "password": "standby-secret"},
+        "open": {"conn_type": "pravega", "host": "o"},
         "aws_default": {"conn_type": "aws", "login": "key", "password": "aws-secret"},
         "spark_default": {"conn_type": "spark", "host": "local[2]"},
         "inline": {"conn_type": "spark", "host": "inline"},
@@ -82,6 +89,41 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
         ),
         [*("check", ARCHIVE, "--read-data-subset", "10%", "--seed", "0"), "--fingerprint", "a", "--fingerprint", "b"],
     ),
+    "copy": (
+        CopyStreamOperator(
+            task_id="t", source="shop/orders", stream="shop/copy", numbers="map", to_cut={"a/b/0.#epoch.0": 7}
+        ),
+        [
+            *("copy", "pravega://h:9090/shop/orders", "pravega://h:9090/shop/copy", "--numbers", "map"),
+            *("--to", '{"a/b/0.#epoch.0": 7}'),
+        ],
+    ),
+    "replicate": (
+        ReplicateStreamOperator(
+            task_id="t",
+            source="shop/orders",
+            stream="shop/orders",
+            target_conn_id="standby",
+            follow="True",
+            lasting="1h",
+        ),
+        [
+            *("replicate", "pravega://h:9090/shop/orders", "pravega://s:9090/shop/orders"),
+            *("--follow", "--for", "1h"),
+        ],
+    ),
+    "replicate an archive": (
+        ReplicateStreamOperator(task_id="t", source=ARCHIVE, stream=STREAM, keep_head=True, retry_for="2m"),
+        ["replicate", ARCHIVE, STREAM, "--retry-for", "2m", "--keep-head"],
+    ),
+    "promote": (
+        PromoteReplicaOperator(task_id="t", stream="shop/orders", target_conn_id="standby", seal_source=True),
+        ["promote", "pravega://s:9090/shop/orders", "--seal-source"],
+    ),
+    "move": (
+        MoveStreamOperator(task_id="t", source=STREAM, stream="shop/new", offsets="shift", no_tombstone="True"),
+        ["move", STREAM, "pravega://h:9090/shop/new", "--offsets", "shift", "--no-tombstone"],
+    ),
 }
 
 
@@ -99,6 +141,10 @@ def test_operator_makes_the_command_line(name: str) -> None:
         (ImportStreamOperator, ImportOptions),
         (CheckArchiveOperator, CheckOptions),
         (WarmArchiveOperator, WarmOptions),
+        (CopyStreamOperator, CopyOptions),
+        (ReplicateStreamOperator, ReplicateOptions),
+        (PromoteReplicaOperator, PromoteOptions),
+        (MoveStreamOperator, MoveOptions),
     ],
 )
 def test_every_option_of_a_verb_is_a_template_field(operator: type[CommandOperator], options: type[Options]) -> None:
@@ -205,6 +251,127 @@ def test_secrets_go_through_the_environment_alone() -> None:
 def test_operator_without_connections_passes_no_secrets() -> None:
     variables = ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT).variables()
     assert variables == {}
+
+
+def logins(monkeypatch: pytest.MonkeyPatch, operator: CommandOperator) -> tuple[str, str]:
+    """The passwords with which the driver opens the source's cluster and the target's."""
+    monkeypatch.setenv("PRAVEGA_USERNAME", "worker")
+    monkeypatch.setenv("PRAVEGA_PASSWORD", "worker-secret")
+    environment = operator._get_hook()._environment()
+    settings = [PravegaSettings.from_environment("pravega://h", environment, target=which) for which in (False, True)]
+    return settings[0].password, settings[1].password
+
+
+@pytest.mark.parametrize(
+    ("source", "stream", "target", "expected"),
+    [
+        ("shop/a", "shop/a", "standby", ("pravega-secret", "standby-secret")),
+        ("shop/a", "shop/b", None, ("pravega-secret", "pravega-secret")),
+        ("shop/a", "shop/b", "", ("pravega-secret", "pravega-secret")),
+        ("shop/a", "shop/a", "open", ("pravega-secret", "")),
+        ("shop/a", STREAM, None, ("pravega-secret", "worker-secret")),
+        (STREAM, "shop/a", "standby", ("worker-secret", "standby-secret")),
+        (STREAM, "shop/a", None, ("worker-secret", "pravega-secret")),
+        (STREAM, STREAM, "standby", ("worker-secret", "worker-secret")),
+    ],
+)
+def test_each_cluster_gets_its_own_login(
+    monkeypatch: pytest.MonkeyPatch, source: str, stream: str, target: str | None, expected: tuple[str, str]
+) -> None:
+    """A cluster whose connection has no login is not sent the other's."""
+    operator = ReplicateStreamOperator(task_id="t", source=source, stream=stream, target_conn_id=target)
+    assert logins(monkeypatch, operator) == expected
+
+
+@pytest.mark.parametrize(("seal", "source"), [(True, "pravega-secret"), ("False", "worker-secret")])
+def test_promotion_logs_in_to_the_source_only_to_seal_it(
+    monkeypatch: pytest.MonkeyPatch, seal: bool | str, source: str
+) -> None:
+    operator = PromoteReplicaOperator(task_id="t", stream="shop/a", target_conn_id="standby", seal_source=seal)
+    assert logins(monkeypatch, operator) == (source, "standby-secret")
+
+
+def test_target_login_in_the_workers_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_TARGET_USERNAME", "")
+    monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", "")
+    operator = CopyStreamOperator(task_id="t", source=STREAM, stream=STREAM)
+    assert logins(monkeypatch, operator) == ("worker-secret", "")
+    operator = CopyStreamOperator(
+        task_id="t", source="shop/a", stream=STREAM, env_vars={"PRAVEGA_TARGET_PASSWORD": "given-secret"}
+    )
+    assert logins(monkeypatch, operator) == ("pravega-secret", "given-secret")
+
+
+def test_secrets_of_two_clusters_go_through_the_environment_alone() -> None:
+    operator = CopyStreamOperator(task_id="t", source="shop/a", stream="shop/a", target_conn_id="standby")
+    hook = operator._get_hook()
+    hook._application_args = operator.command()
+    command = " ".join(hook._build_spark_submit_command("application.py"))
+    rendered = " ".join(str(getattr(operator, name)) for name in operator.template_fields)
+    for secret in ("pravega-secret", "standby-secret", "ann", "bob"):
+        assert secret not in command + rendered
+
+
+def test_replication_of_an_archive_has_the_login_of_s3() -> None:
+    operator = ReplicateStreamOperator(task_id="t", source="s3://vault/shop/orders", stream="shop/orders")
+    variables = operator.variables()
+    assert (variables["AWS_SECRET_ACCESS_KEY"], variables["PRAVEGA_TARGET_PASSWORD"]) == (
+        "aws-secret",
+        "pravega-secret",
+    )
+    assert "PRAVEGA_PASSWORD" not in variables
+
+
+def test_replication_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has begun"))
+    operator = ReplicateStreamOperator(task_id="t", source="shop/a", stream="shop/b", follow=True, idle="1m")
+    with pytest.raises(AirflowFailException, match="follow requires lasting: a task must end"):
+        operator.execute({"ti": Attempt(1)})
+
+
+def lagging(**changes: Any) -> dict[str, Any]:
+    """A report of `replicate`."""
+    report = {
+        "source": ARCHIVE,
+        "stream": "pravega://h:9090/shop/b",
+        "rounds": 1,
+        "moved_bytes": 7,
+        "behind_bytes": 7,
+        "lag_seconds": 61.5,
+    }
+    return {**report, "taken": "2026-01-31T18:00:00+00:00", **changes}
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_lag_is_in_the_report_and_in_the_asset_event(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    report = lagging(rounds=rounds)
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
+    alias, outlets = AssetAlias("replicas"), Outlets()
+    operator = ReplicateStreamOperator(task_id="t", source="shop/a", stream="shop/b", most_lag="62s", outlets=[alias])
+    assert operator.execute({"ti": Attempt(1), "outlet_events": outlets}) == report
+    extra = {"moved_bytes": 7, "behind_bytes": 7, "lag_seconds": 61.5}
+    assert outlets == ({alias: {report["stream"]: extra}} if rounds else {}), "a run that finds nothing new emits none"
+
+
+def test_too_great_a_lag_fails_the_task_without_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry would find the replica up to date, and nobody would be told."""
+    report, attempt = lagging(), Attempt(1)
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
+    operator = ReplicateStreamOperator(task_id="t", source="shop/a", stream="shop/b", most_lag="1m")
+    with pytest.raises(AirflowFailException) as raised:
+        operator.execute({"ti": attempt})
+    assert str(raised.value) == (
+        f"the lag of pravega://h:9090/shop/b is 1 min 02 s, above most_lag (1m). It has what {ARCHIVE} had at "
+        "2026-01-31T18:00:00+00:00."
+    )
+    assert attempt.pushed == {"report": report}
+
+
+def test_invalid_limit_of_the_lag_is_refused_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has begun"))
+    operator = ReplicateStreamOperator(task_id="t", source="shop/a", stream="shop/b", most_lag="300")
+    with pytest.raises(AirflowFailException, match="most_lag: '300' is not a duration"):
+        operator.execute({"ti": Attempt(1)})
 
 
 @pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])

@@ -1,0 +1,84 @@
+"""Lists that users declare for a DAG: reads and validates them, and splits them for mapped tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from common.times import parse_duration
+
+__all__ = ["Declared", "in_batches", "is_duration", "read_declared"]
+
+List = TypeVar("List", bound="Declared")
+
+
+class Declared(BaseModel):
+    """Something declared in JSON: unknown names are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def given(self, kind: type[BaseModel]) -> dict[str, Any]:
+        """Return the fields of ``kind`` that are set."""
+        return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
+
+
+def is_duration(text: str) -> str:
+    """Validate a duration such as ``15m``, which stays a text."""
+    parse_duration(text)
+    return text
+
+
+def read_declared(kind: type[List], what: str, declared: Any, file: str | None, *, todo: str) -> List:
+    """Read a list from a value, or from a JSON file on the worker.
+
+    Args:
+        kind: its model; a JSON array stands for ``{"streams": […]}``.
+        what: what it lists, for messages, e.g. ``"rotations"``.
+        declared: the value; None: the file.
+        file: name of the file; None or empty if there is none.
+        todo: where to declare a list.
+
+    Raises:
+        AirflowFailException: there is no list, or it is not valid; the message says where.
+    """
+    where = f"the list of {what}"
+    if declared is None and file:
+        where = file
+        try:
+            declared = json.loads(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise AirflowFailException(f"the list of {what} cannot be read: {file}: {error}") from None
+    if declared is None:
+        raise AirflowFailException(f"no list of {what}. {todo}")
+    try:
+        return kind.model_validate({"streams": declared} if isinstance(declared, list) else declared)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg'].removeprefix('Value error, ')}"
+            for found in error.errors(include_url=False)
+        ]
+        raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None
+
+
+def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
+    """Split the arguments into lists that Airflow can map a task over; the last lists may be empty.
+
+    Args:
+        arguments: the operator's arguments for each stream.
+        count: number of lists to return.
+
+    Raises:
+        AirflowFailException: there are too many streams for this number of lists.
+    """
+    longest = conf.getint("core", "max_map_length", fallback=1024)
+    if len(arguments) > count * longest:
+        raise AirflowFailException(
+            f"{len(arguments):,} streams are declared, but Airflow maps at most {count * longest:,}: {count} lists of "
+            f"{longest:,}. Increase AIRFLOW__CORE__MAX_MAP_LENGTH."
+        )
+    return [arguments[number * longest :][:longest] for number in range(count)]

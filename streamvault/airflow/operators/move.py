@@ -1,0 +1,30 @@
+"""Moves a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.operators.target import MirrorOperator
+
+__all__ = ["MoveStreamOperator"]
+
+
+class MoveStreamOperator(MirrorOperator):
+    """``streamvault move``: gives a stream another name or cluster, and deletes the old one once all was compared.
+
+    Args:
+        no_tombstone: whether to leave no empty sealed stream under the old name; templated.
+        mirror: arguments of `MirrorOperator`.
+    """
+
+    template_fields: Sequence[str] = ("no_tombstone", *MirrorOperator.template_fields)
+
+    def __init__(self, *, no_tombstone: bool | str = False, **mirror: Any) -> None:
+        super().__init__(**mirror)
+        self.no_tombstone = no_tombstone
+
+    def command(self) -> list[str]:
+        """See the base class."""
+        return [*self.mirroring("move"), *options({"--no-tombstone": flag(self.no_tombstone)})]

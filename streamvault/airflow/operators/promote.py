@@ -1,0 +1,40 @@
+"""Promotes a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.operators.target import TargetOperator
+
+__all__ = ["PromoteReplicaOperator"]
+
+
+class PromoteReplicaOperator(TargetOperator):
+    """``streamvault promote``: makes a replica a stream like any other.
+
+    The source's connection, `pravega_conn_id`, is used only with `seal_source`, for the source that the replica names.
+
+    Args:
+        seal_source: whether to seal the source first, and replicate what was written to it until then. This and all
+            arguments below are templated.
+        window: a size as on the command line, such as ``64MiB``; None for the command's default.
+        target: arguments of `TargetOperator`; its `stream` is the replica.
+    """
+
+    template_fields: Sequence[str] = ("seal_source", "window", *TargetOperator.template_fields)
+
+    def __init__(self, *, seal_source: bool | str = False, window: str | None = None, **target: Any) -> None:
+        super().__init__(**target)
+        self.seal_source = seal_source
+        self.window = window
+
+    def places(self) -> tuple[str, str | None]:
+        """See the base class."""
+        return "", self.stream if flag(self.seal_source) else None
+
+    def command(self) -> list[str]:
+        """See the base class."""
+        chosen = options({"--seal-source": flag(self.seal_source), "--window": self.window})
+        return ["promote", self.target_uri(), *chosen]

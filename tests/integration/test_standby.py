@@ -1,0 +1,181 @@
+"""Replicas between two real Pravegas: a standby that is killed, a cut-over, a dead source, a move."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from streamvault import move_stream, promote_replica, replicate_stream
+from tests.faults.commands import run, started
+from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
+from tests.integration.test_round_trip import java_digest
+from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN
+from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
+
+KILLS = 3
+
+
+@pytest.fixture
+def login(pravega_secure: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's cluster asks for a login, the source's does not."""
+    assert pravega_secure.certificates is not None
+    monkeypatch.setenv("PRAVEGA_TARGET_CA_FILE", str(pravega_secure.certificates.authority))
+    monkeypatch.setenv("PRAVEGA_TARGET_USERNAME", ADMIN.user)
+    monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", ADMIN.password)
+
+
+@pytest.fixture
+def source_store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+@pytest.fixture
+def target_store(pravega_secure: PravegaServer, login: None) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
+        yield store
+
+
+def refresh(store: StreamStore, name: StreamName, parts: int) -> None:
+    """Scale: seal all open segments, and open some of equal width."""
+    opened = list(store.describe(name).epochs[-1].segments)
+    bounds = [number / parts for number in range(parts + 1)]
+    store.scale(name, opened, [KeyRange(low, high) for low, high in pairwise(bounds)])
+
+
+def test_writer_moves_to_a_standby_whose_replication_was_killed(
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    source_store: StreamStore,
+    target_store: StreamStore,
+    scope_name: str,
+) -> None:
+    name = StreamName(scope_name, "orders")
+    source_store.create_scope(scope_name)
+    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
+    rng = random.Random()
+    with KeyedWriter(source_store, name) as writer:
+        for kill in range(KILLS):
+            with started(*command, environment=dict(os.environ)) as running:
+                time.sleep(2 + 2 * rng.random())
+                refresh(source_store, name, 2 + kill % 2)
+                time.sleep(rng.random())
+                assert running.running, running.ended()
+                running.send(signal.SIGKILL)
+                running.ended()
+            assert writer.error is None
+        with started(*command, environment=dict(os.environ)) as running:
+            time.sleep(3)
+            report = run("promote", target, "--seal-source", "--json", environment=dict(os.environ)).report
+            followed = running.ended().report
+        assert writer.sealed, writer.error
+    assert (report["source_sealed"], report["sealed"], followed["ended"]) == (True, False, "sealed")
+    assert digest_of(source_store, name)[0] == digest_of(target_store, name)[0]
+    writer.move_to(target_store, name)
+    writer.write(200)
+    found = numbers_by_key(target_store, name)
+    assert found == {key: list(range(count)) for key, count in writer.written.items() if count}
+    assert sum(map(len, found.values())) > 1000
+    assert list(target_store.list_streams(scope_name, own=True)) == [name]
+
+
+def test_replica_of_a_dead_source_is_a_beginning_of_every_key(
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    source_store: StreamStore,
+    target_store: StreamStore,
+    scope_name: str,
+) -> None:
+    """The replication is killed, the source is never asked again."""
+    name = StreamName(scope_name, "orders")
+    source_store.create_scope(scope_name)
+    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=3)))
+    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
+    with KeyedWriter(source_store, name, rate=2000) as writer:
+        replicate_stream(source, target, master="inline")
+        with started(*command, environment=dict(os.environ)) as running:
+            time.sleep(4 + random.random())
+            running.send(signal.SIGKILL)
+            running.ended()
+        written = dict(writer.written)
+    report = promote_replica(target, master="inline")
+    assert report.taken
+    found = numbers_by_key(target_store, name)
+    assert found
+    for key, numbers in found.items():
+        assert numbers == list(range(len(numbers))), key
+        assert len(numbers) <= written[key]
+    writer.move_to(target_store, name)
+    writer.written = {key: len(found.get(key, ())) for key in written}
+    writer.write(100)
+    assert numbers_by_key(target_store, name) == {
+        key: list(range(count)) for key, count in writer.written.items() if count
+    }
+
+
+def test_stream_moves_to_another_cluster(
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    source_store: StreamStore,
+    target_store: StreamStore,
+    scope_name: str,
+) -> None:
+    name = StreamName(scope_name, "orders")
+    make_stream(source_store, name, events=400)
+    append_events(source_store, name, max(source_store.describe(name).tail.offsets), [b"", b"x" * 8 * 1024 * 1024])
+    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    shape, digest = shape_of(source_store, name), digest_of(source_store, name)
+    report = move_stream(source, target, master="inline")
+    moved = shape_of(target_store, name)
+    assert moved.pop("configuration") == replace(
+        shape.pop("configuration"),  # type: ignore[type-var]
+        scaling=Scaling(min_segments=3),
+        tags=tuple(sorted(("made-for-a-test", f"streamvault-replica-of:{source}", "ünï"))),
+    )
+    assert (moved, digest_of(target_store, name)) == (shape, digest)
+    assert report.renumbered == {}
+    tombstone = source_store.describe(name)
+    assert (tombstone.sealed, set(tombstone.tail.offsets.values())) == (True, {0})
+    assert f"streamvault-moved-to:{target}" in tombstone.configuration.tags
+    assert list(source_store.list_streams(scope_name)) == []
+    assert move_stream(source, target, master="inline").unchanged
+
+
+def test_renamed_stream_is_the_same_for_the_java_client(
+    pravega: PravegaServer, source_store: StreamStore, scope_name: str, tmp_path: Path
+) -> None:
+    name, other = StreamName(scope_name, "old"), StreamName(scope_name, "new")
+    make_stream(source_store, name, events=100)
+    count = len(list(events_of(source_store, name)))
+    before = java_digest(pravega, name, count, tmp_path)
+    move_stream(f"{pravega.uri}/{name}", f"{pravega.uri}/{other}", master="inline", no_tombstone=True)
+    assert java_digest(pravega, other, count, tmp_path) == before
+    assert list(source_store.list_streams(scope_name, own=True)) == [other]
+
+
+def test_round_with_nothing_new_takes_little(
+    pravega: PravegaServer, source_store: StreamStore, scope_name: str
+) -> None:
+    """No timing is tested: an idle follower starts no task and appends nothing."""
+    name = StreamName(scope_name, "idle")
+    make_stream(source_store, name, events=50)
+    target = f"{pravega.uri}/{scope_name}/standby"
+    report = replicate_stream(f"{pravega.uri}/{name}", target, follow=True, every=0.05, idle=2.0, master="inline")
+    assert (report.ended, report.rounds) == ("idle", 1)
