@@ -202,6 +202,16 @@ def _replica_even(scene: Scene) -> None:
     _replicated(scene)
 
 
+def _replica_sealed(scene: Scene) -> None:
+    """A replica that has everything, as the source was sealed by its user."""
+    from streamvault import replicate_stream  # noqa: PLC0415
+
+    _replicated(scene)
+    with open_source() as store:
+        store.seal(NAME)
+    replicate_stream(scene.stream, f"local://{CLUSTER}/scope/target", master="inline")
+
+
 def _replicated(scene: Scene) -> None:
     from streamvault import replicate_stream  # noqa: PLC0415
 
@@ -226,6 +236,7 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "replica": _replica,
     "replica-behind": _replica_behind,
     "replica-even": _replica_even,
+    "replica-sealed": _replica_sealed,
 }
 
 
