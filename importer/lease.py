@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease, LeaseHeld, Record, last_record
 from streamstore.model import StreamDescription, StreamName
@@ -14,6 +16,7 @@ __all__ = [
     "incarnation",
     "lease_stream",
     "marked_work",
+    "remove_dead_lease",
     "take_lease",
     "unfinished_work",
 ]
@@ -40,6 +43,13 @@ def take_lease(store: StreamStore, target: StreamName, work: str, *, wait_second
         todo="Wait for it, or choose another name.",
     )
     return Lease.take(store, lease_stream(target), work, held=held, wait_seconds=wait_seconds)
+
+
+def remove_dead_lease(store: StreamStore, target: StreamName) -> None:
+    """Delete the lease that a killed run has left beside a finished target; one that is held stays."""
+    if store.exists(lease_stream(target)):
+        with suppress(TargetBusy):
+            take_lease(store, target, "").release(remove=True)
 
 
 def marked_work(described: StreamDescription) -> str:

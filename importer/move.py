@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.lease import incarnation, take_lease, unfinished_work
+from importer.lease import incarnation, remove_dead_lease, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
 from importer.plan import plan_restore
 from importer.promote import cut_over
@@ -97,6 +97,8 @@ def move_stream(
         move = _Move(origin, Replica(store, address, name), f"{address.uri}/{name}", options, Tasks(master, stack))
         report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
         if move.is_done():
+            if not dry_run:
+                remove_dead_lease(store, name)
             report = replace(report, unchanged=True)
         elif dry_run:
             report = replace(report, bytes=move.missing())
@@ -152,9 +154,11 @@ class _Move:
             if self.is_done():
                 return replace(report, unchanged=True)
         if record is not None and record.promoted and record.source == self._source.uri:
+            options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
+            self._options = self._options.model_copy(update=options)
             lease = take_lease(store, name, record.work)
             try:
-                self._replica.finish(lease)
+                self._replica.finish(lease, complete=False)
                 return self._delete_source(report, lease, progress)
             finally:
                 lease.release(remove=not lease.is_finishing)
@@ -187,11 +191,7 @@ class _Move:
                 )
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
-            copied = self._replica.store.describe(self._replica.name)
-            if incarnation(copied) != record.target:
-                raise Conflict(
-                    "the new stream was deleted or created again, so the old one stays", where=str(self._replica.name)
-                )
+            self._check_new()
             with suppress(StreamChanged, NoSuchStream):
                 self._source.store.delete(self._source.name, first=old.epochs[0])
         if not self._options.no_tombstone and not self._leave_tombstone():
@@ -202,6 +202,19 @@ class _Move:
         lease.release(remove=True)
         return report
 
+    def _check_new(self) -> StreamDescription:
+        """Return the new stream.
+
+        Raises:
+            Conflict: it is another one.
+        """
+        name = self._replica.name
+        with suppress(NoSuchStream, NoSuchScope):
+            copied = self._replica.store.describe(name)
+            if incarnation(copied) == self._replica.newest.target:
+                return copied
+        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=str(name))
+
     def _verify(self, lease: Lease, progress: Progress) -> int:
         """Read the new stream back and compare all of it with the old one; return the number of bytes.
 
@@ -210,7 +223,7 @@ class _Move:
         store, name = self._replica.store, self._replica.name
         replication = self._replication(progress)
         while True:
-            look, copied = self._source.look(), store.describe(name)
+            look, copied = self._source.look(), self._check_new()
             head = replication.cut_of(copied, copied.head, look.described)
             if head is None:
                 raise Conflict(
@@ -230,7 +243,7 @@ class _Move:
             try:
                 run.compare(segments, self.tasks.runner, progress, lease.check)
             except (SegmentTruncated, NoSuchSegment):
-                if store.describe(name).head == copied.head:
+                if self._check_new().head == copied.head:
                     raise
                 continue
             return plan.bytes

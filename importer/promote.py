@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.lease import take_lease, unfinished_work
+from importer.lease import remove_dead_lease, take_lease, unfinished_work
 from importer.options import MirrorOptions
 from importer.replica import REPLICA, NotAReplica, Record, Replica, Replication
 from importer.reports import PromoteReport
@@ -62,6 +62,8 @@ def promote_replica(
         replica = Replica(stack.enter_context(address.open()), address, name)
         record = _read(replica)
         if record is None:
+            if not dry_run:
+                remove_dead_lease(replica.store, name)
             described = replica.store.describe(name)
             source = tag_of(described.configuration, REPLICA_OF)
             return PromoteReport(
@@ -81,6 +83,12 @@ def promote_replica(
             raise Usage(
                 "--seal-source requires a replica of a stream; this one is of an archive",
                 where=record.source,
+                todo="Promote without --seal-source.",
+            )
+        if origin is not None and record.promoted and not record.sealing:
+            raise Conflict(
+                "a promotion of the replica without sealing its source has not ended",
+                where=stream,
                 todo="Promote without --seal-source.",
             )
         if dry_run:
@@ -135,26 +143,31 @@ def cut_over(replication: Replication, source: StreamSource) -> Lease:
     """
     replica = replication.replica
     described = replication.look_first()
-    if replication.is_new:
-        raise Conflict("the replica was deleted meanwhile", where=str(replica.name))
+    _check_exists(replication)
     if not replica.newest.sealing:
         # A running replication may note its progress at the same time. This record says who sealed the source.
         replica.note(sealing=True, sealed=described.sealed)
     source.seal(described)
     sealed = time.monotonic()
     lease = replication.begin(wait_seconds=WAIT_SECONDS)
+    _check_exists(replication)
     replication.round()
     replication.check_complete()
-    replica.finish(lease)
+    replica.finish(lease, complete=True)
     replication.cutover_seconds = time.monotonic() - sealed
     return lease
+
+
+def _check_exists(replication: Replication) -> None:
+    if replication.is_new:
+        raise Conflict("the replica was deleted meanwhile", where=str(replication.replica.name))
 
 
 def finish_replica(replica: Replica) -> None:
     """Finish a replica as it is, or go on with finishing it."""
     lease = take_lease(replica.store, replica.name, replica.newest.work)
     try:
-        replica.finish(lease)
+        replica.finish(lease, complete=False)
     except BaseException:
         lease.release(remove=not lease.is_finishing)
         raise

@@ -33,6 +33,7 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cuts import is_before, later_of
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamstore.framing import NotAnEvent
 from streamstore.lease import Lease
 from streamstore.ledger import Ledger, LedgerConflict
@@ -84,7 +85,7 @@ class Record:
         tail: the source's tail that the replica has reached; None if it has reached none.
         ends: the replica's segment → its end (bytes) at that tail.
         taken: when that tail was taken, RFC 3339; empty if there is none.
-        sealing: whether a promotion has begun to seal the source.
+        sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
         target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
@@ -181,8 +182,8 @@ class Replica:
             record = replace(base, **changes)
             try:
                 self._ledger.record(asdict(record))
-            except LedgerConflict:
-                newest = self.read(create=True)
+            except (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment):
+                newest = self.read()
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=str(self.name)) from None
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
@@ -195,10 +196,14 @@ class Replica:
         """Delete the ledger that was read."""
         self._ledger.delete()
 
-    def finish(self, lease: Lease) -> None:
+    def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
         Each step is skipped if it was made before.
+
+        Args:
+            lease: the lease on it.
+            complete: whether the source is sealed and the replica has all of it.
 
         Raises:
             Failed: the replica ends inside an event, or between what the source has truncated and what it still has.
@@ -212,8 +217,8 @@ class Replica:
         if marked_work(described) == record.work == work:
             if not record.promoted:
                 _check_whole(self.store, described, record)
-                record = self.note(promoted=True, target=incarnation(described))
-            lease.finishing()
+                record = self.note(promoted=True, sealing=complete, target=incarnation(described))
+            lease.finishing(incarnation(described))
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
@@ -266,6 +271,7 @@ class Replication:
         self._tasks = tasks
         self._lease: Lease | None = None
         self._noted = -math.inf
+        self._deleted: Record | None = None
         self.is_new = False
         self.cutover_seconds = 0.0
         self.work = ""
@@ -474,7 +480,7 @@ class Replication:
         self.is_new = self._check_target() is None
         record = self.replica.read(create=True)
         if self.is_new:
-            self.replica.record = None  # of a replica that was deleted
+            self._deleted, self.replica.record = record, None  # of a replica that was deleted
         elif record is not None and record.promoted:
             raise self._promoting()
 
@@ -527,7 +533,8 @@ class Replication:
             )
 
     def _first_record(self, look: Look) -> Record:
-        described = look.described
+        described, former = look.described, self._deleted
+        sealing = former is not None and former.work == self.work and former.sealing
         return Record(
             work=self.work,
             source=self.source.uri,
@@ -538,7 +545,8 @@ class Replication:
             keep_head=self._keep_head,
             head=described.head.to_json(),
             configuration=_document(described),
-            sealed=described.sealed,
+            sealed=former.sealed if former is not None and sealing else described.sealed,
+            sealing=sealing,
         )
 
     def _note_idle(self, look: Look) -> None:

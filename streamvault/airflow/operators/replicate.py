@@ -20,7 +20,7 @@ REPLICATE_FIELDS = ("follow", "every", "idle", "lasting", "retry_for", "keep_hea
 class ReplicateStreamOperator(MirrorOperator):
     """``streamvault replicate``: brings a replica up to date; by default once, with all that was written by then.
 
-    `source` may also be an archive, ``ROOT/SCOPE/STREAM``. An asset event is emitted if bytes were appended; it has
+    `source` may also be an archive, ``ROOT/SCOPE/STREAM``. An asset event is emitted if there was something new; it has
     ``moved_bytes``, ``behind_bytes`` and ``lag_seconds`` of the report.
 
     Args:
@@ -33,8 +33,8 @@ class ReplicateStreamOperator(MirrorOperator):
         retry_for: how long to retry while a server does not answer.
         keep_head: whether to keep what is truncated at the source.
         most_lag: fail if the last events took longer than this to arrive, a duration such as ``5m``: from taking the
-            source's tail (or the archive's newest generation) to having it. The replica is up to date by then, so the
-            task is not retried.
+            source's tail (or the archive's newest generation) to having it; 0 if there was nothing new. The replica is
+            up to date by then, so the task is not retried.
         mirror: arguments of `MirrorOperator`.
     """
 
@@ -105,4 +105,4 @@ class ReplicateStreamOperator(MirrorOperator):
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
         """See the base class."""
-        return bool(report["moved_bytes"])
+        return bool(report["rounds"])

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from streamstore.model import Scaling, StreamConfiguration, StreamCut
+from streamstore.errors import NoSuchScope, NoSuchStream
+from streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from streamstore.own import is_own
+from streamstore.store import StreamStore
 from streamvault import (
     check_archive,
     compact_archive,
     convert_archive,
+    copy_stream,
     export_stream,
     follow_stream,
     handoff_archive,
     hold_archive,
     import_stream,
+    move_stream,
+    promote_replica,
     release_archive,
+    replicate_stream,
     rotate_stream,
     work_queue,
 )
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, open_source, scale
 from tests.faults.explorer.world import World
 
-__all__ = ["COMMANDS", "CONVERTED", "OTHER", "QUEUE", "TARGET", "Command"]
+__all__ = ["COMMANDS", "CONVERTED", "MIRRORS", "OTHER", "QUEUE", "TARGET", "TARGET_NAME", "Command"]
 
 OTHER = "/other"
 CONVERTED = "memory://converted"
-TARGET = f"local://{CLUSTER}/scope/target"
+TARGET_NAME = StreamName("scope", "target")
+TARGET = f"local://{CLUSTER}/{TARGET_NAME}"
 QUEUE = f"local://{CLUSTER}/ops/queue"
+USERS = "users"
+"""How the events begin that a user writes to the target."""
+
 HOUR = 7200.0
 
 
@@ -131,6 +143,65 @@ def _follow_rotating(scene: Scene, _: World) -> object:
     )
 
 
+def _mirror(verb: Callable[..., object], **options: object) -> Callable[[Scene, World], object]:
+    return lambda scene, _: verb(scene.stream, TARGET, master="inline", **options)
+
+
+def _promote(**options: bool) -> Callable[[Scene, World], object]:
+    return lambda _, __: promote_replica(TARGET, master="inline", **options)
+
+
+def _seal(_: Scene, __: World) -> None:
+    with open_source() as store:
+        store.seal(NAME)
+
+
+def _drop(_: Scene, __: World) -> None:
+    with open_source() as store:
+        store.delete(NAME)
+
+
+def _on_target(change: Callable[[StreamStore], None]) -> Callable[[Scene, World], None]:
+    """What a user does to the target, once it is the user's."""
+
+    def do(_: Scene, __: World) -> None:
+        with open_source() as store:
+            if store.exists(TARGET_NAME) and not is_own(store.describe(TARGET_NAME).configuration):
+                change(store)
+
+    return do
+
+
+def _target_drop(_: Scene, __: World) -> None:
+    """Delete the target, even if it is not finished."""
+    with open_source() as store:
+        store.delete(TARGET_NAME)
+
+
+def _target_make(_: Scene, __: World) -> None:
+    with open_source() as store:
+        store.create_scope(TARGET_NAME.scope)
+        store.create_stream(TARGET_NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        add(store, USERS, 2, TARGET_NAME)
+
+
+def _target_configure(store: StreamStore) -> None:
+    configuration = store.describe(TARGET_NAME).configuration
+    store.update_stream(TARGET_NAME, replace(configuration, tags=(*configuration.tags, "mine")))
+
+
+def _target_flip(_: Scene, world: World) -> None:
+    """Something else changes a byte of an unfinished target."""
+    with suppress(NoSuchStream, NoSuchScope):
+        cluster = world.cluster(CLUSTER)
+        state = cluster.find(TARGET_NAME)
+        for segment, data in sorted(state.data.items(), reverse=True):
+            if is_own(state.record.configuration) and len(data) > state.readable().get(segment, len(data)) + 8:
+                changed = data[:-1] + bytes([data[-1] ^ 1])
+                cluster.keep(TARGET_NAME, replace(state, data={**state.data, segment: changed}))
+                return
+
+
 COMMANDS: dict[str, Command] = {
     "export": Command(lambda scene, _: export_stream(scene.stream, ROOT, **scene.options)),
     "follow": Command(_follow),
@@ -163,4 +234,26 @@ COMMANDS: dict[str, Command] = {
     "retain-half": Command(_retain(1), outside=True),
     "remake": Command(_remake, outside=True),
     "hour": Command(_hour, outside=True),
+    "seal": Command(_seal, outside=True),
+    "drop": Command(_drop, outside=True),
 }
+
+MIRRORS: dict[str, Command] = {
+    "copy": Command(_mirror(copy_stream)),
+    "copy-shift": Command(_mirror(copy_stream, offsets="shift")),
+    "replicate": Command(_mirror(replicate_stream)),
+    "replicate-shift": Command(_mirror(replicate_stream, offsets="shift")),
+    "promote": Command(_promote()),
+    "promote-seal": Command(_promote(seal_source=True)),
+    "move": Command(_mirror(move_stream, numbers="map")),
+    "move-bare": Command(_mirror(move_stream, numbers="map", no_tombstone=True)),
+    "move-shift": Command(_mirror(move_stream, numbers="map", offsets="shift")),
+    "target-write": Command(_on_target(lambda store: add(store, USERS, 2, TARGET_NAME)), outside=True),
+    "target-configure": Command(_on_target(_target_configure), outside=True),
+    "target-retain": Command(_on_target(lambda store: store.truncate(store.describe(TARGET_NAME).tail)), outside=True),
+    "target-delete": Command(_on_target(lambda store: store.delete(TARGET_NAME)), outside=True),
+    "target-drop": Command(_target_drop, outside=True),
+    "target-make": Command(_target_make, outside=True),
+    "target-flip": Command(_target_flip, outside=True),
+}
+"""Verbs with a stream as their target, and what happens to that stream meanwhile; see `mirrors`."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
-from tests.faults.explorer import judge
-from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer import judge, mirrors
+from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.world import Actor, in_memory
 
-__all__ = ["Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink"]
+__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink"]
+
+ALL = {**COMMANDS, **MIRRORS}
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,14 @@ def run(schedule: Schedule) -> Outcome:
     scene = scene_of(schedule.scene)
     names = schedule.commands
     world = scene.world.copy()
+    mirrored = not MIRRORS.keys().isdisjoint(names)
     with in_memory(world):
-        ledger = judge.Ledger.of(world)
-        ledger.watch(world)
+        watched = mirrors.Ledger(world, names) if mirrored else None
+        ledger = judge.Ledger() if mirrored else judge.Ledger.of(world)
+        if watched is None:
+            ledger.watch(world)
         judge.run_as(names)
-        actors = [
-            Actor(place, lambda command=COMMANDS[name]: command.run(scene, world)) for place, name in enumerate(names)
-        ]
+        actors = [Actor(place, lambda command=ALL[name]: command.run(scene, world)) for place, name in enumerate(names)]
         for step in schedule.steps:
             actors[step.actor].go_on(step.until, step.fault)
         for actor in actors:
@@ -59,7 +62,10 @@ def run(schedule: Schedule) -> Outcome:
             if name.startswith("hold") and actor.error is None:
                 ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]
         calls = tuple(actor.calls for actor in actors)
-        wrong = judge.judge(scene, world, ledger, names, actors)
+        if watched is not None:
+            wrong = watched.judge(scene, actors)
+        else:
+            wrong = judge.judge(scene, world, ledger, names, actors)
     return Outcome(
         schedule,
         wrong,
@@ -112,7 +118,7 @@ def random_schedules(
         for _ in range(rng.randrange(2, 9)):
             place = rng.randrange(len(names))
             at[place] += rng.choice((rng.randrange(1, 6), rng.randrange(1, 60)))
-            is_ours = not COMMANDS[names[place]].outside  # events outside the product do not fail
+            is_ours = not ALL[names[place]].outside  # events outside the product do not fail
             fault = rng.choice(faults) if is_ours and rng.random() < 0.2 else ""
             steps.append(Step(place, None if rng.random() < 0.25 else at[place], fault))
         yield Schedule(rng.choice(scenes), names, tuple(steps))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules
 from tests.faults.explorer.schedule import Schedule
 
-__all__ = ["ENDINGS", "KNOWN", "combinations", "family", "systematic"]
+__all__ = ["ENDINGS", "KNOWN", "MIRRORED", "combinations", "family", "mirrored", "systematic"]
 
 STOPPED = (
     "export",
@@ -194,3 +194,81 @@ def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
         if len(commands) > 1:
             yield from pairs_of_points(scene, commands)
     yield from random_schedules(seed + part, [f"{a}/{b}" for a in LAYOUTS for b in BASES], tuple(COMMANDS), ENDINGS)
+
+
+MIRRORED: dict[str, tuple[str, ...]] = {
+    "a user's stream is taken for the replica that was promoted": (
+        "events/replica-sealed promote,target-delete,target-make !,+!",
+        "events/replica-sealed promote,promote,target-delete,target-make",
+        "events/replica-sealed promote-seal,promote,target-delete,target-make",
+        "events/new move,target-delete,target-make",
+    ),
+    "a source is sealed for a replica that is gone, and the next one is sealed": (
+        "events/replica-behind move-bare,target-drop",
+        "events/new move,target-delete,replicate",
+    ),
+    "a move goes on with other options and leaves the source": (
+        "events/replica move,move-shift",
+        "events/replica-even promote-seal,move-shift !",
+    ),
+    "a promotion goes on as one that seals the source, and does not": ("events/replica-behind promote,promote-seal",),
+    "a late promotion leaves a lease or a ledger": ("events/replica-behind promote,promote-seal +!",),
+    "a ledger that is gone is no conflict": ("events/replica move-bare,promote",),
+}
+"""As `KNOWN`, of verbs with a stream as their target."""
+
+AT_SOURCE = (
+    "write",
+    "scale",
+    "retain",
+    "retain-half",
+    "seal",
+    "drop",
+    "remake",
+    "write,scale,write",
+    "write,retain,write",
+    "scale,retain,write",
+    "write,seal",
+    "remake,write",
+)
+AT_TARGET = (
+    "target-write",
+    "target-configure",
+    "target-retain",
+    "target-delete",
+    "target-delete,target-make",
+    "target-drop",
+    "target-drop,target-make",
+    "target-make",
+    "target-flip",
+)
+
+
+def _mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Scenes with one verb that is stopped, and what is done meanwhile; short ones first."""
+    verbs = [name for name, command in MIRRORS.items() if not command.outside]
+    between = ["", *AT_SOURCE, *AT_TARGET, *verbs]
+    between += [f"{verb},{at}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale")]
+    between += [f"{at},{verb}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale", "retain")]
+    found = []
+    for verb, text in product(verbs, between):
+        scenes = ["new", "scaled"]
+        if not verb.startswith("copy") and not verb.endswith("shift"):
+            scenes += ["replica", "replica-behind", "replica-even", "replica-sealed"]
+        if verb.startswith("promote"):
+            scenes = scenes[2:]
+        found += [(f"events/{scene}", (verb, *filter(None, text.split(",")))) for scene in scenes]
+    random.Random(seed).shuffle(found)
+    return sorted(found, key=lambda one: len(one[1]))
+
+
+def mirrored(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
+    """As `systematic`, of verbs with a stream as their target."""
+    for scene, commands, _ in [family(text) for texts in MIRRORED.values() for text in texts][part::parts]:
+        yield from at_each_point(scene, commands, ENDINGS)
+    families = _mirror_families(seed)
+    for scene, commands in families[part::parts]:
+        yield from at_each_point(scene, commands, ENDINGS)
+    for scene, commands in families[part::parts]:
+        if len(commands) > 1:
+            yield from pairs_of_points(scene, commands)

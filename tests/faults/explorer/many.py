@@ -12,14 +12,14 @@ from itertools import islice
 from multiprocessing.queues import SimpleQueue
 
 from tests.faults.explorer.explore import Outcome, run, shrink
-from tests.faults.explorer.families import systematic
+from tests.faults.explorer.families import mirrored, systematic
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.world import World, in_memory
 
 __all__ = ["Failure", "Tally", "explore"]
 
 BATCH = 200
-LOSSES = frozenset({"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE"})
+LOSSES = frozenset({"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE", "HARMED"})
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,10 @@ def fails_alike(sort: str, schedule: Schedule) -> bool:
     return bool(outcome.wrong) and outcome.wrong[0].split()[0] == sort.partition(": ")[2].split()[0]
 
 
-def _work(seed: int, part: tuple[int, int], wanted: int, until: float, said: SimpleQueue[Tally]) -> None:
-    schedules = islice(systematic(seed, *part), wanted)
+def _work(
+    seed: int, part: tuple[int, int], wanted: int, until: float, said: SimpleQueue[Tally], *, mirrors: bool
+) -> None:
+    schedules = islice((mirrored if mirrors else systematic)(seed, *part), wanted)
     tally = Tally()
     with in_memory(World()):  # a tenth of the time would go into patching for each schedule
         for number, schedule in enumerate(schedules, 1):
@@ -123,14 +125,26 @@ def _work(seed: int, part: tuple[int, int], wanted: int, until: float, said: Sim
     said.put(Tally(seconds=-1))
 
 
-def explore(schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9) -> Iterator[Tally]:
-    """Run a number of schedules, or for some time; yields the results so far at intervals."""
+def explore(
+    schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9, mirrors: bool = False
+) -> Iterator[Tally]:
+    """Run a number of schedules, or for some time; yields the results so far at intervals.
+
+    Args:
+        schedules: how many. seed: of their order. processes: how many at once. seconds: for how long at most.
+        mirrors: those of copies, replicas and moves instead of those of archives.
+    """
     context = multiprocessing.get_context("fork")
     said: SimpleQueue[Tally] = context.SimpleQueue()
     began = time.time()
     shares = [schedules // processes + (part < schedules % processes) for part in range(processes)]
     workers = [
-        context.Process(target=_work, args=(seed, (part, processes), share, began + seconds, said), daemon=True)
+        context.Process(
+            target=_work,
+            args=(seed, (part, processes), share, began + seconds, said),
+            kwargs={"mirrors": mirrors},
+            daemon=True,
+        )
         for part, share in enumerate(shares)
     ]
     for worker in workers:

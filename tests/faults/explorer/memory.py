@@ -240,7 +240,7 @@ class StreamState:
         return {segment: self.info(segment).start_offset for segment in self.record.live}
 
 
-def _told(name: StreamName, before: StreamState, after: StreamState | None) -> None:
+def _told(name: StreamName, before: StreamState | None, after: StreamState | None) -> None:
     """For who does not want to know."""
 
 
@@ -252,12 +252,14 @@ class Cluster:
         numbers: where the numbers of segments go on once a stream of this name is made again.
         made: how many streams there ever were.
         lost: told when a stream is truncated or deleted: what it was and what is left.
+        changed: told at each change of a stream: what it was (None if it is new) and is (None if it was deleted).
     """
 
     scopes: dict[str, dict[str, StreamState]] = field(default_factory=dict)
     numbers: dict[StreamName, int] = field(default_factory=dict)
     made: int = 0
     lost: Callable[[StreamName, StreamState, StreamState | None], None] = _told
+    changed: Callable[[StreamName, StreamState | None, StreamState | None], None] = _told
 
     def copy(self) -> Cluster:
         return Cluster({name: dict(held) for name, held in self.scopes.items()}, dict(self.numbers), self.made)
@@ -272,7 +274,9 @@ class Cluster:
         return state
 
     def keep(self, name: StreamName, state: StreamState) -> None:
+        before = self.scopes[name.scope].get(name.stream)
         self.scopes[name.scope][name.stream] = state
+        self.changed(name, before, state)
 
 
 class MemoryStreams(StreamStore):
@@ -366,7 +370,7 @@ class MemoryStreams(StreamStore):
             head = StreamCut(stream, dict.fromkeys(segments, 0))
             self._cluster.made += 1
             record = StreamRecord(stream, configuration, (Epoch(0, segments),), head)
-            held[stream.stream] = StreamState(self._cluster.made, record, {})
+            self._cluster.keep(stream, StreamState(self._cluster.made, record, {}))
 
         _call(self._gate, "create stream", str(stream), create)
 
@@ -470,6 +474,7 @@ class MemoryStreams(StreamStore):
             self._cluster.numbers[stream] = max(segment.number for segment in state.record.current.segments) + 1
             del self._cluster.scopes[stream.scope][stream.stream]
             self._cluster.lost(stream, state, None)
+            self._cluster.changed(stream, state, None)
 
         _call(self._gate, "delete", str(stream), delete)
 

@@ -180,6 +180,45 @@ def _strayed(scene: Scene) -> None:
                 at += length
 
 
+def _replica(scene: Scene) -> None:
+    """A replica, and events and a scale that it does not have yet."""
+    _replicated(scene)
+    with open_source() as store:
+        add(store, "b", 2)
+        scale(store)
+        add(store, "c", 2)
+
+
+def _replica_behind(scene: Scene) -> None:
+    """As replica, but the source has truncated some of what the replica does not have."""
+    _replica(scene)
+    with open_source() as store:
+        store.truncate(store.describe(NAME).tail)
+        add(store, "d", 2)
+
+
+def _replica_even(scene: Scene) -> None:
+    """A replica that has everything."""
+    _replicated(scene)
+
+
+def _replica_sealed(scene: Scene) -> None:
+    """A replica that has everything, as the source was sealed by its user."""
+    from streamvault import replicate_stream  # noqa: PLC0415
+
+    _replicated(scene)
+    with open_source() as store:
+        store.seal(NAME)
+    replicate_stream(scene.stream, f"local://{CLUSTER}/scope/target", master="inline")
+
+
+def _replicated(scene: Scene) -> None:
+    from streamvault import replicate_stream  # noqa: PLC0415
+
+    make(count=3)
+    replicate_stream(scene.stream, f"local://{CLUSTER}/scope/target", master="inline")
+
+
 def _export(scene: Scene) -> None:
     from streamvault import export_stream  # noqa: PLC0415
 
@@ -194,6 +233,10 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "freed": _freed,
     "merged": _merged,
     "strayed": _strayed,
+    "replica": _replica,
+    "replica-behind": _replica_behind,
+    "replica-even": _replica_even,
+    "replica-sealed": _replica_sealed,
 }
 
 

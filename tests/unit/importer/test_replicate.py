@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 
 from common.errors import Conflict, Failed, Problem, Usage
 from importer.replica import NotAReplica
+from importer.target import TargetTaken
+from streamstore.lease import Lease
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
 from streamstore.own import OWN
-from streamvault import export_stream, move_stream, promote_replica, replicate_stream
+from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
@@ -357,3 +361,108 @@ def test_cut_of_a_truncated_stream_is_kept(streams: Streams) -> None:
     with streams.store as store:
         assert set(store.describe(TARGET).head.offsets.values()) == {0}
         assert isinstance(described.head, StreamCut)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, method: str, name: StreamName, verb: Callable[[], object]) -> None:
+    """Run a verb that is killed when it is about to make a change to a stream."""
+    real = getattr(LocalStore, method)
+
+    def call(self: LocalStore, stream: StreamName, *args: object, **options: object) -> object:
+        if stream == name:
+            raise Killed
+        return real(self, stream, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, method, call)
+        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
+        with pytest.raises((Killed, Failed)):  # a task reports its end
+            verb()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_users_stream_is_not_taken_for_the_replica(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    with streams.store as store:
+        store.seal(NAME)
+    streams.replicate()
+    killed(monkeypatch, "seal", TARGET, streams.promote)
+    with streams.store as store:
+        store.delete(TARGET)
+        make_stream(store, TARGET, events=20)
+    with pytest.raises(NotAReplica):
+        streams.promote()
+    with streams.store as store:
+        assert not store.describe(TARGET).sealed
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_follows_a_promotion(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams.replicate()
+    killed(monkeypatch, "update_stream", TARGET, streams.promote)
+    streams.truncate()
+    streams.add(b"late")
+    with pytest.raises(TargetTaken, match="a promotion of the replica has not ended"):
+        streams.replicate()
+    with pytest.raises(Conflict, match="without sealing its source has not ended"):
+        streams.promote(seal_source=True)
+    with pytest.raises(Conflict, match="promoted without sealing the stream"):
+        streams.move(numbers="map")
+    with streams.store as store:
+        assert store.describe(NAME).sealed is False
+    streams.promote()
+    assert streams.own() == []
+
+
+def test_replica_with_filler_is_not_promoted(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams.replicate()
+    streams.add(b"lost")
+    streams.truncate()
+    streams.add(b"kept")
+    killed(monkeypatch, "appender", TARGET, streams.replicate)
+    with pytest.raises(Failed, match="begins with filler"):
+        streams.promote()
+    streams.replicate()
+    streams.promote()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_move_goes_on_with_other_options(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(monkeypatch, "delete", NAME, streams.move)
+    streams.move(offsets="shift", no_tombstone=True)
+    with streams.store as store:
+        assert not store.exists(NAME)
+    assert streams.own() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_import_that_was_killed_is_no_move(streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with streams.store as store:
+        store.seal(NAME)
+    root = f"file://{tmp_path}/vault"
+    export_stream(streams.source, root, master="inline")
+    restore = partial(import_stream, f"{root}/{NAME}", streams.target, master="inline")
+    killed(monkeypatch, "seal", TARGET, restore)
+    with pytest.raises(TargetTaken):
+        streams.move()
+    restore()
+    assert_same_events(streams)
+    assert streams.own() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_target_deleted_during_the_cut_over_is_made_again(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(monkeypatch, "update_stream", TARGET, lambda: streams.move(numbers="map"))
+    with streams.store as store:
+        assert store.describe(NAME).sealed
+        store.delete(TARGET)
+    streams.move(numbers="map")
+    with streams.store as store:
+        assert not store.describe(TARGET).sealed, "its user never sealed it"

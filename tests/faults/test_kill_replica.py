@@ -1,0 +1,117 @@
+"""A replication, a promotion or a move that is killed at any moment and run again ends like an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from streamstore.local import LocalStore
+from streamstore.model import KeyRange, StreamName
+from streamstore.own import OWN
+from tests.faults.commands import Ended, run, started, wait_until
+from tests.streams import append_events, digest_of, make_stream, payloads, shape_of
+
+pytestmark = pytest.mark.timeout(600)
+
+MOMENTS = 5
+MOST_ATTEMPTS = 5
+SOURCE = StreamName("scope", "source")
+TARGET = StreamName("scope", "target")
+VERBS = ("replicate", "again", "promote", "cut-over", "move", "move-bare")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A folder with a source, and with its replica where the verb needs one."""
+
+    folder: Path
+    verb: str
+
+    @property
+    def source(self) -> str:
+        return f"local://{self.folder}/{SOURCE}"
+
+    @property
+    def target(self) -> str:
+        return f"local://{self.folder}/{TARGET}"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        options = ("--master", "inline", "--json")
+        if self.verb in {"promote", "cut-over"}:
+            return ("promote", self.target, *(("--seal-source",) if self.verb == "cut-over" else ()), *options)
+        if self.verb.startswith("move"):
+            bare = ("--no-tombstone",) if self.verb == "move-bare" else ()
+            return ("move", self.source, self.target, *bare, *options)
+        return ("replicate", self.source, self.target, *options)
+
+    def prepare(self) -> None:
+        with LocalStore(self.folder) as store:
+            make_stream(store, SOURCE, events=3_000, largest=64 * 1024)
+            if self.verb in {"again", "promote", "cut-over"}:
+                run("replicate", self.source, self.target, "--master", "inline", environment=dict(os.environ))
+            if self.verb in {"again", "cut-over"}:
+                _go_on(store)
+
+    def run(self) -> Ended:
+        return run(*self.command, environment=dict(os.environ))
+
+
+def _go_on(store: LocalStore) -> None:
+    """A truncation beyond what a replica has, a scale, and more events."""
+    tail = store.describe(SOURCE).tail
+    for segment in tail.offsets:
+        append_events(store, SOURCE, segment, payloads(200, segment.number))
+    segment, held = max(store.describe(SOURCE).epochs[-1].segments.items())
+    middle = (held.low + held.high) / 2
+    store.truncate(store.describe(SOURCE).tail)
+    store.scale(SOURCE, [segment], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
+    for segment in store.describe(SOURCE).tail.offsets:
+        append_events(store, SOURCE, segment, payloads(800, segment.number))
+
+
+def state_of(folder: Path) -> dict[str, object]:
+    """Everything that has to be equal after a disturbed run and after an undisturbed one."""
+    found: dict[str, object] = {}
+    with LocalStore(folder) as store:
+        found["streams"] = sorted(str(name) for name in store.list_streams(SOURCE.scope, own=True))
+        for name in (SOURCE, TARGET):
+            if store.exists(name):
+                shape = shape_of(store, name)
+                configuration = store.describe(name).configuration
+                tags = sorted(
+                    tag.replace(str(folder), "") for tag in configuration.tags if OWN not in configuration.tags
+                )
+                found[str(name)] = (shape | {"configuration": replace(configuration, tags=())}, tags)
+                found[f"events of {name}"] = digest_of(store, name)
+    return found
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
+    whole = Ground(tmp_path / "whole", verb)
+    whole.prepare()
+    began = time.monotonic()
+    assert whole.run().code == 0
+    took = time.monotonic() - began
+    expected = state_of(whole.folder)
+    for moment in range(MOMENTS):
+        ground = Ground(tmp_path / f"killed-{moment}", verb)
+        ground.prepare()
+        share = 0.4 + 0.55 * (moment + random.random()) / MOMENTS  # the first part goes into imports of modules
+        for attempt in range(MOST_ATTEMPTS):
+            deadline = time.monotonic() + share * (1 - attempt / MOST_ATTEMPTS) * took
+            with started(*ground.command, environment=dict(os.environ)) as running:
+                if wait_until(lambda until=deadline: time.monotonic() >= until, running):  # type: ignore[misc]
+                    running.send(signal.SIGKILL)
+                if running.ended().code == -signal.SIGKILL:
+                    break
+        ended = ground.run()
+        assert ended.code == 0, ended.err + ended.out
+        assert state_of(ground.folder) == expected
