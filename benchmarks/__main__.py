@@ -7,11 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, export_import, former, handoff, memory, planning, scaling, spark_read, stages
+from benchmarks import chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
-MODULES = (chunks, export_import, former, handoff, memory, planning, scaling, spark_read, stages)
+MODULES = (chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

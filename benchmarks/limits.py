@@ -8,6 +8,7 @@ blocks. Their stream client is the product's own, because no other Python client
 
 from __future__ import annotations
 
+import hashlib
 import queue
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ __all__ = [
     "prepare_get",
     "prepare_put",
     "put_alone",
+    "read_and_append",
     "read_and_put",
 ]
 
@@ -108,6 +110,25 @@ def get_and_append(job: LimitJob) -> tuple[int, float]:
     with target.open() as store:
         store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=job.workload.segments)))
     return run_together(_prepare_back, _split(job))
+
+
+def read_and_append(source: str, target: str, workload: Workload, processes: int, *, digest: bool) -> tuple[int, float]:
+    """Read the segments of a stream and append them to a new one; return events and seconds.
+
+    Args:
+        source: URI of the stream.
+        target: URI of the new stream.
+        workload: what the stream holds.
+        processes: number of processes, each of which takes its share of the segments.
+        digest: whether the bytes' SHA-256 is computed on the way.
+    """
+    address, name = parse_stream(target)
+    with address.open() as store:
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=workload.segments)))
+    shares = [
+        (source, target, workload, range(index, workload.segments, processes), digest) for index in range(processes)
+    ]
+    return run_together(_prepare_copy, shares)
 
 
 def _split(job: LimitJob) -> list[LimitJob]:
@@ -201,5 +222,29 @@ def _prepare_back(job: LimitJob) -> Callable[[], int]:
                         appender.append(data[low : low + MAX_BLOCK_BYTES])
                     moved += len(data)
         return moved // job.workload.length
+
+    return action
+
+
+def _prepare_copy(share: tuple[str, str, Workload, range, bool]) -> Callable[[], int]:
+    source, target, workload, segments, is_digested = share
+    (address, name), (target_address, target_name) = parse_stream(source), parse_stream(target)
+    reader, writer = address.open(), target_address.open()
+    reader.segment_info(name, [SegmentId(0, 0)])
+    writer.segment_info(target_name, [SegmentId(0, 0)])
+
+    def action() -> int:
+        moved = 0
+        for number in segments:
+            segment, digest = SegmentId(0, number), hashlib.sha256()
+            end = workload.share(number) * workload.length
+            with writer.appender(target_name, segment) as appender:
+                for block in reader.read(name, segment, 0, end):
+                    data = bytes(block)
+                    if is_digested:
+                        digest.update(data)
+                    appender.append(data)
+            moved += end
+        return moved // workload.length
 
     return action

@@ -1,8 +1,9 @@
-"""The naive pipeline: a simple program with the PyPI `pravega` client and boto3.
+"""The naive pipelines: simple programs with the PyPI `pravega` client and boto3.
 
 Export: read events with a reader and put each as an object, one by one or with 32 threads. Import: get each object, one
-by one or with 32 threads, and write it with a writer that has up to 1,000 events in flight. It keeps no pointers,
-verifies nothing and cannot be resumed; only its speed is compared. Creating reader, writer and clients is not timed.
+by one or with 32 threads, and write it with a writer that has up to 1,000 events in flight. Copy: write what the reader
+returns. They keep no pointers, verify nothing and cannot be resumed; only their speed is compared. Creating reader,
+writer and clients is not timed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ from tests.servers.s3 import S3Server
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["naive_arms"]
+__all__ = ["naive_arms", "naive_copy"]
 
 NAIVE = {1: "one by one", 32: "32 threads"}
 WRITES_IN_FLIGHT = 1000
@@ -49,6 +50,11 @@ def naive_arms(setting: Setting, workload: Workload, source: StreamName, events:
     return found
 
 
+def naive_copy(setting: Setting, workload: Workload, source: StreamName, events: int) -> Arm:
+    """Return the naive copy of some events."""
+    return Arm("naive: the client's reader and writer", _Peer(setting, workload, source, events, 1).copy)
+
+
 @dataclass(frozen=True, slots=True)
 class _Peer:
     """Naive export and import with a number of threads."""
@@ -65,6 +71,12 @@ class _Peer:
     def restore(self, repeat: int) -> Measured:
         target = self.setting.stream(f"naive-{self.threads}-{repeat}")
         measured = self._measured(*_restore(self._job(target, repeat)))
+        self.setting.drop(target, measured.bytes)
+        return measured
+
+    def copy(self, repeat: int) -> Measured:
+        target = self.setting.stream(f"naive-copy-{repeat}")
+        measured = self._measured(*run_together(_prepare_copy, [(self._job(self.source, repeat), target)]))
         self.setting.drop(target, measured.bytes)
         return measured
 
@@ -143,6 +155,21 @@ def _prepare_restore(job: _Job) -> Callable[[], int]:
     def action() -> int:
         count = 0
         for payload in _each(get, keys(), job.threads):
+            writer.write(payload)
+            count += 1
+        writer.flush()
+        return count
+
+    return action
+
+
+def _prepare_copy(what: tuple[_Job, StreamName]) -> Callable[[], int]:
+    job, target = what
+    reader, writer = _Reader(job), _Writer(replace(job, stream=target))
+
+    def action() -> int:
+        count = 0
+        for payload in reader.events(job.events):
             writer.write(payload)
             count += 1
         writer.flush()

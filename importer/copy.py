@@ -337,6 +337,8 @@ class _Copy:
             except SourceTruncated:
                 moved += run.moved_bytes
                 before, planned = planned, self.plan()
+                if planned.plan.work != before.plan.work:
+                    raise self._recreated_error() from None
                 if planned.head == before.head:
                     raise
                 for warning in set(planned.warnings).difference(before.warnings):
@@ -426,11 +428,14 @@ class _Copy:
         if copied is not None and begun not in ("", planned.plan.work):
             earlier = replace(planned.described, epochs=copied.epochs)
             if self.work(earlier) == begun:
-                raise TargetTaken(
-                    "the source was deleted and created again since this copy was begun",
-                    where=str(self.name),
-                    todo="Choose another name, or delete the unfinished copy first.",
-                )
+                raise self._recreated_error()
+
+    def _recreated_error(self) -> TargetTaken:
+        return TargetTaken(
+            "the source was deleted and created again since this copy was begun",
+            where=str(self.name),
+            todo="Choose another name, or delete the unfinished copy first.",
+        )
 
     def _other_error(self, described: StreamDescription) -> Conflict:
         """Return the error for a stream that is not a finished copy with these cuts and options."""

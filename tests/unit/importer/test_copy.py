@@ -907,3 +907,19 @@ def test_second_copy_of_two_at_once_is_told_so(streams: Streams, monkeypatch: py
         assert own_streams(streams) == []
         with streams.store as store:
             store.delete(TARGET)
+
+
+def test_source_created_again_during_the_copy_is_said(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    really, seen = LiveSegment.blocks, []
+
+    def blocks(self: LiveSegment, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+        seen.append(self)
+        if len(seen) == 3:
+            with streams.store as store:
+                store.delete(NAME)
+                make_stream(store, NAME, events=20)
+        return really(self, start, end, window)
+
+    monkeypatch.setattr(LiveSegment, "blocks", blocks)
+    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was begun"):
+        copy_stream(streams.source, streams.target, master="inline")
