@@ -6,8 +6,9 @@ from contextlib import suppress
 
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease, LeaseHeld, Record, last_record
+from streamstore.ledger import Ledger
 from streamstore.model import StreamDescription, StreamName
-from streamstore.own import TARGET_LEASE, UNFINISHED, stream_beside, tag_of
+from streamstore.own import TARGET_LEASE, TARGET_LEDGER, UNFINISHED, stream_beside, tag_of
 from streamstore.store import StreamStore
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "incarnation",
     "lease_stream",
     "marked_work",
-    "remove_dead_lease",
+    "remove_leftovers",
     "take_lease",
     "unfinished_work",
 ]
@@ -45,11 +46,22 @@ def take_lease(store: StreamStore, target: StreamName, work: str, *, wait_second
     return Lease.take(store, lease_stream(target), work, held=held, wait_seconds=wait_seconds)
 
 
-def remove_dead_lease(store: StreamStore, target: StreamName) -> None:
-    """Delete the lease that a killed run has left beside a finished target; one that is held stays."""
-    if store.exists(lease_stream(target)):
-        with suppress(TargetBusy):
-            take_lease(store, target, "").release(remove=True)
+def remove_leftovers(store: StreamStore, target: StreamName) -> None:
+    """Delete the lease and the ledger that late or killed runs have left beside a finished target.
+
+    Nothing is deleted while another process holds the lease.
+    """
+    ledger = Ledger(store, stream_beside(target, TARGET_LEDGER), target)
+    if not store.exists(lease_stream(target)) and not store.exists(ledger.name):
+        return
+    with suppress(TargetBusy):
+        lease = take_lease(store, target, "")
+        try:
+            if unfinished_work(store, target) == "":
+                ledger.newest(create=False)
+                ledger.delete()
+        finally:
+            lease.release(remove=True)
 
 
 def marked_work(described: StreamDescription) -> str:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.lease import incarnation, remove_dead_lease, take_lease, unfinished_work
+from importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
 from importer.plan import plan_restore
 from importer.promote import cut_over
-from importer.replica import LONGEST_TAG, REPLICA, Replica, Replication, replica_tag, replica_work
+from importer.replica import LONGEST_TAG, REPLICA, Record, Replica, Replication, replica_tag, replica_work
 from importer.reports import MoveReport
 from importer.run import ImportRun
 from importer.source import StreamSource
@@ -98,7 +98,7 @@ def move_stream(
         report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
         if move.is_done():
             if not dry_run:
-                remove_dead_lease(store, name)
+                move.clean_up()
             report = replace(report, unchanged=True)
         elif dry_run:
             report = replace(report, bytes=move.missing())
@@ -138,6 +138,12 @@ class _Move:
             return tag_of(store.describe(name).configuration, REPLICA_OF) == replica_tag(self._source.uri)
         return self._tombstone in old.configuration.tags
 
+    def clean_up(self) -> None:
+        """Make up for the last steps of an earlier run."""
+        if not self._options.no_tombstone:
+            self._leave_tombstone()
+        remove_leftovers(self._replica.store, self._replica.name)
+
     def missing(self) -> int:
         """Return how many bytes are still to be replicated."""
         replication = self._replication(Progress())
@@ -152,10 +158,12 @@ class _Move:
         if begun and begun.startswith(REPLICA) and record is None and not is_own(store.describe(name).configuration):
             take_lease(store, name, begun).release(remove=True)  # an earlier run was killed right before this
             if self.is_done():
+                self.clean_up()
                 return replace(report, unchanged=True)
         if record is not None and record.promoted and record.source == self._source.uri:
             options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
             self._options = self._options.model_copy(update=options)
+            self._check_sealed(_describe(self._source), record)
             lease = take_lease(store, name, record.work)
             try:
                 self._replica.finish(lease, complete=False)
@@ -182,13 +190,7 @@ class _Move:
         """Verify the new stream, delete the old one, leave the tombstone, and remove ledger and lease."""
         old = _describe(self._source)
         record = self._replica.newest
-        if old is not None and replica_work(self._source, old, self._options) == record.work:
-            if not old.sealed:
-                raise Conflict(
-                    "the replica was promoted without sealing the stream, which was maybe written to since",
-                    where=self._source.uri,
-                    todo="Delete it yourself, or the replica.",
-                )
+        if old is not None and self._check_sealed(old, record):
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
             self._check_new()
@@ -201,6 +203,22 @@ class _Move:
         self._replica.forget()
         lease.release(remove=True)
         return report
+
+    def _check_sealed(self, old: StreamDescription | None, record: Record) -> bool:
+        """Return whether the old stream still is the one that was replicated.
+
+        Raises:
+            Conflict: it is, and it is not sealed.
+        """
+        if old is None or replica_work(self._source, old, self._options) != record.work:
+            return False
+        if not old.sealed:
+            raise Conflict(
+                "the replica was promoted without sealing the stream, which was maybe written to since",
+                where=self._source.uri,
+                todo=f"Run 'streamvault promote {self._uri}', and delete the stream yourself.",
+            )
+        return True
 
     def _check_new(self) -> StreamDescription:
         """Return the new stream.

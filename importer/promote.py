@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from common.errors import Conflict, Usage
 from common.progress import Progress
-from importer.lease import remove_dead_lease, take_lease, unfinished_work
+from importer.lease import remove_leftovers, take_lease, unfinished_work
 from importer.options import MirrorOptions
 from importer.replica import REPLICA, NotAReplica, Record, Replica, Replication
 from importer.reports import PromoteReport
@@ -63,7 +63,7 @@ def promote_replica(
         record = _read(replica)
         if record is None:
             if not dry_run:
-                remove_dead_lease(replica.store, name)
+                remove_leftovers(replica.store, name)
             described = replica.store.describe(name)
             source = tag_of(described.configuration, REPLICA_OF)
             return PromoteReport(

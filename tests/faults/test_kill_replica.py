@@ -53,7 +53,7 @@ class Ground:
 
     def prepare(self) -> None:
         with LocalStore(self.folder) as store:
-            make_stream(store, SOURCE, events=3_000, largest=64 * 1024)
+            make_stream(store, SOURCE, events=2_000, largest=64 * 1024)
             if self.verb in {"again", "promote", "cut-over"}:
                 run("replicate", self.source, self.target, "--master", "inline", environment=dict(os.environ))
             if self.verb in {"again", "cut-over"}:
@@ -101,6 +101,7 @@ def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
     assert whole.run().code == 0
     took = time.monotonic() - began
     expected = state_of(whole.folder)
+    kills = 0
     for moment in range(MOMENTS):
         ground = Ground(tmp_path / f"killed-{moment}", verb)
         ground.prepare()
@@ -111,7 +112,9 @@ def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
                 if wait_until(lambda until=deadline: time.monotonic() >= until, running):  # type: ignore[misc]
                     running.send(signal.SIGKILL)
                 if running.ended().code == -signal.SIGKILL:
+                    kills += 1
                     break
         ended = ground.run()
         assert ended.code == 0, ended.err + ended.out
         assert state_of(ground.folder) == expected
+    assert kills, "the kill always came too late"

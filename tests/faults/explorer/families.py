@@ -213,6 +213,12 @@ MIRRORED: dict[str, tuple[str, ...]] = {
     ),
     "a promotion goes on as one that seals the source, and does not": ("events/replica-behind promote,promote-seal",),
     "a late promotion leaves a lease or a ledger": ("events/replica-behind promote,promote-seal +!",),
+    "a late run creates a ledger that is gone": (
+        "events/replica promote-seal,promote",
+        "events/scaled move,move-shift",
+    ),
+    "a promotion ends a move, which leaves no sealed tombstone": ("events/new move,promote +!",),
+    "a move ends a promotion and then refuses to go on": ("events/replica promote,move",),
     "a ledger that is gone is no conflict": ("events/replica move-bare,promote",),
 }
 """As `KNOWN`, of verbs with a stream as their target."""

@@ -32,7 +32,7 @@ from streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamstore.framing import MAX_BLOCK_BYTES
+from streamstore.framing import MAX_APPEND_BYTES
 from streamstore.local.folder import check_first, check_live
 from streamstore.local.record import StreamRecord
 from streamstore.model import (
@@ -516,8 +516,8 @@ class MemoryAppender(SegmentAppender):
 
     def append(self, block: bytes | bytearray | memoryview) -> None:
         data = bytes(memoryview(block).cast("B"))
-        if not 0 < len(data) <= MAX_BLOCK_BYTES:
-            raise ValueError(f"a block has 1 byte to {MAX_BLOCK_BYTES} bytes, not {len(data)}")
+        if not 0 < len(data) <= MAX_APPEND_BYTES:
+            raise ValueError(f"a block has 1 byte to {MAX_APPEND_BYTES} bytes, not {len(data)}")
         if not self._is_open:
             raise ValueError("the appender is closed")
         where = self._segment.in_stream(self._stream)

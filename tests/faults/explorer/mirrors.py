@@ -356,10 +356,10 @@ class Ledger:
         """
         reached = self._match(target, source, shift=shift)
         for segment in source.readable():
-            if segment not in reached:
-                raise Mismatch(f"without {segment}")
             end = len((until or source).data.get(segment, b""))
-            if reached[segment] < end:
+            if segment not in reached and (until is None or end):
+                raise Mismatch(f"without {segment}")
+            if reached.get(segment, 0) < end:
                 raise Mismatch(f"{segment} ends at {reached[segment]} instead of {end}")
 
 
