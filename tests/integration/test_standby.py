@@ -6,24 +6,34 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
 from streamvault import move_stream, promote_replica, replicate_stream
-from tests.faults.commands import run, started
+from tests.faults.commands import run, started, wait_until
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.integration.test_round_trip import java_digest
 from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
+from tests.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
 KILLS = 3
+
+
+def size_of(store: StreamStore, name: StreamName) -> int:
+    """Return how many bytes a stream holds; 0 if there is none."""
+    with suppress(NoSuchScope, NoSuchStream, NoSuchSegment):
+        return sum(end - start for _, start, end in live_segments(store.describe(name), store))
+    return 0
 
 
 def refresh(store: StreamStore, name: StreamName, parts: int) -> None:
@@ -46,10 +56,16 @@ def test_writer_moves_to_a_standby_whose_replication_was_killed(
     source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
     command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
     rng = random.Random()
+
+    def more_is_replicated() -> Callable[[], bool]:
+        before = size_of(target_store, name)
+        return lambda: size_of(target_store, name) > before
+
     with KeyedWriter(source_store, name) as writer:
         for kill in range(KILLS):
             with started(*command, environment=dict(os.environ)) as running:
-                time.sleep(2 + 2 * rng.random())
+                assert wait_until(more_is_replicated(), running), running.ended()
+                time.sleep(rng.random())
                 refresh(source_store, name, 2 + kill % 2)
                 time.sleep(rng.random())
                 assert running.running, running.ended()
@@ -57,7 +73,7 @@ def test_writer_moves_to_a_standby_whose_replication_was_killed(
                 running.ended()
             assert writer.error is None
         with started(*command, environment=dict(os.environ)) as running:
-            time.sleep(3)
+            assert wait_until(more_is_replicated(), running), running.ended()
             report = run("promote", target, "--seal-source", "--json", environment=dict(os.environ)).report
             followed = running.ended().report
         assert writer.sealed, writer.error
@@ -67,7 +83,6 @@ def test_writer_moves_to_a_standby_whose_replication_was_killed(
     writer.write(200)
     found = numbers_by_key(target_store, name)
     assert found == {key: list(range(count)) for key, count in writer.written.items() if count}
-    assert sum(map(len, found.values())) > 1000
     assert list(target_store.list_streams(scope_name, own=True)) == [name]
 
 
@@ -85,9 +100,13 @@ def test_replica_of_a_dead_source_is_a_beginning_of_every_key(
     source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
     command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
     with KeyedWriter(source_store, name, rate=2000) as writer:
+        while not any(writer.written.values()):
+            time.sleep(0.05)
         replicate_stream(source, target, master="inline")
+        before = size_of(target_store, name)
         with started(*command, environment=dict(os.environ)) as running:
-            time.sleep(4 + random.random())
+            assert wait_until(lambda: size_of(target_store, name) > before, running), running.ended()
+            time.sleep(random.random())
             running.send(signal.SIGKILL)
             running.ended()
         written = dict(writer.written)
