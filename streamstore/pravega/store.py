@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from streamstore.appender import SegmentAppender
-from streamstore.errors import InvalidName, RequestFailed, StreamExists
+from streamstore.errors import InvalidName, NoSuchScope, RequestFailed, StreamExists
 from streamstore.model import (
     Epoch,
     KeyRange,
@@ -21,6 +21,7 @@ from streamstore.own import is_own
 from streamstore.pravega import streams
 from streamstore.pravega.appender import PravegaAppender
 from streamstore.pravega.controller import Controller
+from streamstore.pravega.patience import pauses
 from streamstore.pravega.reader import SegmentReader
 from streamstore.pravega.segments import SegmentStores
 from streamstore.pravega.settings import PravegaSettings
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 LISTED_AT_ONCE = 100
 """Number of streams whose configurations are requested at once."""
+
+CREATE_SECONDS = 10.0
+"""How long to wait until a stream of the same name is deleted, if the controller takes its scope for missing."""
 
 
 class PravegaStore(StreamStore):
@@ -88,13 +92,21 @@ class PravegaStore(StreamStore):
 
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Make a stream of equal segments."""
-        try:
-            self._controller.create_stream(stream, configuration)
-        except RequestFailed:
-            # of several concurrent callers one creates it; some of the others only get FAILURE
-            if self.exists(stream):
-                raise StreamExists("the stream exists", where=f"{self.uri}/{stream}") from None
-            raise
+        for _ in pauses(CREATE_SECONDS):
+            try:
+                self._controller.create_stream(stream, configuration)
+            except RequestFailed:
+                # of several concurrent callers one creates it; some of the others only get FAILURE
+                if self.exists(stream):
+                    raise StreamExists("the stream exists", where=f"{self.uri}/{stream}") from None
+                raise
+            except NoSuchScope:
+                # the controller says so, too, if a stream of that name is being deleted
+                if isinstance(self._controller.missing(stream), NoSuchScope):
+                    raise
+            else:
+                return
+        raise StreamExists("a stream of that name is being deleted", where=f"{self.uri}/{stream}", todo="Try again.")
 
     def update_stream(
         self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None

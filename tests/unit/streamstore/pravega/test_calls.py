@@ -10,11 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from streamstore.errors import RequestFailed
+from streamstore.errors import NoSuchScope, RequestFailed
+from streamstore.model import StreamConfiguration, StreamName
 from streamstore.pravega import controller_pb2 as pb
 from streamstore.pravega.calls import ControllerCalls
 from streamstore.pravega.controller_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
 from streamstore.pravega.settings import PravegaSettings
+from streamstore.pravega.store import PravegaStore
 
 SCOPE = pb.ScopeInfo(scope="plant")
 
@@ -77,3 +79,25 @@ def test_other_failure_is_reported_at_once(code: grpc.StatusCode) -> None:
     with served(controller, timeout=30) as calls, pytest.raises(RequestFailed):
         calls.call("createScope", SCOPE)
     assert controller.asked == 1
+
+
+class Deleting(Failing):
+    """A controller that is deleting a stream of the name, and takes its scope for missing meanwhile."""
+
+    def createStream(self, _request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self.asked += 1
+        status = "SCOPE_NOT_FOUND" if self.asked <= self.failures else "SUCCESS"
+        return pb.CreateStreamStatus(status=pb.CreateStreamStatus.Status.Value(status))
+
+    def checkScopeExists(self, request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802
+        return pb.ExistsResponse(exists=request.scope == SCOPE.scope)
+
+
+def test_scope_is_not_missing_while_a_stream_is_deleted() -> None:
+    controller = Deleting(2, grpc.StatusCode.OK)
+    with served(controller, timeout=30) as calls, PravegaStore(calls._settings) as store:
+        store.create_stream(StreamName("plant", "sensors"), StreamConfiguration())
+        assert controller.asked == 3
+        controller.failures = 1000
+        with pytest.raises(NoSuchScope, match=r"no such scope: .*/elsewhere"):
+            store.create_stream(StreamName("elsewhere", "sensors"), StreamConfiguration())
