@@ -137,6 +137,7 @@ class Ledger:
             name == "promote-seal"
             and not unchanged
             and (source := self._find(NAME)) is not None
+            and _is_users(source)
             and not source.record.sealed
         ):
             yield "UNTRUE promote-seal ended well, and the source is not sealed"
@@ -147,7 +148,9 @@ class Ledger:
             return
         with _yielding(f"BEHIND after {name}") as wrong:
             self._check_whole(target, source, shift=name.endswith("shift"))
-            if target.record.head.offsets.keys() != target.record.head.offsets.keys():
+            segments = counterparts(source.record.epochs, target.record.epochs) or {}
+            head = {segments[segment]: offset for segment, offset in source.record.head.offsets.items()}
+            if not name.endswith("shift") and head != target.record.head.offsets:
                 raise Mismatch("another head")
         yield from wrong
 
