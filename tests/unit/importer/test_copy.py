@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -910,12 +911,12 @@ def test_second_copy_of_two_at_once_is_told_so(streams: Streams, monkeypatch: py
 
 
 def test_source_created_again_during_the_copy_is_said(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, seen = LiveSegment.blocks, []
+    really, seen, lock = LiveSegment.blocks, [], Lock()
 
     def blocks(self: LiveSegment, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        seen.append(self)
-        if len(seen) == 3:
-            with streams.store as store:
+        with lock, streams.store as store:
+            if not seen:
+                seen.append(self)
                 store.delete(NAME)
                 make_stream(store, NAME, events=20)
         return really(self, start, end, window)
