@@ -12,7 +12,8 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +34,7 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cuts import is_before, later_of
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
 from streamstore.framing import NotAnEvent
 from streamstore.lease import Lease
 from streamstore.ledger import Ledger, LedgerConflict
@@ -58,6 +59,9 @@ SHORT_THREADS = 4
 
 REMEMBERED = 100
 """Maximum warnings in a report."""
+
+ATTEMPTS = 10
+"""How often a scale is tried if other scales are quicker."""
 
 RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
@@ -89,6 +93,7 @@ class Record:
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
         target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
+        closing: segments of the replica that a promotion replaces by new ones of the same key ranges.
     """
 
     work: str
@@ -108,6 +113,7 @@ class Record:
     skipping: bool = False
     promoted: bool = False
     target: str = ""
+    closing: Sequence[str] = ()
 
     @property
     def name(self) -> StreamName:
@@ -199,7 +205,9 @@ class Replica:
     def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
-        Each step is skipped if it was made before.
+        If the source may have more than the replica, a replication that was paused could still append that, or repeat a
+        scale, after users have begun to read on. So every open segment is replaced by a new one: what comes late is
+        refused. Each step is skipped if it was made before.
 
         Args:
             lease: the lease on it.
@@ -217,8 +225,12 @@ class Replica:
         if marked_work(described) == record.work == work:
             if not record.promoted:
                 _check_whole(self.store, described, record)
-                record = self.note(promoted=True, sealing=complete, target=incarnation(described))
+                ends = {str(segment): end for segment, end in described.tail.offsets.items()}
+                closing = [] if complete or (record.sealed and record.ends == ends) else list(ends)
+                record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
             lease.finishing(incarnation(described))
+            self._close_segments(record)
+            described = self.store.describe(self.name)
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
@@ -226,6 +238,16 @@ class Replica:
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
+
+    def _close_segments(self, record: Record) -> None:
+        for _ in range(ATTEMPTS):
+            current = self.store.describe(self.name).epochs[-1].segments
+            left = [segment for segment in current if str(segment) in record.closing]
+            if not left:
+                return
+            with suppress(ScaleRefused):  # a late scale was quicker
+                self.store.scale(self.name, left, [current[segment] for segment in left])
+        raise Failed("another process scales the replica", where=str(self.name), todo="Run the same command again.")
 
 
 class Replication:
