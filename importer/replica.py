@@ -230,7 +230,6 @@ class Replica:
                 record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
             lease.finishing(incarnation(described))
             self._close_segments(record)
-            described = self.store.describe(self.name)
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
