@@ -30,14 +30,11 @@ from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, Segment
 from streamstore.lease import last_record
 from streamstore.ledger import Ledger, LedgerNameTaken
 from streamstore.model import StreamCut, StreamDescription, StreamName
-from streamstore.own import COPY_OF, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
+from streamstore.own import COPY_OF, LONGEST_TAG, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["copy_stream"]
-
-MAX_TAG = 256
-"""The longest tag (characters)."""
 
 TURNS = 10
 """How often a finished copy is looked at if it or its source is truncated meanwhile."""
@@ -235,7 +232,7 @@ class _Copy:
         """Return the tag of the finished copy, which tells copies with other cuts or options apart."""
         plain = (self.options.offsets, self.options.numbers) == ("keep", "keep") and not any(self.cuts.values())
         suffix = "" if plain else "#" + work.removeprefix(COPY)[:8]
-        if len(tag := f"{COPY_OF}{self.source}{suffix}") <= MAX_TAG:
+        if len(tag := f"{COPY_OF}{self.source}{suffix}") <= LONGEST_TAG:
             return tag
         return f"{COPY_OF}{hashlib.sha256(str(self.source).encode()).hexdigest()}{suffix}"
 

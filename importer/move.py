@@ -13,7 +13,8 @@ from importer.lease import incarnation, remove_leftovers, take_lease, unfinished
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
 from importer.plan import plan_restore
 from importer.promote import cut_over
-from importer.replica import LONGEST_TAG, REPLICA, Record, Replica, Replication, replica_tag, replica_work
+from importer.replica import REPLICA, Record, Replica, replica_tag
+from importer.replication import Replication, replica_work
 from importer.reports import MoveReport
 from importer.run import ImportRun
 from importer.source import StreamSource
@@ -32,7 +33,7 @@ from streamstore.errors import (
 )
 from streamstore.lease import Lease
 from streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
-from streamstore.own import MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
+from streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
 from streamstore.uri import parse_stream
 
 __all__ = ["move_stream"]
@@ -217,7 +218,7 @@ class _Move:
             return False
         if not old.sealed:
             raise Conflict(
-                "the replica was promoted without sealing the stream, which was maybe written to since",
+                "the replica was promoted without sealing the stream, which may have been written to since",
                 where=self._source.uri,
                 todo=f"Run 'streamvault promote {self._uri}', and delete the stream yourself.",
             )

@@ -92,7 +92,7 @@ class PromoteOptions(Options):
 class ReplicateOptions(RoundOptions, MirrorOptions):
     """Options of *replicate*."""
 
-    follow: Annotated[bool, Field(description="Repeat: go on replicating what is written to the source.")] = False
+    follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
     every: Every = REPLICATE_EVERY
     keep_head: Annotated[bool, Field(description="Keep what is truncated at the source.")] = False
     numbers: NumbersOption = "map"

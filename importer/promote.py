@@ -10,7 +10,8 @@ from common.errors import Conflict, Usage
 from common.progress import Progress
 from importer.lease import remove_leftovers, take_lease, unfinished_work
 from importer.options import MirrorOptions
-from importer.replica import REPLICA, NotAReplica, Record, Replica, Replication
+from importer.replica import REPLICA, NotAReplica, Record, Replica
+from importer.replication import Replication
 from importer.reports import PromoteReport
 from importer.source import ArchiveSource, StreamSource, open_source
 from layouts.windows import WINDOW

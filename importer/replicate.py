@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from common.errors import Usage
 from common.progress import Progress
 from importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
-from importer.replica import Replica, Replication
+from importer.replica import Replica
+from importer.replication import Replication
 from importer.reports import ReplicateReport
 from importer.source import open_source
 from layouts.windows import WINDOW

@@ -24,7 +24,7 @@ from streamstore.errors import (
 )
 from streamstore.framing import frame
 from streamstore.model import Epoch, SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
-from streamstore.own import OWN, is_own
+from streamstore.own import LONGEST_TAG, OWN, is_own
 from streamstore.splitting import EventSplitter
 from streamstore.store import StreamStore
 
@@ -80,7 +80,7 @@ class Ledger:
                 # another process may create it at the same time
                 with suppress(StreamExists):
                     self._store.create_stream_and_scope(
-                        self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:256]))
+                        self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:LONGEST_TAG]))
                     )
             try:
                 described = self._store.describe(self.name)

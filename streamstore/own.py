@@ -20,6 +20,7 @@ __all__ = [
     "CONSUMER_LEASE",
     "COPY_OF",
     "FAILED_SUFFIX",
+    "LONGEST_TAG",
     "MOVED_TO",
     "OWN",
     "REPLICA_OF",
@@ -35,6 +36,9 @@ __all__ = [
     "tag_of",
     "users_tags",
 ]
+
+LONGEST_TAG = 256
+"""Pravega accepts no longer tag (characters)."""
 
 OWN = "streamvault-own"
 """The tag on every internal stream, from its creation on."""

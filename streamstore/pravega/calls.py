@@ -25,6 +25,9 @@ LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 LOOK_SECONDS = 1.0
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# A stream that is still being created, or a controller that has lost its session with ZooKeeper. Java's client retries
+# these, too (ControllerImpl.createRetryConfig).
+_PASSING = (grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED, grpc.StatusCode.UNKNOWN)
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _NEEDED = {"getEpochSegments": "Reading a stream's epochs requires READ_UPDATE on it."}
 _HINTS = (
@@ -39,7 +42,7 @@ class NotFound(Exception):
 
 
 class ControllerCalls:
-    """Calls the controller's methods by name, with retries and jitter while it is unreachable. Thread-safe."""
+    """Calls the controller's methods by name, with retries and jitter while it is unreachable or fails. Thread-safe."""
 
     def __init__(self, settings: PravegaSettings) -> None:
         self._settings = settings
@@ -67,11 +70,11 @@ class ControllerCalls:
             NotFound: the controller answers NOT_FOUND.
             StreamStoreUnavailable: it could not be reached for the settings' timeout.
             AccessDenied: the login is rejected or lacks permission, or the certificate is not trusted.
-            RequestFailed: the call failed.
+            RequestFailed: it failed for the settings' timeout.
         """
         limit = self._settings.timeout
         attempts = Retrying(
-            retry=retry_if_exception(lambda error: _is_lost(error) or _is_being_made(error)),
+            retry=retry_if_exception(lambda error: _is_lost(error) or _may_pass(error)),
             stop=stop_after_delay(limit),
             wait=wait_random_exponential(multiplier=0.1, max=2),
         )
@@ -79,7 +82,7 @@ class ControllerCalls:
             return attempts(lambda: self._ask(method, request, seconds or limit, done))
         except RetryError as error:
             reason = error.last_attempt.exception()
-            if isinstance(reason, grpc.RpcError) and _is_being_made(reason):
+            if isinstance(reason, grpc.RpcError) and _may_pass(reason):
                 raise self._problem(method, reason) from None
             details = (reason.details() or "") if isinstance(reason, grpc.RpcError) else ""
             what = next((what for text, what in _HINTS if text in details), "Pravega's controller does not answer")
@@ -128,7 +131,7 @@ class ControllerCalls:
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.NOT_FOUND:
                     answers.append(None)
-                elif error.code() in _LOST or _is_being_made(error):
+                elif error.code() in _LOST or _may_pass(error):
                     answers += self.call_all([(method, request)])
                 else:
                     raise self._problem(method, error) from None
@@ -184,11 +187,9 @@ def _is_lost(error: BaseException) -> bool:
     return not any(text in details for text in _NOT_TRUSTED)
 
 
-def _is_being_made(error: BaseException) -> bool:
-    """Return whether the call failed because the stream is still being created."""
-    if not isinstance(error, grpc.RpcError) or error.code() != grpc.StatusCode.INTERNAL:
-        return False
-    return "State: CREATING" in (error.details() or "")
+def _may_pass(error: BaseException) -> bool:
+    """Return whether the controller failed in a way that the next attempt may not."""
+    return isinstance(error, grpc.RpcError) and error.code() in _PASSING
 
 
 def _open_channel(settings: PravegaSettings) -> grpc.Channel:

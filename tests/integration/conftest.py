@@ -1,8 +1,15 @@
-"""Options of the integration tests."""
+"""Options of the integration tests, and the two clusters of those that copy between them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from streamstore.store import StreamStore
+from streamstore.uri import parse_stream
+from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,3 +20,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="let a generation of N objects expire (give tests/integration as an argument too; 2,100 by default)",
     )
+
+
+@pytest.fixture
+def login(pravega_secure: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's cluster asks for a login, the source's does not."""
+    assert pravega_secure.certificates is not None
+    monkeypatch.setenv("PRAVEGA_TARGET_CA_FILE", str(pravega_secure.certificates.authority))
+    monkeypatch.setenv("PRAVEGA_TARGET_USERNAME", ADMIN.user)
+    monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", ADMIN.password)
+
+
+@pytest.fixture
+def source_store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+@pytest.fixture
+def target_store(pravega_secure: PravegaServer, login: None) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
+        yield store

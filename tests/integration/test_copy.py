@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,36 +10,13 @@ import pytest
 
 from streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import export_stream, translate
 from streamvault.cli import main
 from tests.integration.test_numbers import roll, shape_without_numbers
 from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
 from tests.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of
 
 pytestmark = pytest.mark.pravega
-
-
-@pytest.fixture
-def login(pravega_secure: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target's cluster asks for a login, the source's does not."""
-    assert pravega_secure.certificates is not None
-    monkeypatch.setenv("PRAVEGA_TARGET_CA_FILE", str(pravega_secure.certificates.authority))
-    monkeypatch.setenv("PRAVEGA_TARGET_USERNAME", ADMIN.user)
-    monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", ADMIN.password)
-
-
-@pytest.fixture
-def source_store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
-
-
-@pytest.fixture
-def target_store(pravega_secure: PravegaServer, login: None) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
-        yield store
 
 
 def copy(source: str, target: str, *options: str, capfd: pytest.CaptureFixture[str]) -> dict[str, object]:

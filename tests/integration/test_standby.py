@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,39 +14,16 @@ import pytest
 
 from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import move_stream, promote_replica, replicate_stream
 from tests.faults.commands import run, started
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.integration.test_round_trip import java_digest
 from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
 KILLS = 3
-
-
-@pytest.fixture
-def login(pravega_secure: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target's cluster asks for a login, the source's does not."""
-    assert pravega_secure.certificates is not None
-    monkeypatch.setenv("PRAVEGA_TARGET_CA_FILE", str(pravega_secure.certificates.authority))
-    monkeypatch.setenv("PRAVEGA_TARGET_USERNAME", ADMIN.user)
-    monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", ADMIN.password)
-
-
-@pytest.fixture
-def source_store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
-
-
-@pytest.fixture
-def target_store(pravega_secure: PravegaServer, login: None) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
-        yield store
 
 
 def refresh(store: StreamStore, name: StreamName, parts: int) -> None:

@@ -1,0 +1,78 @@
+"""Calls of a controller that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from streamstore.errors import RequestFailed
+from streamstore.pravega import controller_pb2 as pb
+from streamstore.pravega.calls import ControllerCalls
+from streamstore.pravega.controller_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
+from streamstore.pravega.settings import PravegaSettings
+
+SCOPE = pb.ScopeInfo(scope="plant")
+
+
+class Failing(ControllerServiceServicer):
+    """A controller whose first calls fail."""
+
+    def __init__(self, failures: int, code: grpc.StatusCode) -> None:
+        self.failures, self.code, self.asked = failures, code, 0
+
+    def createScope(self, _request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        self.asked += 1
+        if self.asked <= self.failures:
+            context.abort(self.code, "/hostTaskIndex/localhost/plant")
+        return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
+
+
+@contextmanager
+def served(controller: Failing, timeout: float) -> Iterator[ControllerCalls]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    add_ControllerServiceServicer_to_server(controller, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    calls = ControllerCalls(PravegaSettings("127.0.0.1", port, timeout=timeout))
+    try:
+        yield calls
+    finally:
+        calls.close()
+        server.stop(None)
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE])
+def test_failure_that_passes_is_retried(code: grpc.StatusCode) -> None:
+    controller = Failing(2, code)
+    with served(controller, timeout=30) as calls:
+        assert calls.call("createScope", SCOPE).status == pb.CreateScopeStatus.SUCCESS
+    assert controller.asked == 3
+
+
+def test_several_calls_are_retried() -> None:
+    controller = Failing(2, grpc.StatusCode.INTERNAL)
+    with served(controller, timeout=30) as calls:
+        answers = calls.call_all([("createScope", SCOPE)] * 2)
+    assert [answer.status for answer in answers] == [pb.CreateScopeStatus.SUCCESS] * 2
+
+
+def test_failure_that_stays_is_reported() -> None:
+    controller = Failing(1000, grpc.StatusCode.INTERNAL)
+    with (
+        served(controller, timeout=0.5) as calls,
+        pytest.raises(RequestFailed, match=r"failed at createScope \(INTERNAL: /hostTaskIndex/localhost/plant\)"),
+    ):
+        calls.call("createScope", SCOPE)
+    assert controller.asked > 1
+
+
+def test_other_failure_is_reported_at_once() -> None:
+    controller = Failing(1, grpc.StatusCode.INVALID_ARGUMENT)
+    with served(controller, timeout=30) as calls, pytest.raises(RequestFailed):
+        calls.call("createScope", SCOPE)
+    assert controller.asked == 1
