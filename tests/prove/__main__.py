@@ -14,7 +14,7 @@ from tests.prove.hostile import attack
 from tests.prove.injuries import injure
 from tests.prove.servers import try_servers
 
-SECTIONS = ("injuries", "hostile", "servers", "schedules")
+SECTIONS = ("injuries", "hostile", "servers", "mirrors", "schedules")
 TOLD = 40
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
@@ -44,8 +44,10 @@ def main() -> int:
     rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
     wrong: list[str] = []
     for section in options.only or SECTIONS:
-        if section == "schedules":
-            found, failures = prove_schedules(schedules, options.seed, options.processes, until - time.monotonic())
+        if section in {"schedules", "mirrors"}:
+            left, mirrors = until - time.monotonic(), section == "mirrors"
+            limits = schedules, options.seed, options.processes, left / 2 if mirrors else left
+            found, failures = prove_schedules(*limits, mirrors=mirrors)
         elif section == "injuries":
             found, failures = prove_injuries(options.injuries, options.seed)
         elif section == "servers":
@@ -67,14 +69,16 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def prove_schedules(schedules: int, seed: int, processes: int, seconds: float) -> tuple[list[Row], list[str]]:
-    """The table's rows for schedules, and what went wrong."""
-    tally = schedules_of(schedules, seed, processes, seconds)
-    rows = []
+def prove_schedules(
+    schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool
+) -> tuple[list[Row], list[str]]:
+    """The table's rows for schedules of archives, or of copies, replicas and moves; and what went wrong."""
+    tally = schedules_of(schedules, seed, processes, seconds, mirrors=mirrors)
+    rows, of = [], "copies, replicas, moves: " if mirrors else ""
     for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
         bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
         count = tally.kinds[kind]
-        rows.append((name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
+        rows.append((of + name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
     return rows, [f"{tally.times[sort]} times: {failure}" for sort, failure in tally.failures.items()]
 
 
@@ -117,10 +121,10 @@ def prove_servers(runs: int, seed: int, seconds: float) -> tuple[list[Row], list
     return rows, found.failures
 
 
-def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> Tally:
+def schedules_of(schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool) -> Tally:
     """Run schedules, and report the progress at intervals."""
     tally, told = Tally(), time.monotonic()
-    for tally in explore(schedules, seed, processes=processes, seconds=seconds):
+    for tally in explore(schedules, seed, processes=processes, seconds=seconds, mirrors=mirrors):
         if time.monotonic() - told > 10:
             told = time.monotonic()
             print(f"{tally.total} schedules, {len(tally.failures)} sorts of failures", file=sys.stderr, flush=True)
