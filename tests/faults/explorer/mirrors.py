@@ -287,7 +287,11 @@ class Ledger:
         if target is None:
             return False
         segments = counterparts(source.record.epochs, _without_replaced(target).record.epochs) or {}
-        held = [(source.data.get(s, b""), target.data.get(t, b"")) for s, t in segments.items()]
+        starts = target.readable()
+        held = [
+            (source.data.get(theirs, b""), target.data.get(ours, b"")[starts.get(ours, 0) :])
+            for theirs, ours in segments.items()
+        ]
         return bool(segments) and (
             any(ours[-32:] in truth for truth, ours in held if ours) or not any(ours for _, ours in held)
         )
