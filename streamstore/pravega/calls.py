@@ -26,8 +26,8 @@ LOOK_SECONDS = 1.0
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 # A stream that is still being created, or a controller that has lost its session with ZooKeeper. Java's client retries
-# these, too (ControllerImpl.createRetryConfig).
-_PASSING = (grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED, grpc.StatusCode.UNKNOWN)
+# these, too (ControllerImpl.createRetryConfig), and UNKNOWN, which is what an unacceptable lease of a transaction gets.
+_PASSING = (grpc.StatusCode.INTERNAL, grpc.StatusCode.ABORTED)
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _NEEDED = {"getEpochSegments": "Reading a stream's epochs requires READ_UPDATE on it."}
 _HINTS = (

@@ -71,8 +71,9 @@ def test_failure_that_stays_is_reported() -> None:
     assert controller.asked > 1
 
 
-def test_other_failure_is_reported_at_once() -> None:
-    controller = Failing(1, grpc.StatusCode.INVALID_ARGUMENT)
+@pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN])
+def test_other_failure_is_reported_at_once(code: grpc.StatusCode) -> None:
+    controller = Failing(1, code)
     with served(controller, timeout=30) as calls, pytest.raises(RequestFailed):
         calls.call("createScope", SCOPE)
     assert controller.asked == 1
