@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.faults.explorer.explore import run
 from tests.faults.explorer.many import Tally, explore
 from tests.faults.explorer.schedule import Schedule
+from tests.prove import replicas
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
-from tests.prove.replicas import Course, try_replicas
 from tests.prove.servers import Tried, try_servers
 
 SECTIONS = ("injuries", "hostile", "servers", "replicas", "schedules")
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
+    parser.add_argument("--kind", default="", metavar="TEXT", help="of replicas: only kinds with this in their name")
     parser.add_argument("--writing", type=float, default=20, metavar="S", help="seconds of writing (%(default)s)")
     parser.add_argument("--kills", type=int, default=2, metavar="N", help="kills of a replication (%(default)s)")
     parser.add_argument("--rate", type=float, default=2000, metavar="N", help="events per second (%(default)s)")
@@ -55,8 +56,9 @@ def main() -> int:
         elif section == "servers":
             found, failures = rows_of(try_servers(options.runs, options.seed, until - time.monotonic()), options.seed)
         elif section == "replicas":
-            course = Course(seconds=options.writing, kills=options.kills, rate=options.rate)
-            tried = try_replicas(options.runs, options.seed, course, until - time.monotonic())
+            course = replicas.Course(seconds=options.writing, kills=options.kills, rate=options.rate)
+            kinds = {name: kind for name, kind in replicas.KINDS.items() if options.kind in name}
+            tried = replicas.try_replicas(options.runs, options.seed, course, until - time.monotonic(), kinds)
             found, failures = rows_of(tried, options.seed)
         else:
             found, failures = prove_hostile(options.hostile, options.seed)

@@ -430,13 +430,15 @@ def clusters_of(course: Course) -> Iterator[Clusters]:
         yield Clusters(source, target)
 
 
-def try_replicas(runs: int, seed: int, course: Course, seconds: float = 1e9) -> Tried:
+def try_replicas(
+    runs: int, seed: int, course: Course, seconds: float = 1e9, kinds: Mapping[str, Kind] = KINDS
+) -> Tried:
     """Run each kind so often, while there is time; `Tried.absent` has what could not be tested and why."""
     tried, until = Tried(), time.monotonic() + seconds
     try:
         with clusters_of(course) as clusters:
             for number in range(runs):
-                for name, kind in KINDS.items():
+                for name, kind in kinds.items():
                     if time.monotonic() < until:
                         told = len(clusters.figures)
                         called = f"{name}, {course.seconds:.0f} s"
