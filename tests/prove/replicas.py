@@ -290,7 +290,7 @@ def writers_move(clusters: Clusters, course: Course, rng: random.Random) -> None
         is_whole(
             numbers_by_key(pair.target_store, pair.name),
             last.written,
-            since={key: numbers[0] for key, numbers in at_source.items()},
+            since=oldest(at_source, samples[-1].written),
             where="target",
         )
         described = pair.source_store.describe(pair.name)
@@ -345,8 +345,7 @@ def source_lost(clusters: Clusters, course: Course, rng: random.Random) -> None:
         with writing(pair.target, pair.folder, load, after=has) as second:
             time.sleep(min(10.0, course.seconds / 4))
             last = second.stop()
-        first = {key: numbers[0] for key, numbers in found.items()}
-        is_whole(numbers_by_key(pair.target_store, pair.name), last.written, since=first, where="target")
+        is_whole(numbers_by_key(pair.target_store, pair.name), last.written, since=oldest(found, has), where="target")
         clusters.figures.append(
             f"{total(samples[-1]):,} events, {rate_of(samples):,.0f}/s; {lost:,} lost with the source; "
             f"reported before: {lag['behind_bytes']:,} bytes, {lag['behind_seconds']} s behind"
@@ -374,7 +373,7 @@ def is_whole(
 
     Args:
         found: key → numbers. written: key → how many were acknowledged.
-        since: key → the oldest that the source has not truncated; None: any.
+        since: key → the oldest number that must be there; None: any may be truncated.
         where: for messages. may_end: whether the newest may be missing too.
 
     Raises:
@@ -383,8 +382,8 @@ def is_whole(
     for key, count in written.items():
         numbers = found.get(key, [])
         first = numbers[0] if numbers else None
-        if since is not None and key in since and (first is None or first > since[key]):
-            raise Wrong("lost", f"{where}: {key} begins with {first}, the source with {since[key]}")
+        if since is not None and since[key] < count and (first is None or first > since[key]):
+            raise Wrong("lost", f"{where}: {key} begins with {first}, not with {since[key]}")
         for one, following in pairwise(numbers):
             if following != one + 1:
                 how = "lost" if following > one else "doubled"
@@ -392,6 +391,11 @@ def is_whole(
         if numbers and numbers[-1] != count - 1 and not may_end:
             how = "lost" if numbers[-1] < count else "doubled"
             raise Wrong(how, f"{where}: {key} ends with {numbers[-1]}, {count} were acknowledged")
+
+
+def oldest(found: Mapping[str, list[int]], written: Mapping[str, int]) -> dict[str, int]:
+    """Key → the number of its first event that can be read, or of the next one that will be written."""
+    return {key: found[key][0] if key in found else count for key, count in written.items()}
 
 
 def total(sample: Sample) -> int:
