@@ -7,11 +7,23 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages
+from benchmarks import (
+    chunks,
+    copying,
+    export_import,
+    former,
+    handoff,
+    memory,
+    planning,
+    scaling,
+    spark_read,
+    stages,
+    standby,
+)
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
-MODULES = (chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages)
+MODULES = (chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages, standby)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

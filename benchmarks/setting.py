@@ -119,12 +119,13 @@ class Setting:
 
 
 @contextmanager
-def open_setting(s3: str, heap: str = "10g", *, quick: bool = False) -> Iterator[Setting]:
+def open_setting(s3: str, heap: str = "10g", *, cache_mib: int = CACHE_MIB, quick: bool = False) -> Iterator[Setting]:
     """Start a Pravega with room for the benchmarks and an S3 server.
 
     Args:
         s3: ``minio`` or ``versitygw``.
         heap: Java heap of Pravega, which keeps its log in memory here.
+        cache_mib: its cache outside the heap (MiB).
         quick: as for `Setting`; also starts Pravega faster.
 
     Raises:
@@ -132,7 +133,7 @@ def open_setting(s3: str, heap: str = "10g", *, quick: bool = False) -> Iterator
     """
     say(f"starting Pravega and {s3}")
     program = S3_SERVERS[s3]()
-    with PravegaServer(heap=heap, cache_mib=CACHE_MIB, quick=quick) as pravega, program as server:
+    with PravegaServer(heap=heap, cache_mib=cache_mib, quick=quick) as pravega, program as server:
         bucket = server.make_bucket(f"benchmark-{uuid4().hex[:8]}")
         address, _ = parse_stream(f"{pravega.uri}/{SCOPE}/any")
         with address.open() as store:

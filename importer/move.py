@@ -137,7 +137,11 @@ class _Move:
         old = _describe(self._source)
         if old is None:
             return tag_of(store.describe(name).configuration, REPLICA_OF) == replica_tag(self._source.uri)
-        return self._tombstone in old.configuration.tags
+        return self.is_tombstone(old)
+
+    def is_tombstone(self, old: StreamDescription | None) -> bool:
+        """Whether the old name has this move's tombstone."""
+        return old is not None and self._tombstone in old.configuration.tags
 
     def clean_up(self) -> None:
         """Make up for the last steps of an earlier run."""
@@ -197,10 +201,9 @@ class _Move:
             self._check_new()
             with suppress(StreamChanged, NoSuchStream):
                 self._source.store.delete(self._source.name, first=old.epochs[0])
-        if not self._options.no_tombstone and not self._leave_tombstone():
-            warning = f"another stream was created as {self._source.uri} meanwhile; it stays as it is"
+        if not self._options.no_tombstone and (warning := self._leave_tombstone()):
             progress.warn(warning)
-            report = replace(report, tombstone=False, warnings=(warning,))
+            report = replace(report, tombstone=self.is_tombstone(_describe(self._source)), warnings=(warning,))
         self._replica.forget()
         lease.release(remove=True)
         return report
@@ -267,17 +270,19 @@ class _Move:
                 continue
             return plan.bytes
 
-    def _leave_tombstone(self) -> bool:
-        """Create the tombstone, or seal it; return False if the name belongs to another stream."""
+    def _leave_tombstone(self) -> str:
+        """Create the tombstone, or seal it; return a warning if the name belongs to another stream, or has events."""
         store, name = self._source.store, self._source.name
         configuration = StreamConfiguration(Scaling(min_segments=1), tags=(OWN, self._tombstone))
         with suppress(StreamExists):
             store.create_stream(name, configuration)
         described = store.describe(name)
         if described.configuration.tags != configuration.tags:
-            return False
+            return f"another stream was created as {self._source.uri} meanwhile; it stays as it is"
         store.seal(name, first=described.epochs[0])
-        return True
+        if any(store.describe(name).tail.offsets.values()):
+            return f"a writer has written to {self._source.uri} before it was sealed; the events are still there"
+        return ""
 
     def _replication(self, progress: Progress) -> Replication:
         return Replication(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from common.errors import Conflict, Usage
@@ -17,8 +17,9 @@ from importer.source import ArchiveSource, StreamSource, open_source
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
+from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease
-from streamstore.own import REPLICA_OF, is_own, tag_of
+from streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
 from streamstore.uri import parse_stream
 
 __all__ = ["cut_over", "finish_replica", "promote_replica"]
@@ -67,6 +68,8 @@ def promote_replica(
                 remove_leftovers(replica.store, name)
             described = replica.store.describe(name)
             source = tag_of(described.configuration, REPLICA_OF)
+            if seal_source:
+                _check_sealed(source, stack)
             return PromoteReport(
                 stream=stream, source=source, unchanged=True, sealed=described.sealed, total_seconds=_since(began)
             )
@@ -196,6 +199,22 @@ def _read(replica: Replica) -> Record | None:
     if begun or not tag_of(described.configuration, REPLICA_OF):
         raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")
     return None
+
+
+def _check_sealed(source: str, stack: ExitStack) -> None:
+    """Check that the source of a replica that was promoted before is not left unsealed.
+
+    Raises:
+        Conflict: it is.
+    """
+    origin = open_source(source, stack)
+    with suppress(NoSuchStream, NoSuchScope, OwnStream):
+        if isinstance(origin, StreamSource) and not origin.look().described.sealed:
+            raise Conflict(
+                "the replica was promoted before, without sealing its source",
+                where=source,
+                todo="Copy what was written to it since with 'streamvault copy --from', or seal it yourself.",
+            )
 
 
 def _since(began: float) -> float:

@@ -8,7 +8,8 @@ source is gone. The ledger's newest record is replaced only by who has read it, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from importer.lease import incarnation, marked_work
 from importer.plan import fitting_configuration
 from importer.target import TargetTaken
 from manifests.model import Configuration
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
 from streamstore.framing import NotAnEvent
 from streamstore.lease import Lease
 from streamstore.ledger import Ledger, LedgerConflict
@@ -33,6 +34,9 @@ __all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "replica_tag"]
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
+
+ATTEMPTS = 10
+"""How often a scale is tried if other scales are quicker."""
 
 
 class NotAReplica(Conflict):
@@ -61,6 +65,7 @@ class Record:
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
         target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
+        closing: segments of the replica that a promotion replaces by new ones of the same key ranges.
     """
 
     work: str
@@ -80,6 +85,7 @@ class Record:
     skipping: bool = False
     promoted: bool = False
     target: str = ""
+    closing: Sequence[str] = ()
 
     @property
     def name(self) -> StreamName:
@@ -171,7 +177,9 @@ class Replica:
     def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
-        Each step is skipped if it was made before.
+        If the source may have more than the replica, a replication that was paused could still append that, or repeat a
+        scale, after users have begun to read on. So every open segment is replaced by a new one: what comes late is
+        refused. Each step is skipped if it was made before.
 
         Args:
             lease: the lease on it.
@@ -189,8 +197,11 @@ class Replica:
         if marked_work(described) == record.work == work:
             if not record.promoted:
                 _check_whole(self.store, described, record)
-                record = self.note(promoted=True, sealing=complete, target=incarnation(described))
+                ends = {str(segment): end for segment, end in described.tail.offsets.items()}
+                closing = [] if complete or (record.sealed and record.ends == ends) else list(ends)
+                record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
             lease.finishing(incarnation(described))
+            self._close_segments(record)
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
@@ -198,6 +209,16 @@ class Replica:
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
+
+    def _close_segments(self, record: Record) -> None:
+        for _ in range(ATTEMPTS):
+            current = self.store.describe(self.name).epochs[-1].segments
+            left = [segment for segment in current if str(segment) in record.closing]
+            if not left:
+                return
+            with suppress(ScaleRefused):  # a late scale was quicker
+                self.store.scale(self.name, left, [current[segment] for segment in left])
+        raise Failed("another process scales the replica", where=str(self.name), todo="Run the same command again.")
 
 
 def replica_tag(source: str) -> str:

@@ -19,7 +19,7 @@ MAX_APPEND_BYTES = HEADER_BYTES + MAX_EVENT_BYTES
 """The largest block (bytes) that can be appended at once: an event of 8 MiB."""
 
 MAX_BLOCK_BYTES = 4 * 1024 * 1024
-"""The largest block (bytes) that is made of several events."""
+"""The largest block (bytes) of several events: larger ones in flight can overfill a segment store's cache."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -26,8 +26,6 @@ from streamstore.pravega.session import SegmentSession
 
 __all__ = ["PravegaAppender"]
 
-"""A few larger blocks in flight can overfill a segment store's cache."""
-
 
 @dataclass(slots=True, frozen=True)
 class _Block:

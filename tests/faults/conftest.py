@@ -63,11 +63,8 @@ class Kill:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kill" not in metafunc.fixturenames:
         return
-    # pytest asks this file for its options only if its folder is named on the command line
-    count = int(metafunc.config.getoption("kills", default=KILLS))
-    seed = metafunc.config.getoption("kill_seed", default=None)
-    seed = metafunc.config.stash.setdefault(SEED, secrets.randbits(32) if seed is None else int(seed))
-    rng = random.Random(f"{seed} {metafunc.function.__name__}")
+    count = kills_of(metafunc.config)
+    rng = random.Random(f"{seed_of(metafunc.config)} {metafunc.function.__name__}")
     found = [
         Kill("local[2]" if number % 5 == 1 else "inline", (number + rng.random()) / count, rng.random())
         for number in range(count)
@@ -83,10 +80,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("kill", found, ids=names)
 
 
+def kills_of(config: pytest.Config, default: int = KILLS) -> int:
+    """``--kills``, or the default of a test that has its own."""
+    # pytest asks this file for its options only if its folder is named on the command line
+    count = int(config.getoption("kills", default=KILLS))
+    return default if count == KILLS else count
+
+
+def seed_of(config: pytest.Config) -> int:
+    """``--kill-seed``, or one for this run."""
+    seed = config.getoption("kill_seed", default=None)
+    return config.stash.setdefault(SEED, secrets.randbits(32) if seed is None else int(seed))
+
+
 @pytest.fixture(autouse=True)
 def _seed_is_told(request: pytest.FixtureRequest) -> None:
     """For the report of a failure."""
-    print(f"--kill-seed {request.config.stash.get(SEED, None)}")
+    print(f"--kill-seed {seed_of(request.config)}")
+
+
+@pytest.fixture
+def kill_rng(request: pytest.FixtureRequest) -> random.Random:
+    """The chance of a test, the same for the same seed."""
+    return random.Random(f"{seed_of(request.config)} {request.node.name}")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from streamstore.model import StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
+from tests.faults.conftest import kills_of
 from tests.servers.pravega import PravegaServer
 from tests.streams import digest_of, make_stream, shape_of
 
@@ -50,11 +51,22 @@ def held(store: StreamStore, target: StreamName) -> int:
         return 2**62  # truncated: all is there, and the head is set
 
 
-@pytest.mark.parametrize("moment", range(MOMENTS))
-def test_killed_copy_is_resumed(pravega: PravegaServer, store: StreamStore, source: StreamName, moment: int) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "moment" in metafunc.fixturenames:
+        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
+
+
+def test_killed_copy_is_resumed(
+    request: pytest.FixtureRequest,
+    pravega: PravegaServer,
+    store: StreamStore,
+    source: StreamName,
+    moment: int,
+    kill_rng: random.Random,
+) -> None:
     live: list[tuple[str, int, int]] = shape_of(store, source)["live"]  # type: ignore[assignment]
     total = sum(end for _, _, end in live)
-    share = (moment + random.random()) / MOMENTS
+    share = (moment + kill_rng.random()) / kills_of(request.config, MOMENTS)
     for attempt in range(MOST_ATTEMPTS):
         target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "copy")
         command = ("copy", f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", "--master", "inline", "--json")

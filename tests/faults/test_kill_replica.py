@@ -15,6 +15,7 @@ from streamstore.local import LocalStore
 from streamstore.model import KeyRange, StreamName
 from streamstore.own import OWN
 from tests.faults.commands import Ended, run, started, wait_until
+from tests.faults.conftest import kills_of
 from tests.streams import append_events, digest_of, make_stream, payloads, shape_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -94,7 +95,10 @@ def state_of(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
+def test_killed_verb_is_resumed(
+    tmp_path: Path, verb: str, request: pytest.FixtureRequest, kill_rng: random.Random
+) -> None:
+    moments = kills_of(request.config, MOMENTS)
     whole = Ground(tmp_path / "whole", verb)
     whole.prepare()
     began = time.monotonic()
@@ -102,10 +106,10 @@ def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
     took = time.monotonic() - began
     expected = state_of(whole.folder)
     kills = 0
-    for moment in range(MOMENTS):
+    for moment in range(moments):
         ground = Ground(tmp_path / f"killed-{moment}", verb)
         ground.prepare()
-        share = 0.4 + 0.55 * (moment + random.random()) / MOMENTS  # the first part goes into imports of modules
+        share = 0.4 + 0.55 * (moment + kill_rng.random()) / moments  # the first part goes into imports of modules
         for attempt in range(MOST_ATTEMPTS):
             deadline = time.monotonic() + share * (1 - attempt / MOST_ATTEMPTS) * took
             with started(*ground.command, environment=dict(os.environ)) as running:
@@ -118,3 +122,4 @@ def test_killed_verb_is_resumed(tmp_path: Path, verb: str) -> None:
         assert ended.code == 0, ended.err + ended.out
         assert state_of(ground.folder) == expected
     assert kills, "the kill always came too late"
+    print(f"{kills} of {moments} kills of {verb} came in time")

@@ -10,11 +10,12 @@ from pathlib import Path
 from tests.faults.explorer.explore import run
 from tests.faults.explorer.many import Tally, explore
 from tests.faults.explorer.schedule import Schedule
+from tests.prove import replicas
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
-from tests.prove.servers import try_servers
+from tests.prove.servers import Tried, try_servers
 
-SECTIONS = ("injuries", "hostile", "servers", "schedules")
+SECTIONS = ("injuries", "hostile", "servers", "replicas", "mirrors", "schedules")
 TOLD = 40
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
@@ -32,6 +33,10 @@ def main() -> int:
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
+    parser.add_argument("--kind", default="", metavar="TEXT", help="of replicas: only kinds with this in their name")
+    parser.add_argument("--writing", type=float, default=20, metavar="S", help="seconds of writing (%(default)s)")
+    parser.add_argument("--kills", type=int, default=2, metavar="N", help="kills of a replication (%(default)s)")
+    parser.add_argument("--rate", type=float, default=2000, metavar="N", help="events per second (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="P", help="processes to use (%(default)s)")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one schedule and tell each call of a store")
     parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
@@ -44,12 +49,19 @@ def main() -> int:
     rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
     wrong: list[str] = []
     for section in options.only or SECTIONS:
-        if section == "schedules":
-            found, failures = prove_schedules(schedules, options.seed, options.processes, until - time.monotonic())
+        if section in {"schedules", "mirrors"}:
+            left, mirrors = until - time.monotonic(), section == "mirrors"
+            limits = schedules, options.seed, options.processes, left / 2 if mirrors else left
+            found, failures = prove_schedules(*limits, mirrors=mirrors)
         elif section == "injuries":
             found, failures = prove_injuries(options.injuries, options.seed)
         elif section == "servers":
-            found, failures = prove_servers(options.runs, options.seed, until - time.monotonic())
+            found, failures = rows_of(try_servers(options.runs, options.seed, until - time.monotonic()), options.seed)
+        elif section == "replicas":
+            course = replicas.Course(seconds=options.writing, kills=options.kills, rate=options.rate)
+            kinds = {name: kind for name, kind in replicas.KINDS.items() if options.kind in name}
+            tried = replicas.try_replicas(options.runs, options.seed, course, until - time.monotonic(), kinds)
+            found, failures = rows_of(tried, options.seed)
         else:
             found, failures = prove_hostile(options.hostile, options.seed)
         rows += found
@@ -67,14 +79,16 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def prove_schedules(schedules: int, seed: int, processes: int, seconds: float) -> tuple[list[Row], list[str]]:
-    """The table's rows for schedules, and what went wrong."""
-    tally = schedules_of(schedules, seed, processes, seconds)
-    rows = []
+def prove_schedules(
+    schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool
+) -> tuple[list[Row], list[str]]:
+    """The table's rows for schedules of archives, or of copies, replicas and moves; and what went wrong."""
+    tally = schedules_of(schedules, seed, processes, seconds, mirrors=mirrors)
+    rows, of = [], "copies, replicas, moves: " if mirrors else ""
     for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
         bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
         count = tally.kinds[kind]
-        rows.append((name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
+        rows.append((of + name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
     return rows, [f"{tally.times[sort]} times: {failure}" for sort, failure in tally.failures.items()]
 
 
@@ -104,23 +118,23 @@ def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
     return rows, wrong
 
 
-def prove_servers(runs: int, seed: int, seconds: float) -> tuple[list[Row], list[str]]:
-    """The table's rows for failing servers; what could not be tested is reported on standard error."""
-    found = try_servers(runs, seed, seconds)
+def rows_of(found: Tried, seed: int) -> tuple[list[Row], list[str]]:
+    """The table's rows for real servers; what could not be tested is reported on standard error."""
     rows = []
     for kind, many in found.kinds.items():
         bad = found.lost[kind], found.doubled[kind], found.other[kind]
         rows.append((kind, *map(str, (many, many - sum(bad), *bad, seed, found.seconds[kind]))))
     for kind, why in found.absent.items():
         print(f"not tried: {kind}: {why}", file=sys.stderr)
-    print(f"commands that were disturbed ended with: {dict(found.ended)}", file=sys.stderr)
+    if found.ended:
+        print(f"commands that were disturbed ended with: {dict(found.ended)}", file=sys.stderr)
     return rows, found.failures
 
 
-def schedules_of(schedules: int, seed: int, processes: int, seconds: float) -> Tally:
+def schedules_of(schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool) -> Tally:
     """Run schedules, and report the progress at intervals."""
     tally, told = Tally(), time.monotonic()
-    for tally in explore(schedules, seed, processes=processes, seconds=seconds):
+    for tally in explore(schedules, seed, processes=processes, seconds=seconds, mirrors=mirrors):
         if time.monotonic() - told > 10:
             told = time.monotonic()
             print(f"{tally.total} schedules, {len(tally.failures)} sorts of failures", file=sys.stderr, flush=True)

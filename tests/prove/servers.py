@@ -35,7 +35,7 @@ from tests.servers.proxy import FaultProxy
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, live_segments, payloads
 
-__all__ = ["KINDS", "Place", "Tried", "try_servers"]
+__all__ = ["KINDS", "Place", "Tried", "Wrong", "try_kind", "try_servers"]
 
 EVENTS = 250
 """Of each segment and round."""
@@ -603,17 +603,18 @@ def try_servers(runs: int, seed: int, seconds: float = 1e9, kinds: Mapping[str, 
             for number in range(runs):
                 for name, kind in kinds.items():
                     if time.monotonic() < until:
-                        _try(place, name, kind, f"{seed} {name} {number}", tried)
+                        try_kind(name, partial(kind, place), f"{seed} {name} {number}", tried)
             tried.ended = place.ended
     except Unavailable as error:
         tried.absent["servers"] = str(error)
     return tried
 
 
-def _try(place: Place, name: str, kind: Kind, seed: str, tried: Tried) -> None:
+def try_kind(name: str, kind: Callable[[random.Random], None], seed: str, tried: Tried) -> None:
+    """Run one kind once; the result goes into ``tried`` and to standard error."""
     began, wrong = time.monotonic(), len(tried.failures)
     try:
-        kind(place, random.Random(seed))
+        kind(random.Random(seed))
     except Unavailable as error:
         tried.absent[name] = str(error)
         return

@@ -8,6 +8,7 @@ end the commands are repeated, as after a kill.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -137,6 +138,7 @@ class Ledger:
             name == "promote-seal"
             and not unchanged
             and (source := self._find(NAME)) is not None
+            and _is_users(source)
             and not source.record.sealed
         ):
             yield "UNTRUE promote-seal ended well, and the source is not sealed"
@@ -147,7 +149,9 @@ class Ledger:
             return
         with _yielding(f"BEHIND after {name}") as wrong:
             self._check_whole(target, source, shift=name.endswith("shift"))
-            if target.record.head.offsets.keys() != target.record.head.offsets.keys():
+            segments = counterparts(source.record.epochs, target.record.epochs) or {}
+            head = {segments[segment]: offset for segment, offset in source.record.head.offsets.items()}
+            if not name.endswith("shift") and head != target.record.head.offsets:
                 raise Mismatch("another head")
         yield from wrong
 
@@ -259,31 +263,35 @@ class Ledger:
         elif _is_sealed_only(before, after):
             if not (self._sealed_by_user or self._deleted) or before.number not in self._made:
                 yield f"HARMED {command} sealed the user's stream"
-        elif not self._is_late(command, after):
+        elif not self._is_late(before, after):
             yield f"HARMED {command} changed the user's stream"
 
-    def _is_late(self, command: str, after: StreamState) -> bool:
-        """Whether it is what a paused replication did after a promotion without its source.
+    def _is_late(self, before: StreamState, after: StreamState) -> bool:
+        """Whether a paused replication has moved the head, at most to where a source had its own.
 
-        Such a promotion takes the replica as it is, and nothing keeps what is on its way from arriving: it may get more
-        of the source, as long as its user has not written to it.
+        Such a promotion replaces the open segments, so nothing is appended or scaled, but a truncation may come late.
         """
         if "promote" not in self._all or after.number not in self._made:
             return False
-        if any(USERS.encode() in data for data in after.data.values()) or after.record.configuration.tags[-1] == "mine":
-            return False
-        with suppress(Mismatch):
-            for source in self._sources.values():
-                self._match(after, source, shift=self._is_shifted(command))
-                return True
-        return False
+        same = replace(before, record=replace(before.record, head=after.record.head)) == after
+        return same and any(self._is_head_of(source, after) for source in self._sources.values())
+
+    def _is_head_of(self, source: StreamState, target: StreamState) -> bool:
+        segments = counterparts(source.record.epochs, _without_replaced(target).record.epochs) or {}
+        shifted = self._is_shifted("")
+        limits = {ours: source.record.head.offsets.get(theirs, math.inf) for theirs, ours in segments.items()}
+        return all(shifted or offset <= limits.get(s, 0) for s, offset in target.record.head.offsets.items())
 
     def _is_replica_of(self, target: StreamState | None, source: StreamState) -> bool:
         """Whether an unfinished target, which may have filler, has something of a source; an empty one may."""
         if target is None:
             return False
-        segments = counterparts(source.record.epochs, target.record.epochs) or {}
-        held = [(source.data.get(s, b""), target.data.get(t, b"")) for s, t in segments.items()]
+        segments = counterparts(source.record.epochs, _without_replaced(target).record.epochs) or {}
+        starts = target.readable()
+        held = [
+            (source.data.get(theirs, b""), target.data.get(ours, b"")[starts.get(ours, 0) :])
+            for theirs, ours in segments.items()
+        ]
         return bool(segments) and (
             any(ours[-32:] in truth for truth, ours in held if ours) or not any(ours for _, ours in held)
         )
@@ -320,7 +328,10 @@ class Ledger:
         """
         segments = counterparts(source.record.epochs, target.record.epochs)
         if segments is None or len(target.record.epochs) > len(source.record.epochs):
-            raise Mismatch("it has another history")
+            replaced = _without_replaced(target)
+            if replaced is target:
+                raise Mismatch("it has another history")
+            return self._match(replaced, source, shift=shift)
         readable = target.readable()
         reached = {}
         for theirs, ours in segments.items():
@@ -361,6 +372,17 @@ class Ledger:
                 raise Mismatch(f"without {segment}")
             if reached.get(segment, 0) < end:
                 raise Mismatch(f"{segment} ends at {reached[segment]} instead of {end}")
+
+
+def _without_replaced(target: StreamState) -> StreamState:
+    """Return a promoted replica without its last epoch, if that has the key ranges of the one before and no events."""
+    epochs = target.record.epochs
+    if len(epochs) < 2 or list(epochs[-1].segments.values()) != list(epochs[-2].segments.values()):
+        return target
+    new = epochs[-1].segments.keys() - epochs[-2].segments.keys()
+    if not all(_is_written_by_user(target.data.get(segment, b"")) for segment in new):
+        return target
+    return replace(target, record=replace(target.record, epochs=epochs[:-1]))
 
 
 def _is_sealed_only(before: StreamState, after: StreamState) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from common.errors import Conflict, Failed, Problem, Usage
 from importer.replica import NotAReplica
 from importer.target import TargetTaken
+from streamstore.errors import ScaleRefused, SegmentSealed
 from streamstore.lease import Lease
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
@@ -189,11 +190,41 @@ def test_promoted_replica_is_a_stream_like_its_source(streams: Streams, *, seale
     streams.replicate()
     report = streams.promote()
     assert (report.sealed, report.unchanged) == (sealed, False)
-    assert_same(streams)
+    if sealed:
+        assert_same(streams)
+    else:  # late appends are refused, as the segments that were open are sealed
+        with streams.store as store:
+            source, copied = store.describe(NAME), store.describe(TARGET)
+            assert copied.epochs[:-1] == source.epochs
+            assert list(copied.epochs[-1].segments.values()) == list(source.epochs[-1].segments.values())
+            assert set(copied.tail.offsets.values()) == {0}
+            assert digest_of(store, NAME) == digest_of(store, TARGET)
     assert streams.own() == []
     assert streams.promote().unchanged
     with pytest.raises(Conflict, match="promoted replica of"):
         streams.replicate()
+
+
+def test_sealing_after_a_promotion_is_refused(streams: Streams) -> None:
+    streams.replicate()
+    streams.promote()
+    with pytest.raises(Conflict, match="promoted before, without sealing its source"):
+        streams.promote(seal_source=True)
+
+
+@pytest.mark.parametrize("late", ["append", "scale"])
+def test_nothing_late_follows_a_promotion(streams: Streams, late: str) -> None:
+    streams.replicate()
+    with streams.store as store:
+        segment, held = next(iter(store.describe(TARGET).epochs[-1].segments.items()))
+    streams.promote()
+    with streams.store as store:
+        act = {
+            "append": lambda: append_events(store, TARGET, segment, [b"late"]),
+            "scale": lambda: store.scale(TARGET, [segment], [held]),
+        }
+        with pytest.raises((SegmentSealed, ScaleRefused)):
+            act[late]()
 
 
 def test_source_may_be_gone(streams: Streams) -> None:
