@@ -17,10 +17,12 @@ import psutil
 import pytest
 
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamstore.pravega import PravegaSettings, PravegaStore
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from tests.servers.airflow import AirflowServer
 from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of, make_stream, payloads, shape_of
 
@@ -64,6 +66,13 @@ class Ground:
                 found[int(key[:-5])] = json.loads(body.read())
         return found
 
+    @contextmanager
+    def open_other(self) -> Iterator[StreamStore]:
+        """Open the other cluster."""
+        environment = {"PRAVEGA_USERNAME": ADMIN.user, "PRAVEGA_PASSWORD": ADMIN.password}
+        with PravegaStore(PravegaSettings.from_environment(self.other.uri, environment)) as store:
+            yield store
+
     def run(self, dag: str, conf: dict[str, Any]) -> str:
         """Run a DAG until it succeeds."""
         run = self.airflow.trigger(dag, conf)
@@ -76,7 +85,14 @@ class Ground:
 def ground(pravega: PravegaServer, minio: S3Server, airflow: AirflowServer) -> Iterator[Ground]:
     minio.make_bucket(BUCKET)
     connections = {
-        "pravega_default": {"conn_type": "pravega", "host": "127.0.0.1", "port": pravega.controller_port},
+        # this cluster asks nobody; the other one would refuse this login
+        "pravega_default": {
+            "conn_type": "pravega",
+            "host": "127.0.0.1",
+            "port": pravega.controller_port,
+            "login": "somebody",
+            "password": "else",
+        },
         "aws_default": {
             "conn_type": "aws",
             "login": minio.access_key,
@@ -86,8 +102,14 @@ def ground(pravega: PravegaServer, minio: S3Server, airflow: AirflowServer) -> I
         "spark_default": {"conn_type": "spark", "host": "local[1]"},
         "inline": {"conn_type": "spark", "host": "inline"},
     }
-    with ThreadPoolExecutor() as pool, PravegaServer(heap="512m", cache_mib=64) as other:
-        connections["pravega_other"] = {"conn_type": "pravega", "host": "127.0.0.1", "port": other.controller_port}
+    with ThreadPoolExecutor() as pool, PravegaServer(heap="512m", cache_mib=64, accounts=(ADMIN,)) as other:
+        connections["pravega_other"] = {
+            "conn_type": "pravega",
+            "host": "127.0.0.1",
+            "port": other.controller_port,
+            "login": ADMIN.user,
+            "password": ADMIN.password,
+        }
         list(pool.map(lambda each: airflow.connect(each[0], **each[1]), connections.items()))
         rotation = {"root": ROOT, "keep": KEPT, "range_size": "16KiB", "streams": [str(ORDERS)]}
         airflow.call("POST", "variables", {"key": "streamvault_rotation", "value": json.dumps(rotation)})
@@ -290,13 +312,27 @@ def test_dag_copies_to_another_cluster(ground: Ground) -> None:
     pause(ground.airflow, "copy_via_file", paused=False)
     asked = {"stream": str(source), "target": str(target), "via": f"s3://{BUCKET}/between"}
     ground.run("copy_via_file", {**asked, "target_pravega_conn_id": "pravega_other"})
-    with parse_stream(f"{ground.other.uri}/{target}")[0].open() as other:
+    with ground.open_other() as other:
         assert digest_of(other, target) == digest_of(ground.store, source)
         assert shape_of(other, target) == shape_of(ground.store, source)
     assert ground.keys("between/") == []
+
+
+def test_dag_keeps_a_standby_in_another_cluster(ground: Ground) -> None:
+    """Each cluster gets its own login. The second run replicates what was written after the first."""
+    source = StreamName(SCOPE, "stood-by")
+    make_stream(ground.store, source, events=500, largest=2000)
+    pause(ground.airflow, "standby", paused=False)
+    pair = {"source": str(source), "stream": str(source), "target_conn_id": "pravega_other"}
+    for _ in range(2):
+        ground.run("standby", {"standby": [pair]})
+        with ground.open_other() as other:
+            assert digest_of(other, source) == digest_of(ground.store, source)
+        append_events(ground.store, source, max(ground.store.describe(source).tail.offsets), [b"one more"])
 
 
 def test_task_logs_contain_no_secret(ground: Ground) -> None:
     logs = "".join(ground.airflow.logs())
     assert "Spark-Submit cmd" in logs
     assert ground.minio.secret_key not in logs
+    assert ADMIN.password not in logs

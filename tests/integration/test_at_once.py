@@ -1,0 +1,55 @@
+"""The same copy, replication, promotion or move started twice at once, between two real Pravegas."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from streamstore.model import StreamName
+from streamstore.store import StreamStore
+from streamvault import replicate_stream
+from tests.faults.commands import run, started
+from tests.servers.pravega import PravegaServer
+from tests.streams import digest_of, make_stream, shape_of
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [("copy", ()), ("replicate", ()), ("promote", ()), ("promote", ("--seal-source",)), ("move", ())],
+    ids=["copy", "replicate", "promote", "cut over", "move"],
+)
+def test_one_of_two_succeeds_and_the_other_exits_with_4_or_does_nothing(
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    source_store: StreamStore,
+    target_store: StreamStore,
+    scope_name: str,
+    verb: str,
+    options: tuple[str, ...],
+) -> None:
+    name = StreamName(scope_name, "orders")
+    make_stream(source_store, name, events=400)
+    before, shape = digest_of(source_store, name), shape_of(source_store, name)
+    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    if verb == "promote":
+        replicate_stream(source, target, master="inline")
+    uris = (target,) if verb == "promote" else (source, target)
+    command = (verb, *uris, *options, "--master", "inline", "--json")
+    environment = dict(os.environ)
+    with started(*command, environment=environment) as one, started(*command, environment=environment) as other:
+        ended = [one.ended(), other.ended()]
+    assert sorted(each.code for each in ended) in ([0, 0], [0, 4]), ended
+    again = run(*command, environment=environment)
+    assert again.code == 0, again
+    if verb != "replicate":
+        assert again.report["unchanged"]
+    assert digest_of(target_store, name) == before
+    assert shape_of(target_store, name)["head"] == shape["head"]
+    if verb == "move":
+        assert not any(source_store.describe(name).tail.offsets.values())
+    else:
+        assert digest_of(source_store, name) == before
+    assert list(target_store.list_streams(scope_name, own=True)) == [name] or verb == "replicate"
