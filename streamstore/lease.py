@@ -216,9 +216,8 @@ class Lease:
             LeaseHeld: another process took over, or a heartbeat failed.
         """
         if self._lost is not None:
-            raise type(self._held)(
-                "this process lost its lease", where=f"{self._held.where}: {self._lost}", todo="Run it again."
-            )
+            cause = ": ".join(filter(None, (self._held.where, self._lost.what, self._lost.where)))
+            raise type(self._held)("this process lost its lease", where=cause, todo=f"{self._lost.todo} Run it again.")
 
     def confirm(self) -> None:
         """Send a heartbeat, and raise if the lease was lost.
