@@ -14,18 +14,16 @@ from importer.copied import Copied, examine
 from importer.from_stream import COPY, begin_of, copy_name
 from importer.lease import finishing_record, lease_stream, marked_work, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
-from importer.plan import Content, RestorePlan, SegmentPlan, check_filler, plan_restore
+from importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from importer.source import StreamSource
-from importer.target import TargetTaken, taken_error
+from importer.target import TargetTaken, Unfinished, check_missing_filler, taken_error
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
-from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
-from streamstore.cuts import segments_between
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
 from streamstore.lease import last_record
 from streamstore.ledger import Ledger, LedgerNameTaken
@@ -312,17 +310,7 @@ class _Copy:
         Raises:
             Usage: it is more than the limit.
         """
-        described, plan, held = self._describe(), planned.plan, {}
-        if described is not None and is_own(described.configuration):
-            segments = counterparts(plan.replay.epochs, described.epochs) or {}
-            live = segments_between(described, described.head, described.tail)
-            try:
-                infos = self.store.segment_info(self.name, list(live))
-            except (NoSuchSegment, NoSuchStream, NoSuchScope):
-                return  # another run is changing it
-            ends = {info.segment: info.write_offset for info in infos}
-            held = {old: ends.get(new, plan.segments[old].end) for old, new in segments.items()}
-        check_filler(plan.source, plan.segments, self.options.filler_limit, held)
+        check_missing_filler(planned.plan, self.options.filler_limit, Unfinished.find(self.store, self.name))
 
     def copy(self, planned: _Planned, tasks: Tasks, progress: Progress) -> _Done:
         """Make the copy; begin it later if the source is truncated meanwhile."""

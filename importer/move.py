@@ -259,7 +259,7 @@ class _Move:
             content = self._source.content(
                 replace(look, described=described), self._options, work=record.work, first_head=first_head
             )
-            plan = plan_restore(content, self._options)
+            plan = plan_restore(content, self._options, limit_filler=False)
             run = ImportRun(store, self._replica.address, name, plan=plan, window=self._options.window, read_back=True)
             segments = counterparts(described.epochs, copied.epochs) or {}
             try:

@@ -19,7 +19,7 @@ from importer.plan import plan_restore
 from importer.replica import REPLICA, Record, Replica
 from importer.run import ImportRun
 from importer.source import Look, Source, bytes_between
-from importer.target import TargetTaken, taken_error
+from importer.target import TargetTaken, Unfinished, check_missing_filler, taken_error
 from manifests.model import Configuration, now_utc
 from manifests.rounds import Round
 from sparkrun.inline import InlineRunner
@@ -201,7 +201,9 @@ class Replication:
         self._check_truncated(look, first_head)
         left = bytes_between(self.source, described, self._reached(look))
         content = self.source.content(look, self._options, work=record.work, first_head=first_head)
-        plan = plan_restore(content, self._options)
+        plan = plan_restore(content, self._options, limit_filler=False)
+        found = Unfinished.find(self.replica.store, self.replica.name)
+        check_missing_filler(plan, self._options.filler_limit, found)
         run = ImportRun(
             self.replica.store,
             self.replica.address,

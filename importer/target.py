@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from common.errors import Conflict, Failed
 from importer.from_archive import generation_of
 from importer.lease import incarnation, marked_work
-from importer.plan import RestorePlan
+from importer.plan import RestorePlan, check_filler
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
 from streamstore.cuts import segments_between
@@ -35,7 +35,10 @@ from streamstore.model import (
 from streamstore.own import OWN, UNFINISHED, is_own, own_stream
 from streamstore.store import StreamStore
 
-__all__ = ["Target", "TargetTaken", "taken_error"]
+__all__ = ["Target", "TargetTaken", "Unfinished", "check_missing_filler", "taken_error"]
+
+LOOKS = 10
+"""How often a target is looked at if it is truncated meanwhile."""
 
 
 class TargetTaken(Conflict):
@@ -211,6 +214,57 @@ class Target:
                 )
             self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What an unfinished target holds at one moment.
+
+    Attributes:
+        store: its store.
+        described: the target.
+        ends: its segment → the segment's end (bytes), of those that are not truncated.
+    """
+
+    store: StreamStore
+    described: StreamDescription
+    ends: Mapping[SegmentId, int]
+
+    @classmethod
+    def find(cls, store: StreamStore, name: StreamName) -> Unfinished | None:
+        """Look at a target; None if it does not exist, or is a user's stream."""
+        for look in range(LOOKS):
+            try:
+                described = store.describe(name)
+                if not is_own(described.configuration):
+                    return None
+                live = segments_between(described, described.head, described.tail)
+                ends = {info.segment: info.write_offset for info in store.segment_info(name, list(live))}
+                return cls(store, described, ends)
+            except (NoSuchStream, NoSuchScope):
+                return None
+            except NoSuchSegment:
+                if look == LOOKS - 1:
+                    raise
+        raise AssertionError
+
+
+def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
+    """Check how much filler a target still needs.
+
+    Args:
+        plan: its final content.
+        limit: see `MirrorOptions.filler_limit`.
+        unfinished: what it holds already; None if it does not exist.
+
+    Raises:
+        Usage: it is more than the limit.
+    """
+    held: Mapping[SegmentId, int] = {}
+    if unfinished is not None:
+        segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
+        held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
+    check_filler(plan.source, plan.segments, limit, held)
 
 
 def mark(plan: RestorePlan) -> str:
