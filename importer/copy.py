@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from common.errors import Conflict, Usage
+from common.errors import Conflict
 from common.progress import Progress
 from importer.copied import Copied, examine
 from importer.from_stream import COPY, begin_of, copy_name
@@ -18,7 +18,7 @@ from importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from importer.source import StreamSource
-from importer.target import TargetTaken, Unfinished, check_missing_filler, taken_error
+from importer.target import TargetTaken, Unfinished, check_missing_filler, check_other_stream, taken_error
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
@@ -93,8 +93,7 @@ def copy_stream(
     )
     source_address, source_name = parse_stream(source)
     address, name = parse_stream(stream, target=True)
-    if (source_address.uri, source_name) == (address.uri, name):
-        raise Usage("source and target are the same stream", where=stream, todo="Give the copy another name.")
+    check_other_stream((source_address, source_name), (address, name))
     with source_address.open() as source_store, address.open() as store, ExitStack() as stack:
         copy = _Copy(source_store, source_address, source_name, store, address, name, options)
         Master.parse(master)
@@ -206,6 +205,11 @@ class _Copy:
     options: CopyOptions
 
     @property
+    def target(self) -> str:
+        """The target's URI."""
+        return f"{self.store.uri}/{self.name}"
+
+    @property
     def ledger(self) -> Ledger:
         """The ledger of where a copy with shifted offsets began."""
         return Ledger(self.store, stream_beside(self.name, TARGET_LEDGER), self.name)
@@ -266,7 +270,7 @@ class _Copy:
             raise TargetTaken(
                 "the record of where the unfinished copy began is gone",
                 where=f"{self.store.uri}/{ledger.name}",
-                todo=f"Delete {self.name} and copy again.",
+                todo=f"Delete {self.target} and copy again.",
             )
         return head
 
@@ -356,7 +360,7 @@ class _Copy:
             elif known is not None and mine and StreamCut.from_json(known["head"], self.source) != planned.begin:
                 raise Conflict(
                     "another run of this copy was killed meanwhile",
-                    where=str(self.name),
+                    where=self.target,
                     todo="Run the same command again to resume it.",
                 )
         try:
@@ -418,7 +422,7 @@ class _Copy:
     def _recreated_error(self) -> TargetTaken:
         return TargetTaken(
             "the source was deleted and created again since this copy was begun",
-            where=str(self.name),
+            where=self.target,
             todo="Choose another name, or delete the unfinished copy first.",
         )
 
@@ -430,7 +434,7 @@ class _Copy:
         what = f"the stream is a copy of {found.partition('#')[0]}"
         if what.endswith(f" {self.source}"):
             what += " with other cuts or options, or of an earlier stream of that name"
-        return TargetTaken(what, where=str(self.name), todo="Choose another name, or delete it first.")
+        return TargetTaken(what, where=self.target, todo="Choose another name, or delete it first.")
 
     def clean_up(self, planned: _Planned) -> None:
         """Delete the lease and the ledger of a run of this copy that was killed right after finishing it.

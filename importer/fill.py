@@ -77,6 +77,11 @@ class FillTask:
     content: ContentKind = "events"
 
     @property
+    def where(self) -> str:
+        """The segment, for a message."""
+        return f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
+
+    @property
     def end(self) -> int:
         """The segment's final write offset (bytes)."""
         return self.sections[-1].end if self.sections else 0
@@ -113,7 +118,7 @@ def fill_segment(task: FillTask) -> Filled:
                 return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
-    raise Conflict("another process is appending to the segment", where=task.segment.in_stream(task.stream))
+    raise Conflict("another process is appending to the segment", where=task.where)
 
 
 @contextmanager
@@ -132,7 +137,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         if begun > task.end:
             raise Conflict(
                 f"the segment has {begun} bytes, but the source only {task.end}",
-                where=task.segment.in_stream(task.stream),
+                where=task.where,
             )
         if task.compare:
             _compare_last(store, task, begun)
@@ -166,7 +171,7 @@ def _compare_last(store: StreamStore, task: FillTask, end: int) -> None:
             at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
-                where=task.segment.in_stream(task.stream),
+                where=task.where,
                 todo="Something else wrote to it. Delete it, or choose another name.",
             )
 

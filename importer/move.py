@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from common.errors import Conflict, Usage
+from common.errors import Conflict
 from common.progress import Progress
 from importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
@@ -18,6 +18,7 @@ from importer.replication import Replication, replica_work
 from importer.reports import MoveReport
 from importer.run import ImportRun
 from importer.source import StreamSource
+from importer.target import check_other_stream
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
@@ -89,8 +90,7 @@ def move_stream(
     )
     source_address, source_name = parse_stream(source)
     address, name = parse_stream(stream, target=True)
-    if (source_address.uri, source_name) == (address.uri, name):
-        raise Usage("the stream has this name already", where=stream, todo="Give it another one.")
+    check_other_stream((source_address, source_name), (address, name))
     with ExitStack() as stack:
         source_store = stack.enter_context(source_address.open())
         store = stack.enter_context(address.open())
@@ -235,7 +235,7 @@ class _Move:
             copied = self._replica.store.describe(name)
             if incarnation(copied) == self._replica.newest.target:
                 return copied
-        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=str(name))
+        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._uri)
 
     def _verify(self, lease: Lease, progress: Progress) -> int:
         """Read the new stream back and compare all of it with the old one; return the number of bytes.
@@ -250,7 +250,7 @@ class _Move:
             if head is None:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one stays",
-                    where=str(name),
+                    where=self._uri,
                     todo=f"Delete {self._source.uri} yourself.",
                 )
             described = replace(look.described, head=later_of(look.described, head, look.described.head))

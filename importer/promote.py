@@ -164,7 +164,7 @@ def cut_over(replication: Replication, source: StreamSource) -> Lease:
 
 def _check_exists(replication: Replication) -> None:
     if replication.is_new:
-        raise Conflict("the replica was deleted meanwhile", where=str(replication.replica.name))
+        raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
 
 
 def finish_replica(replica: Replica) -> None:
@@ -185,7 +185,7 @@ def _read(replica: Replica) -> Record | None:
     Raises:
         NotAReplica: it is none.
     """
-    where = f"{replica.store.uri}/{replica.name}"
+    where = replica.uri
     begun = unfinished_work(replica.store, replica.name)
     described = replica.store.describe(replica.name)
     if begun and begun.startswith(REPLICA):

@@ -123,6 +123,11 @@ class Replica:
         self._ledger = Ledger(store, stream_beside(name, TARGET_LEDGER), name)
 
     @property
+    def uri(self) -> str:
+        """The target's URI."""
+        return f"{self.store.uri}/{self.name}"
+
+    @property
     def newest(self) -> Record:
         """The newest record.
 
@@ -130,7 +135,7 @@ class Replica:
             NotAReplica: there is none.
         """
         if self.record is None:
-            raise NotAReplica("the replica's ledger is gone", where=f"{self.store.uri}/{self.name}")
+            raise NotAReplica("the replica's ledger is gone", where=self.uri)
         return self.record
 
     def read(self, *, create: bool = False) -> Record | None:
@@ -163,9 +168,9 @@ class Replica:
             except (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment):
                 newest = self.read()
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
-                    raise Conflict("the replica was promoted or replaced meanwhile", where=str(self.name)) from None
+                    raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
-                    raise Conflict("another process brings the replica up to date", where=str(self.name)) from None
+                    raise Conflict("another process brings the replica up to date", where=self.uri) from None
                 continue
             self.record = record
             return record
@@ -205,7 +210,7 @@ class Replica:
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
-            raise TargetTaken("another stream has the replica's name now", where=f"{self.store.uri}/{self.name}")
+            raise TargetTaken("another stream has the replica's name now", where=self.uri)
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
@@ -218,7 +223,7 @@ class Replica:
                 return
             with suppress(ScaleRefused):  # a late scale was quicker
                 self.store.scale(self.name, left, [current[segment] for segment in left])
-        raise Failed("another process scales the replica", where=str(self.name), todo="Run the same command again.")
+        raise Failed("another process scales the replica", where=self.uri, todo="Run the same command again.")
 
 
 def replica_tag(source: str) -> str:
@@ -245,7 +250,7 @@ def _check_whole(store: StreamStore, described: StreamDescription, record: Recor
     if record.tail is None or record.skipping:
         raise Failed(
             "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
-            where=str(described.name),
+            where=f"{store.uri}/{described.name}",
             todo="Replicate once more when the source can be reached.",
         )
     infos = store.segment_info(described.name, list(described.tail.offsets))
@@ -263,6 +268,6 @@ def _check_whole(store: StreamStore, described: StreamDescription, record: Recor
         except NotAnEvent as error:
             raise Failed(
                 "the replica ends inside an event, of which the rest is at the source",
-                where=f"{info.segment.in_stream(described.name)} offset {error.offset}",
+                where=f"{store.uri}/{info.segment.in_stream(described.name)} offset {error.offset}",
                 todo="Replicate once more when the source can be reached.",
             ) from None

@@ -137,7 +137,7 @@ class Replication:
         if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
             raise Failed(
                 "the replica does not end where its source ends",
-                where=f"{self.replica.name}: {json.dumps(copied.tail.to_json())}",
+                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
                 todo="Run the same command again.",
             )
 
@@ -318,7 +318,7 @@ class Replication:
             if not is_own(described.configuration):
                 raise self._promoting()
             return begun
-        where = str(replica.name)
+        where = replica.uri
         record = replica.read()
         if begun and record is not None and record.work == begun and record.source == self.source.uri:
             if (record.offsets, record.numbers) != (self._options.offsets, self._options.numbers):
@@ -335,8 +335,7 @@ class Replication:
         raise taken_error(replica.store, described, begun=begun)
 
     def _promoting(self) -> Conflict:
-        where = f"{self.replica.store.uri}/{self.replica.name}"
-        return TargetTaken("a promotion of the replica has not ended", where=where, todo="Run it again.")
+        return TargetTaken("a promotion of the replica has not ended", where=self.replica.uri, todo="Run it again.")
 
     def _check_same(self, look: Look, record: Record | None) -> None:
         """Check that the source is still the stream that is replicated.
@@ -348,7 +347,7 @@ class Replication:
             raise Conflict(
                 "the source was deleted and created again, so it is not the stream that was replicated",
                 where=self.source.uri,
-                todo=f"Promote {self.replica.name} as it is, or replicate into another stream.",
+                todo=f"Promote {self.replica.uri} as it is, or replicate into another stream.",
             )
 
     def _first_record(self, look: Look) -> Record:

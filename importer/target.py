@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from common.errors import Conflict, Failed
+from common.errors import Conflict, Failed, Usage
 from importer.from_archive import generation_of
 from importer.lease import incarnation, marked_work
 from importer.plan import RestorePlan, check_filler
@@ -34,8 +34,9 @@ from streamstore.model import (
 )
 from streamstore.own import OWN, UNFINISHED, is_own, own_stream
 from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress, is_same_store
 
-__all__ = ["Target", "TargetTaken", "Unfinished", "check_missing_filler", "taken_error"]
+__all__ = ["Target", "TargetTaken", "Unfinished", "check_missing_filler", "check_other_stream", "taken_error"]
 
 LOOKS = 10
 """How often a target is looked at if it is truncated meanwhile."""
@@ -64,6 +65,7 @@ class Target:
     ) -> None:
         self._store = store
         self._name = described.name
+        self._uri = f"{store.uri}/{described.name}"
         self._configuration = described.configuration
         self._plan = plan
         self._lease = lease
@@ -151,7 +153,7 @@ class Target:
         if segments is None:
             raise Failed(
                 f"the store created other segments in epoch {step.epoch} than the source has",
-                where=f"{self._name}: {_text(made)} instead of {_text(expected)}",
+                where=f"{self._uri}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
         self.segments = segments
@@ -196,7 +198,7 @@ class Target:
         if described.epochs != self._epochs or self.epoch != self._plan.replay.epochs[-1].number:
             raise Failed(
                 "another process scaled the stream during the import",
-                where=str(self._name),
+                where=self._uri,
                 todo="Delete it and import again.",
             )
         if described.sealed:
@@ -209,11 +211,22 @@ class Target:
             if described.tail.offsets != _renamed(self._plan.tail, self.segments):
                 raise Conflict(
                     "another process wrote to the restored stream before it was sealed",
-                    where=str(self._name),
+                    where=self._uri,
                     todo="Seal it yourself, or delete it and import again.",
                 )
             self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
+
+
+def check_other_stream(source: tuple[StoreAddress, StreamName], target: tuple[StoreAddress, StreamName]) -> None:
+    """Check that source and target are not the same stream.
+
+    Raises:
+        Usage: they are, even if their URIs are spelled differently.
+    """
+    if source[1] == target[1] and is_same_store(source[0], target[0]):
+        where = f"{target[0].uri}/{target[1]}"
+        raise Usage("source and target are the same stream", where=where, todo="Give the target another name.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +320,7 @@ def _create(
         if following > wanted and plan.numbers == "keep":
             raise Conflict(
                 f"the name was used before, so segments would be numbered from {number}, not {wanted}",
-                where=str(name),
+                where=f"{store.uri}/{name}",
                 todo=f"Choose a name that was never used. {MAP_NUMBERS}",
             )
         described = _make(store, name, plan, lease, wanted - following if following < wanted else segments)
@@ -373,7 +386,7 @@ def taken_error(
         plan: the plan to restore, if there is one.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
-    what, where, todo = "the stream exists", str(described.name), "Choose another name, or delete it first."
+    what, where, todo = "the stream exists", f"{store.uri}/{described.name}", "Choose another name, or delete it first."
     begun = marked_work(described) or begun
     if begun:
         what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)

@@ -201,7 +201,12 @@ NAMES_AND_PLACES = [
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
     Bad("events compressed", exporting("--compress", "zstd"), 2, r"layout events does not support the compression: .*"),
     Bad("a window too small", exporting("--window", "1MiB"), 2, r"--window must be at least 16MiB: 1MiB"),
-    Bad("a target that exists", importing(target="shop/orders"), 4, r"the stream exists: shop/orders\. Choose .*"),
+    Bad(
+        "a target that exists",
+        importing(target="shop/orders"),
+        4,
+        r"the stream exists: local://.*/shop/orders\. Choose .*",
+    ),
 ]
 
 CUTS = [
