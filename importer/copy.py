@@ -285,14 +285,17 @@ class _Copy:
             TargetTaken: the target is another stream, or was written to since it was copied.
         """
         for turn in range(TURNS):
+            unfinished = Unfinished.find(self.store, self.name)
             planned = self.plan()
             try:
-                return planned, self._find_finished(planned, tasks, progress)
-            except TargetTaken:
-                raise
+                finished = self._find_finished(planned, tasks, progress)
+                if unfinished is not None and marked_work(unfinished.described) == planned.plan.work:
+                    self.run(planned).check_unfinished(unfinished)
             except (SourceTruncated, SegmentTruncated, NoSuchSegment, NoSuchStream):
                 if turn == TURNS - 1:
                     raise
+            else:
+                return planned, finished
         raise AssertionError
 
     def run(self, planned: _Planned) -> ImportRun:

@@ -17,7 +17,7 @@ from streamstore.splitting import whole_event_blocks
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler bytes below a start offset after which they are truncated, so that they never pile up."""
@@ -140,7 +140,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                 where=task.where,
             )
         if task.compare:
-            _compare_last(store, task, begun)
+            compare_last(store, task, begun)
         dropped = begun
         for section in task.sections:
             start = max(section.start, appender.offset)
@@ -154,7 +154,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
 
 
-def _compare_last(store: StreamStore, task: FillTask, end: int) -> None:
+def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
     """Compare the last bytes before ``end`` with their sources; filler is not compared.
 
     Raises:

@@ -18,7 +18,7 @@ from common.errors import Conflict, Failed
 from common.times import moment_text
 from importer.lease import incarnation, marked_work
 from importer.plan import fitting_configuration
-from importer.target import TargetTaken
+from importer.target import MAKE_ANEW, TargetTaken
 from manifests.model import Configuration
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
 from streamstore.framing import NotAnEvent
@@ -191,7 +191,7 @@ class Replica:
             complete: whether the source is sealed and the replica has all of it.
 
         Raises:
-            Failed: the replica ends inside an event, or between what the source has truncated and what it still has.
+            Failed: as `check`.
             NotAReplica: its ledger is gone.
             StreamChanged: another process deleted or configured it.
             TargetTaken: another stream has its name.
@@ -201,7 +201,7 @@ class Replica:
         record = self.newest
         if marked_work(described) == record.work == work:
             if not record.promoted:
-                _check_whole(self.store, described, record)
+                self.check(record)
                 ends = {str(segment): end for segment, end in described.tail.offsets.items()}
                 closing = [] if complete or (record.sealed and record.ends == ends) else list(ends)
                 record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
@@ -214,6 +214,18 @@ class Replica:
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
+
+    def check(self, record: Record) -> None:
+        """Check that the replica can be promoted as it is: it is not sealed, and holds nothing but whole events.
+
+        Raises:
+            TargetTaken: it was sealed.
+            Failed: it ends inside an event, or may have filler that is still to be truncated.
+        """
+        described = self.store.describe(self.name)
+        if described.sealed:
+            raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=MAKE_ANEW)
+        _check_whole(self.store, described, record)
 
     def _close_segments(self, record: Record) -> None:
         for _ in range(ATTEMPTS):

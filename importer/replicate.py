@@ -32,7 +32,7 @@ def replicate_stream(
     stream: str,
     *,
     follow: bool = False,
-    every: float = REPLICATE_EVERY,
+    every: float | None = None,
     idle: float | None = None,
     lasting: float | None = None,
     retry_for: float = RETRY_FOR,
@@ -55,7 +55,7 @@ def replicate_stream(
         source: URI of the stream or the archive.
         stream: URI of the replica; created if missing. The login of its cluster is as for `copy_stream`.
         follow: repeat until the stream is sealed, or `idle` or `lasting` is over.
-        every: seconds from one round to the next.
+        every: seconds from one round to the next; None for 1.
         idle: as for `follow_stream`.
         lasting: as for `follow_stream`.
         retry_for: as for `follow_stream`.
@@ -107,7 +107,12 @@ def replicate_stream(
             behind = replication.behind()
             if follow:
                 ended = repeat_rounds(
-                    lambda: retrier(replication.round), retrier, every=every, idle=idle, lasting=lasting, began=began
+                    lambda: retrier(replication.round),
+                    retrier,
+                    every=every or REPLICATE_EVERY,
+                    idle=idle,
+                    lasting=lasting,
+                    began=began,
                 )
             else:
                 retrier(replication.round)

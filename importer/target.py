@@ -19,7 +19,7 @@ from importer.lease import incarnation, marked_work
 from importer.plan import RestorePlan, check_filler
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
-from streamstore.cuts import segments_between
+from streamstore.cuts import is_before, segments_between
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
 from streamstore.lease import Lease
 from streamstore.model import (
@@ -36,7 +36,19 @@ from streamstore.own import OWN, UNFINISHED, is_own, own_stream
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, is_same_store
 
-__all__ = ["Target", "TargetTaken", "Unfinished", "check_missing_filler", "check_other_stream", "taken_error"]
+__all__ = [
+    "LOOKS",
+    "MAKE_ANEW",
+    "Target",
+    "TargetTaken",
+    "Unfinished",
+    "check_missing_filler",
+    "check_other_stream",
+    "has_data",
+    "taken_error",
+]
+
+MAKE_ANEW = "Delete it, or choose another name."
 
 LOOKS = 10
 """How often a target is looked at if it is truncated meanwhile."""
@@ -128,7 +140,7 @@ class Target:
         described = store.describe(name)
         marked, matches = _is_marked(described, plan), _matching(described.epochs, plan) is not None
         if not (matches and (marked or _was_finishing(described, plan, lease))):
-            if not marked or _has_data(described):
+            if not marked or has_data(described):
                 raise taken_error(store, described, plan)
             described = _create(store, name, plan, lease, described)
         return cls(store, described, plan, lease, resumed=True)
@@ -233,6 +245,8 @@ def check_other_stream(source: tuple[StoreAddress, StreamName], target: tuple[St
 class Unfinished:
     """What an unfinished target holds at one moment.
 
+    Look at it before the source: whatever runs of the same work have appended, the source has.
+
     Attributes:
         store: its store.
         described: the target.
@@ -260,6 +274,41 @@ class Unfinished:
                 if look == LOOKS - 1:
                     raise
         raise AssertionError
+
+    def check(self, plan: RestorePlan) -> Mapping[SegmentId, SegmentId]:
+        """Check that only runs of the same work can have changed the target, as far as its shape shows.
+
+        Args:
+            plan: its final content.
+
+        Returns:
+            The plan's segment → the target's.
+
+        Raises:
+            TargetTaken: it was sealed, scaled, truncated or written to.
+        """
+        where = f"{self.store.uri}/{self.described.name}"
+        if self.described.sealed:
+            raise TargetTaken("the unfinished stream was sealed", where=where, todo=MAKE_ANEW)
+        segments = _matching(self.described.epochs, plan)
+        if segments is None:
+            if not has_data(self.described):
+                return {}  # it only uses up numbers, and will be created again
+            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=MAKE_ANEW)
+        checked = {segments[old] for old in segments if plan.segments[old].sections}
+        if segments.keys() >= plan.head.offsets.keys():
+            head = StreamCut(self.described.name, _renamed(plan.head.offsets, segments))
+            if not is_before(self.described, self.described.head, head):
+                raise TargetTaken("the unfinished stream was truncated by another process", where=where, todo=MAKE_ANEW)
+            if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
+                checked = set(segments_between(self.described, head, self.described.tail))
+        for old, new in segments.items():
+            end = plan.segments[old].end
+            if new in checked and self.ends.get(new, 0) > end:
+                what = f"the unfinished stream was written to by another process; the source has {end} bytes"
+                where = f"{self.store.uri}/{new.in_stream(self.described.name)} offset {end}"
+                raise TargetTaken(what, where=where, todo=MAKE_ANEW)
+        return segments
 
 
 def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
@@ -371,7 +420,8 @@ def _matching(
     return counterparts(planned, epochs, known)
 
 
-def _has_data(described: StreamDescription) -> bool:
+def has_data(described: StreamDescription) -> bool:
+    """Return whether a target was ever filled or scaled."""
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
@@ -390,7 +440,7 @@ def taken_error(
     begun = marked_work(described) or begun
     if begun:
         what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)
-        if plan is not None and generation is not None and generation != plan.generation:
+        if plan is not None and generation and plan.generation not in (0, generation):
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."
     elif is_own(described.configuration):
