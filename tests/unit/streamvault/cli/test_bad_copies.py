@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from importer.lease import lease_stream
+from streamstore.errors import AccessDenied
 from streamstore.lease import Lease
 from streamstore.local import LocalStore
 from streamstore.model import KeyRange, StreamConfiguration, StreamName
 from streamstore.own import TARGET_LEDGER, stream_beside
+from streamstore.pravega.settings import PravegaSettings
 from streamvault.cli import main
-from tests.streams import append_events, frame, make_stream
+from tests.streams import append_events, digest_of, events_of, frame, make_stream
 from tests.told import assert_ends
 
 SOURCE, TARGET, OTHER = (StreamName("shop", name) for name in ("orders", "standby", "other"))
@@ -108,7 +113,7 @@ class World:
         self.make()
         self.delete(TARGET)
 
-    def state(self) -> Mapping[StreamName, object]:
+    def state(self) -> Mapping[StreamName, Any]:
         """Shape, lengths and seal of every stream."""
         found = {}
         with self.store as store:
@@ -693,3 +698,134 @@ def test_command_is_refused_and_has_written_nothing(world: World, bad: Bad, capf
     before = world.state()
     assert_ends(bad.arguments(world), bad.code, bad.line, capfd)
     assert world.state() == before
+
+
+@contextmanager
+def denied(method: str, folder: Path, name: StreamName | None = None) -> Iterator[str]:
+    """Let one store deny a call, as a cluster does whose login is wrong, or has not every right; yield its message."""
+    real = getattr(LocalStore, method)
+    line = f"Pravega denied it: local://{folder}"
+
+    def call(store: LocalStore, stream: StreamName, *args: object, **given: object) -> object:
+        if store.uri == f"local://{folder}" and name in (None, stream):
+            raise AccessDenied("Pravega denied it", where=store.uri)
+        return real(store, stream, *args, **given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalStore, method, call)
+        yield re.escape(line)
+
+
+def without_ledgers(state: Mapping[StreamName, object]) -> Mapping[StreamName, object]:
+    return {name: found for name, found in state.items() if name != LEDGER}
+
+
+def test_source_that_must_not_be_sealed_stays_open(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.run("replicate")
+    world.add()
+    before = world.state()
+    with denied("seal", world.folder / "streams", SOURCE) as line:
+        assert_ends(command("promote", "--seal-source")(world), 1, line, capfd)
+    assert without_ledgers(world.state()) == without_ledgers(before)
+    world.run("replicate")
+    world.run("promote")
+    with world.store as store:
+        assert not store.describe(SOURCE).sealed
+        assert not store.describe(TARGET).sealed
+
+
+@pytest.mark.parametrize("method", ["seal", "delete"])
+def test_move_without_every_right_goes_on_once_it_has_them(
+    world: World, method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with denied(method, world.folder / "streams", SOURCE) as line:
+        assert_ends(command("move")(world), 1, line, capfd)
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    world.run("move")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+        assert store.describe(SOURCE).sealed
+        assert not store.describe(TARGET).sealed
+    assert world.state().keys() == {SOURCE, TARGET}
+
+
+@pytest.mark.parametrize("refusing", ["streams", "standby"])
+@pytest.mark.parametrize("verb", [*COPIES, "promote", "translate"])
+def test_error_names_the_cluster_that_refused_the_login(
+    world: World, verb: str, refusing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = world.uri(TARGET, "standby")
+    arguments = {
+        "promote": ("promote", target, "--seal-source", *INLINE),
+        "translate": ("translate", world.source, target, "shop/orders/0.#epoch.0:0-8"),
+    }.get(verb, (verb, world.source, target, *INLINE))
+    with LocalStore(world.folder / "standby") as store:
+        store.create_scope("shop")
+    if verb in {"promote", "translate"}:
+        assert main(["replicate", world.source, target, *INLINE]) == 0
+    with denied("describe", world.folder / refusing) as line, denied("exists", world.folder / refusing):
+        assert_ends(arguments, 1, line, capfd)
+    with LocalStore(world.folder / "standby") as store:
+        made = list(store.list_streams("shop", own=True))
+    assert made == ([TARGET, LEDGER] if verb in {"promote", "translate"} else [])
+    assert not world.state()[SOURCE][0].sealed
+
+
+def test_move_goes_on_after_a_promotion_if_nothing_was_written(world: World) -> None:
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    promotion_killed(world)
+    world.seal(SOURCE)
+    world.run("move", "--dry-run")
+    world.run("move", "--no-tombstone")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+    assert world.state().keys() == {TARGET}
+
+
+def test_moved_replica_keeps_what_it_was_to_keep(world: World) -> None:
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    world.run("replicate", "--keep-head", "--numbers", "keep")
+    world.truncate()
+    world.run("move")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+
+
+@pytest.mark.parametrize("options", [(), ("--offsets", "shift")])
+def test_replication_killed_before_its_ledger_was_begun_is_resumed(world: World, options: tuple[str, ...]) -> None:
+    world.killed("replicate", "create_stream_and_scope", LEDGER, *options)
+    assert world.state().keys() == {SOURCE, TARGET, LEASE}
+    world.truncate()
+    world.add()
+    world.run("replicate", *options)
+    world.run("promote")
+    with world.store as store:
+        copied, expected = ([event for _, event in events_of(store, name)] for name in (TARGET, SOURCE))
+        assert copied == expected
+    assert world.state().keys() == {SOURCE, TARGET}
+
+
+def test_translate_has_a_login_for_each_cluster(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for variable in ("USERNAME", "PASSWORD"):
+        monkeypatch.setenv(f"PRAVEGA_{variable}", "here")
+        monkeypatch.setenv(f"PRAVEGA_TARGET_{variable}", "there")
+    opened = []
+
+    def refuse(settings: PravegaSettings) -> None:
+        opened.append((settings.host, settings.username, settings.password))
+        if settings.host == "two":
+            raise AccessDenied("denied")
+
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.__init__", lambda _, settings: refuse(settings))
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.close", lambda _: None)
+    described = SimpleNamespace(epochs=())
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
+    position = "shop/orders/0.#epoch.0:0-8"
+    assert main(["translate", "pravega://one:1/shop/orders", "pravega://two:1/shop/orders", position]) == 1
+    assert capfd.readouterr().err == "streamvault: denied\n"
+    assert opened == [("one", "here", "here"), ("two", "there", "there")]
