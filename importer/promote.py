@@ -84,12 +84,14 @@ def promote_replica(
             taken=record.taken_text,
             dry_run=dry_run,
         )
-        _check(replica, record, seal_source=seal_source)
+        _check(record, replica.uri, seal_source=seal_source)
         replication = None
         if seal_source and not record.promoted:
             origin = _source(record, stack)
             replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
             described = _look(replication)
+        elif dry_run and not record.promoted:
+            replica.check(record)
         if dry_run:
             return replace(report, total_seconds=_since(began))
         if replication is not None:
@@ -145,24 +147,21 @@ def cut_over(replication: Replication, source: StreamSource, described: StreamDe
     return lease
 
 
-def _check(replica: Replica, record: Record, *, seal_source: bool) -> None:
-    """Check what can be told without the source.
+def _check(record: Record, where: str, *, seal_source: bool) -> None:
+    """Check that the source can be sealed.
 
     Raises:
-        Conflict: another promotion has not ended, or something else has changed the replica.
-        Failed: as `Replica.check`.
-        Usage: the source cannot be sealed, as it is an archive.
+        Conflict: a promotion that leaves it open has not ended.
+        Usage: it is an archive.
     """
     if seal_source and record.promoted and not record.sealing:
         raise Conflict(
             "a promotion of the replica without sealing its source has not ended",
-            where=replica.uri,
+            where=where,
             todo="Promote without --seal-source.",
         )
     if seal_source:
         _check_is_stream(record.source)
-    elif not record.promoted:
-        replica.check(record)
 
 
 def _source(record: Record, stack: ExitStack) -> StreamSource:

@@ -204,6 +204,7 @@ class Replication:
             taken=look.taken.isoformat(),
             configuration=_document(look.described),
             sealed=look.described.sealed,
+            filler_limit=self._options.filler_limit,
             skipping=False,
         )
         self._noted = time.monotonic()
