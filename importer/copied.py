@@ -140,7 +140,7 @@ class _Pair:
             what = f"the stream is a copy of another stream of the name {source.name}"
             if ours < theirs:
                 what = "the source was deleted and created again since it was copied"
-            raise TargetTaken(what, where=str(copied.name), todo=OTHER_NAME)
+            raise TargetTaken(what, where=f"{self.store.uri}/{copied.name}", todo=OTHER_NAME)
         if len(copied.epochs) > len(epochs):
             raise self._written_since(f"{len(copied.epochs)} epochs instead of {len(epochs)}")
         segments = counterparts(epochs, copied.epochs)
@@ -203,7 +203,8 @@ class _Pair:
         return None if ours == theirs else low + next(at for at, (one, other) in pairs if one != other)
 
     def _written_since(self, what: str) -> TargetTaken:
-        return TargetTaken("the copy was written to since", where=f"{self.copied.name}: {what}", todo=OTHER_NAME)
+        where = f"{self.store.uri}/{self.copied.name}: {what}"
+        return TargetTaken("the copy was written to since", where=where, todo=OTHER_NAME)
 
 
 def _extent(content: Content, segment: SegmentId) -> tuple[int, int]:

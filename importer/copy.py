@@ -8,24 +8,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from common.errors import Conflict, Usage
+from common.errors import Conflict
 from common.progress import Progress
 from importer.copied import Copied, examine
 from importer.from_stream import COPY, begin_of, copy_name
 from importer.lease import finishing_record, lease_stream, marked_work, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
-from importer.plan import Content, RestorePlan, SegmentPlan, check_filler, plan_restore
+from importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from importer.source import StreamSource
-from importer.target import TargetTaken, taken_error
+from importer.target import TargetTaken, Unfinished, check_missing_filler, check_other_stream, taken_error
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
-from streamstore.counterparts import counterparts
 from streamstore.cut_option import Cut
-from streamstore.cuts import segments_between
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
 from streamstore.lease import last_record
 from streamstore.ledger import Ledger, LedgerNameTaken
@@ -95,8 +93,7 @@ def copy_stream(
     )
     source_address, source_name = parse_stream(source)
     address, name = parse_stream(stream, target=True)
-    if (source_address.uri, source_name) == (address.uri, name):
-        raise Usage("source and target are the same stream", where=stream, todo="Give the copy another name.")
+    check_other_stream((source_address, source_name), (address, name))
     with source_address.open() as source_store, address.open() as store, ExitStack() as stack:
         copy = _Copy(source_store, source_address, source_name, store, address, name, options)
         Master.parse(master)
@@ -208,6 +205,11 @@ class _Copy:
     options: CopyOptions
 
     @property
+    def target(self) -> str:
+        """The target's URI."""
+        return f"{self.store.uri}/{self.name}"
+
+    @property
     def ledger(self) -> Ledger:
         """The ledger of where a copy with shifted offsets began."""
         return Ledger(self.store, stream_beside(self.name, TARGET_LEDGER), self.name)
@@ -268,7 +270,7 @@ class _Copy:
             raise TargetTaken(
                 "the record of where the unfinished copy began is gone",
                 where=f"{self.store.uri}/{ledger.name}",
-                todo=f"Delete {self.name} and copy again.",
+                todo=f"Delete {self.target} and copy again.",
             )
         return head
 
@@ -283,14 +285,17 @@ class _Copy:
             TargetTaken: the target is another stream, or was written to since it was copied.
         """
         for turn in range(TURNS):
+            unfinished = Unfinished.find(self.store, self.name)
             planned = self.plan()
             try:
-                return planned, self._find_finished(planned, tasks, progress)
-            except TargetTaken:
-                raise
+                finished = self._find_finished(planned, tasks, progress)
+                if unfinished is not None and marked_work(unfinished.described) == planned.plan.work:
+                    self.run(planned).check_unfinished(unfinished)
             except (SourceTruncated, SegmentTruncated, NoSuchSegment, NoSuchStream):
                 if turn == TURNS - 1:
                     raise
+            else:
+                return planned, finished
         raise AssertionError
 
     def run(self, planned: _Planned) -> ImportRun:
@@ -312,17 +317,7 @@ class _Copy:
         Raises:
             Usage: it is more than the limit.
         """
-        described, plan, held = self._describe(), planned.plan, {}
-        if described is not None and is_own(described.configuration):
-            segments = counterparts(plan.replay.epochs, described.epochs) or {}
-            live = segments_between(described, described.head, described.tail)
-            try:
-                infos = self.store.segment_info(self.name, list(live))
-            except (NoSuchSegment, NoSuchStream, NoSuchScope):
-                return  # another run is changing it
-            ends = {info.segment: info.write_offset for info in infos}
-            held = {old: ends.get(new, plan.segments[old].end) for old, new in segments.items()}
-        check_filler(plan.source, plan.segments, self.options.filler_limit, held)
+        check_missing_filler(planned.plan, self.options.filler_limit, Unfinished.find(self.store, self.name))
 
     def copy(self, planned: _Planned, tasks: Tasks, progress: Progress) -> _Done:
         """Make the copy; begin it later if the source is truncated meanwhile."""
@@ -368,7 +363,7 @@ class _Copy:
             elif known is not None and mine and StreamCut.from_json(known["head"], self.source) != planned.begin:
                 raise Conflict(
                     "another run of this copy was killed meanwhile",
-                    where=str(self.name),
+                    where=self.target,
                     todo="Run the same command again to resume it.",
                 )
         try:
@@ -430,7 +425,7 @@ class _Copy:
     def _recreated_error(self) -> TargetTaken:
         return TargetTaken(
             "the source was deleted and created again since this copy was begun",
-            where=str(self.name),
+            where=self.target,
             todo="Choose another name, or delete the unfinished copy first.",
         )
 
@@ -442,7 +437,7 @@ class _Copy:
         what = f"the stream is a copy of {found.partition('#')[0]}"
         if what.endswith(f" {self.source}"):
             what += " with other cuts or options, or of an earlier stream of that name"
-        return TargetTaken(what, where=str(self.name), todo="Choose another name, or delete it first.")
+        return TargetTaken(what, where=self.target, todo="Choose another name, or delete it first.")
 
     def clean_up(self, planned: _Planned) -> None:
         """Delete the lease and the ledger of a run of this copy that was killed right after finishing it.

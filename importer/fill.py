@@ -17,7 +17,7 @@ from streamstore.splitting import whole_event_blocks
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler bytes below a start offset after which they are truncated, so that they never pile up."""
@@ -77,6 +77,11 @@ class FillTask:
     content: ContentKind = "events"
 
     @property
+    def where(self) -> str:
+        """The segment, for a message."""
+        return f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
+
+    @property
     def end(self) -> int:
         """The segment's final write offset (bytes)."""
         return self.sections[-1].end if self.sections else 0
@@ -113,7 +118,7 @@ def fill_segment(task: FillTask) -> Filled:
                 return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
-    raise Conflict("another process is appending to the segment", where=task.segment.in_stream(task.stream))
+    raise Conflict("another process is appending to the segment", where=task.where)
 
 
 @contextmanager
@@ -132,10 +137,10 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         if begun > task.end:
             raise Conflict(
                 f"the segment has {begun} bytes, but the source only {task.end}",
-                where=task.segment.in_stream(task.stream),
+                where=task.where,
             )
         if task.compare:
-            _compare_last(store, task, begun)
+            compare_last(store, task, begun)
         dropped = begun
         for section in task.sections:
             start = max(section.start, appender.offset)
@@ -149,7 +154,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
 
 
-def _compare_last(store: StreamStore, task: FillTask, end: int) -> None:
+def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
     """Compare the last bytes before ``end`` with their sources; filler is not compared.
 
     Raises:
@@ -166,7 +171,7 @@ def _compare_last(store: StreamStore, task: FillTask, end: int) -> None:
             at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
-                where=task.segment.in_stream(task.stream),
+                where=task.where,
                 todo="Something else wrote to it. Delete it, or choose another name.",
             )
 

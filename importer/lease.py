@@ -40,7 +40,7 @@ def take_lease(store: StreamStore, target: StreamName, work: str, *, wait_second
     """
     held = TargetBusy(
         "another import, copy or replication is writing to this stream",
-        where=str(target),
+        where=f"{store.uri}/{target}",
         todo="Wait for it, or choose another name.",
     )
     return Lease.take(store, lease_stream(target), work, held=held, wait_seconds=wait_seconds)

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from common.errors import Conflict, Usage
+from common.errors import Conflict
 from common.progress import Progress
 from importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
 from importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
@@ -18,6 +18,7 @@ from importer.replication import Replication, replica_work
 from importer.reports import MoveReport
 from importer.run import ImportRun
 from importer.source import StreamSource
+from importer.target import check_other_stream
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
@@ -89,8 +90,7 @@ def move_stream(
     )
     source_address, source_name = parse_stream(source)
     address, name = parse_stream(stream, target=True)
-    if (source_address.uri, source_name) == (address.uri, name):
-        raise Usage("the stream has this name already", where=stream, todo="Give it another one.")
+    check_other_stream((source_address, source_name), (address, name))
     with ExitStack() as stack:
         source_store = stack.enter_context(source_address.open())
         store = stack.enter_context(address.open())
@@ -122,6 +122,7 @@ class _Move:
         self._replica = replica
         self._uri = uri
         self._options = options
+        self._keep_head = False
         self.tasks = tasks
 
     @property
@@ -151,6 +152,8 @@ class _Move:
 
     def missing(self) -> int:
         """Return how many bytes are still to be replicated."""
+        if self._begun() is not None:
+            return 0
         replication = self._replication(Progress())
         replication.look_first()
         return replication.behind()
@@ -159,16 +162,14 @@ class _Move:
         """Move the stream, or go on where an earlier run was killed."""
         store, name = self._replica.store, self._replica.name
         begun = unfinished_work(store, name)
-        record = self._replica.read() if begun and begun.startswith(REPLICA) else None
-        if begun and begun.startswith(REPLICA) and record is None and not is_own(store.describe(name).configuration):
-            take_lease(store, name, begun).release(remove=True)  # an earlier run was killed right before this
+        is_replica = begun is not None and begun.startswith(REPLICA)
+        if is_replica and self._replica.read() is None and not is_own(store.describe(name).configuration):
+            take_lease(store, name, begun or "").release(remove=True)  # an earlier run was killed right before this
             if self.is_done():
                 self.clean_up()
                 return replace(report, unchanged=True)
-        if record is not None and record.promoted and record.source == self._source.uri:
-            options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
-            self._options = self._options.model_copy(update=options)
-            self._check_sealed(_describe(self._source), record)
+        record = self._begun()
+        if record is not None:
             lease = take_lease(store, name, record.work)
             try:
                 self._replica.finish(lease, complete=False)
@@ -179,7 +180,7 @@ class _Move:
         replication.begin()
         try:
             _replicate(replication)
-            lease = cut_over(replication, self._source)
+            lease = cut_over(replication, self._source, replication.look_first())
             report = replace(
                 report,
                 moved_bytes=replication.moved_bytes,
@@ -190,6 +191,24 @@ class _Move:
             return self._delete_source(report, lease, progress)
         finally:
             replication.release()
+
+    def _begun(self) -> Record | None:
+        """Return the record of a promotion of this move's replica that was killed; go on with its options.
+
+        Raises:
+            Conflict: the old stream may have more than the replica.
+        """
+        begun = unfinished_work(self._replica.store, self._replica.name)
+        record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
+        if record is None or record.source != self._source.uri:
+            return None
+        self._keep_head = record.keep_head
+        if not record.promoted:
+            return None
+        options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
+        self._options = self._options.model_copy(update=options)
+        self._check_sealed(_describe(self._source), record)
+        return record
 
     def _delete_source(self, report: MoveReport, lease: Lease, progress: Progress) -> MoveReport:
         """Verify the new stream, delete the old one, leave the tombstone, and remove ledger and lease."""
@@ -212,15 +231,18 @@ class _Move:
         """Return whether the old stream still is the one that was replicated.
 
         Raises:
-            Conflict: it is, and it is not sealed.
+            Conflict: it is, and it may have more than the replica.
         """
         if old is None or replica_work(self._source, old, self._options) != record.work:
             return False
-        if not old.sealed:
+        # A cut-over has compared both ends. A promotion without one has replaced the replica's open segments, so the
+        # source's tail of the last round says what the replica has.
+        if not (old.sealed and (record.sealing or record.tail == old.tail.to_json())):
             raise Conflict(
                 "the replica was promoted without sealing the stream, which may have been written to since",
                 where=self._source.uri,
-                todo=f"Run 'streamvault promote {self._uri}', and delete the stream yourself.",
+                todo=f"Run 'streamvault promote {self._uri}', copy what is missing with 'streamvault copy --from', and "
+                "delete the stream yourself.",
             )
         return True
 
@@ -235,7 +257,7 @@ class _Move:
             copied = self._replica.store.describe(name)
             if incarnation(copied) == self._replica.newest.target:
                 return copied
-        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=str(name))
+        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._uri)
 
     def _verify(self, lease: Lease, progress: Progress) -> int:
         """Read the new stream back and compare all of it with the old one; return the number of bytes.
@@ -250,7 +272,7 @@ class _Move:
             if head is None:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one stays",
-                    where=str(name),
+                    where=self._uri,
                     todo=f"Delete {self._source.uri} yourself.",
                 )
             described = replace(look.described, head=later_of(look.described, head, look.described.head))
@@ -259,7 +281,7 @@ class _Move:
             content = self._source.content(
                 replace(look, described=described), self._options, work=record.work, first_head=first_head
             )
-            plan = plan_restore(content, self._options)
+            plan = plan_restore(content, self._options, limit_filler=False)
             run = ImportRun(store, self._replica.address, name, plan=plan, window=self._options.window, read_back=True)
             segments = counterparts(described.epochs, copied.epochs) or {}
             try:
@@ -286,7 +308,12 @@ class _Move:
 
     def _replication(self, progress: Progress) -> Replication:
         return Replication(
-            self._source, self._replica, self._options, keep_head=False, progress=progress, tasks=self.tasks
+            self._source,
+            self._replica,
+            self._options,
+            keep_head=self._keep_head,
+            progress=progress,
+            tasks=self.tasks,
         )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from common.errors import Usage
 from common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
 from layouts.windows import WINDOW
-from manifests.options import Every, Fingerprints, Generation, RoundOptions, Window
+from manifests.options import Fingerprints, Generation, RoundOptions, Window
 from streamstore.cut_option import FromCut, ToCut
 
 __all__ = [
@@ -93,14 +93,16 @@ class ReplicateOptions(RoundOptions, MirrorOptions):
     """Options of *replicate*."""
 
     follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
-    every: Every = REPLICATE_EVERY
+    every: Annotated[
+        float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
+    ] = None
     keep_head: Annotated[bool, Field(description="Keep what is truncated at the source.")] = False
     numbers: NumbersOption = "map"
 
     @model_validator(mode="after")
     def _check_follow(self) -> Self:
-        if not self.follow and (self.idle is not None or self.lasting is not None):
-            raise Usage("--idle and --for require --follow", todo="Add --follow.")
+        if not self.follow and not (self.every is self.idle is self.lasting is None):
+            raise Usage("--every, --idle and --for require --follow", todo="Add --follow.")
         return self
 
 

@@ -13,14 +13,15 @@ from importer.options import MirrorOptions
 from importer.replica import REPLICA, NotAReplica, Record, Replica
 from importer.replication import Replication
 from importer.reports import PromoteReport
-from importer.source import ArchiveSource, StreamSource, open_source
+from importer.source import StreamSource, open_source
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.errors import NoSuchScope, NoSuchStream
 from streamstore.lease import Lease
+from streamstore.model import StreamDescription
 from streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
-from streamstore.uri import parse_stream
+from streamstore.uri import is_stream, parse_stream
 
 __all__ = ["cut_over", "finish_replica", "promote_replica"]
 
@@ -62,13 +63,14 @@ def promote_replica(
     address, name = parse_stream(stream, target=True)
     with ExitStack() as stack:
         replica = Replica(stack.enter_context(address.open()), address, name)
-        record = _read(replica)
+        record = _read(replica, dry_run=dry_run)
         if record is None:
             if not dry_run:
                 remove_leftovers(replica.store, name)
             described = replica.store.describe(name)
             source = tag_of(described.configuration, REPLICA_OF)
             if seal_source:
+                _check_is_stream(source)
                 _check_sealed(source, stack)
             return PromoteReport(
                 stream=stream, source=source, unchanged=True, sealed=described.sealed, total_seconds=_since(began)
@@ -82,40 +84,19 @@ def promote_replica(
             taken=record.taken_text,
             dry_run=dry_run,
         )
-        origin = open_source(record.source, stack) if seal_source else None
-        if isinstance(origin, ArchiveSource):
-            raise Usage(
-                "--seal-source requires a replica of a stream; this one is of an archive",
-                where=record.source,
-                todo="Promote without --seal-source.",
-            )
-        if origin is not None and record.promoted and not record.sealing:
-            raise Conflict(
-                "a promotion of the replica without sealing its source has not ended",
-                where=stream,
-                todo="Promote without --seal-source.",
-            )
+        _check(record, replica.uri, seal_source=seal_source)
+        replication = None
+        if seal_source and not record.promoted:
+            origin = _source(record, stack)
+            replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
+            described = _look(replication)
+        elif dry_run and not record.promoted:
+            replica.check(record)
         if dry_run:
             return replace(report, total_seconds=_since(began))
-        if origin is not None and not record.promoted:
-            options = MirrorOptions.model_validate(
-                {
-                    "offsets": record.offsets,
-                    "numbers": record.numbers,
-                    "filler_limit": record.filler_limit,
-                    "window": window,
-                }
-            )
-            replication = Replication(
-                origin,
-                replica,
-                options,
-                keep_head=record.keep_head,
-                progress=progress,
-                tasks=Tasks(master, stack),
-            )
+        if replication is not None:
             try:
-                cut_over(replication, origin)
+                cut_over(replication, origin, described)
             except BaseException:
                 replication.release()
                 raise
@@ -136,24 +117,28 @@ def promote_replica(
         )
 
 
-def cut_over(replication: Replication, source: StreamSource) -> Lease:
+def cut_over(replication: Replication, source: StreamSource, described: StreamDescription) -> Lease:
     """Seal a replica's source, bring the replica up to its end, compare, and finish it.
 
     The replica's ledger stays, and the lease, which is returned; the caller deletes them.
+
+    Args:
+        replication: brings the replica up to date.
+        source: its source.
+        described: the source, as `Replication.look_first` has returned it.
 
     Raises:
         Conflict: the source is not the stream that was replicated.
         Failed: the replica differs from the source.
     """
     replica = replication.replica
-    described = replication.look_first()
     _check_exists(replication)
     if not replica.newest.sealing:
         # A running replication may note its progress at the same time. This record says who sealed the source.
         replica.note(sealing=True, sealed=described.sealed)
     source.seal(described)
     sealed = time.monotonic()
-    lease = replication.begin(wait_seconds=WAIT_SECONDS)
+    lease = replication.hold(WAIT_SECONDS)
     _check_exists(replication)
     replication.round()
     replication.check_complete()
@@ -162,9 +147,68 @@ def cut_over(replication: Replication, source: StreamSource) -> Lease:
     return lease
 
 
+def _check(record: Record, where: str, *, seal_source: bool) -> None:
+    """Check that the source can be sealed.
+
+    Raises:
+        Conflict: a promotion that leaves it open has not ended.
+        Usage: it is an archive.
+    """
+    if seal_source and record.promoted and not record.sealing:
+        raise Conflict(
+            "a promotion of the replica without sealing its source has not ended",
+            where=where,
+            todo="Promote without --seal-source.",
+        )
+    if seal_source:
+        _check_is_stream(record.source)
+
+
+def _source(record: Record, stack: ExitStack) -> StreamSource:
+    address, name = parse_stream(record.source)
+    return StreamSource(stack.enter_context(address.open()), address, name, record.source)
+
+
+def _replication(
+    source: StreamSource, replica: Replica, record: Record, window: int, progress: Progress, tasks: Tasks
+) -> Replication:
+    options = MirrorOptions.model_validate(
+        {
+            "offsets": record.offsets,
+            "numbers": record.numbers,
+            "filler_limit": record.filler_limit,
+            "window": window,
+        }
+    )
+    return Replication(source, replica, options, keep_head=record.keep_head, progress=progress, tasks=tasks)
+
+
+def _look(replication: Replication) -> StreamDescription:
+    """Check everything before the source is sealed; return it."""
+    try:
+        return replication.look_first()
+    except (NoSuchStream, NoSuchScope) as error:
+        todo = "Promote without --seal-source to take the replica as it is."
+        raise type(error)(error.what, where=error.where, todo=todo) from None
+
+
+def _check_is_stream(source: str) -> None:
+    """Check that a replica's source can be sealed.
+
+    Raises:
+        Usage: it is an archive.
+    """
+    if not is_stream(source):
+        raise Usage(
+            "--seal-source requires a replica of a stream; this one is of an archive",
+            where=source,
+            todo="Promote without --seal-source.",
+        )
+
+
 def _check_exists(replication: Replication) -> None:
     if replication.is_new:
-        raise Conflict("the replica was deleted meanwhile", where=str(replication.replica.name))
+        raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
 
 
 def finish_replica(replica: Replica) -> None:
@@ -179,13 +223,13 @@ def finish_replica(replica: Replica) -> None:
     lease.release(remove=True)
 
 
-def _read(replica: Replica) -> Record | None:
+def _read(replica: Replica, *, dry_run: bool) -> Record | None:
     """Return a replica's record; None if it was promoted before.
 
     Raises:
         NotAReplica: it is none.
     """
-    where = f"{replica.store.uri}/{replica.name}"
+    where = replica.uri
     begun = unfinished_work(replica.store, replica.name)
     described = replica.store.describe(replica.name)
     if begun and begun.startswith(REPLICA):
@@ -194,7 +238,8 @@ def _read(replica: Replica) -> Record | None:
             return record
         if is_own(described.configuration):
             raise NotAReplica("the replica's ledger is gone", where=where, todo="Replicate once more, then promote.")
-        take_lease(replica.store, replica.name, begun).release(remove=True)  # an earlier run ended right before this
+        if not dry_run:  # an earlier run ended right before this
+            take_lease(replica.store, replica.name, begun).release(remove=True)
         begun = ""
     if begun or not tag_of(described.configuration, REPLICA_OF):
         raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")

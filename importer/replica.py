@@ -18,7 +18,7 @@ from common.errors import Conflict, Failed
 from common.times import moment_text
 from importer.lease import incarnation, marked_work
 from importer.plan import fitting_configuration
-from importer.target import TargetTaken
+from importer.target import MAKE_ANEW, TargetTaken
 from manifests.model import Configuration
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
 from streamstore.framing import NotAnEvent
@@ -123,6 +123,11 @@ class Replica:
         self._ledger = Ledger(store, stream_beside(name, TARGET_LEDGER), name)
 
     @property
+    def uri(self) -> str:
+        """The target's URI."""
+        return f"{self.store.uri}/{self.name}"
+
+    @property
     def newest(self) -> Record:
         """The newest record.
 
@@ -130,7 +135,7 @@ class Replica:
             NotAReplica: there is none.
         """
         if self.record is None:
-            raise NotAReplica("the replica's ledger is gone", where=f"{self.store.uri}/{self.name}")
+            raise NotAReplica("the replica's ledger is gone", where=self.uri)
         return self.record
 
     def read(self, *, create: bool = False) -> Record | None:
@@ -163,9 +168,9 @@ class Replica:
             except (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment):
                 newest = self.read()
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
-                    raise Conflict("the replica was promoted or replaced meanwhile", where=str(self.name)) from None
+                    raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
-                    raise Conflict("another process brings the replica up to date", where=str(self.name)) from None
+                    raise Conflict("another process brings the replica up to date", where=self.uri) from None
                 continue
             self.record = record
             return record
@@ -186,7 +191,7 @@ class Replica:
             complete: whether the source is sealed and the replica has all of it.
 
         Raises:
-            Failed: the replica ends inside an event, or between what the source has truncated and what it still has.
+            Failed: as `check`.
             NotAReplica: its ledger is gone.
             StreamChanged: another process deleted or configured it.
             TargetTaken: another stream has its name.
@@ -196,7 +201,7 @@ class Replica:
         record = self.newest
         if marked_work(described) == record.work == work:
             if not record.promoted:
-                _check_whole(self.store, described, record)
+                self.check(record)
                 ends = {str(segment): end for segment, end in described.tail.offsets.items()}
                 closing = [] if complete or (record.sealed and record.ends == ends) else list(ends)
                 record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
@@ -205,10 +210,22 @@ class Replica:
             wanted = _configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
-            raise TargetTaken("another stream has the replica's name now", where=f"{self.store.uri}/{self.name}")
+            raise TargetTaken("another stream has the replica's name now", where=self.uri)
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
+
+    def check(self, record: Record) -> None:
+        """Check that the replica can be promoted as it is: it is not sealed, and holds nothing but whole events.
+
+        Raises:
+            TargetTaken: it was sealed.
+            Failed: it ends inside an event, or may have filler that is still to be truncated.
+        """
+        described = self.store.describe(self.name)
+        if described.sealed:
+            raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=MAKE_ANEW)
+        _check_whole(self.store, described, record)
 
     def _close_segments(self, record: Record) -> None:
         for _ in range(ATTEMPTS):
@@ -218,7 +235,7 @@ class Replica:
                 return
             with suppress(ScaleRefused):  # a late scale was quicker
                 self.store.scale(self.name, left, [current[segment] for segment in left])
-        raise Failed("another process scales the replica", where=str(self.name), todo="Run the same command again.")
+        raise Failed("another process scales the replica", where=self.uri, todo="Run the same command again.")
 
 
 def replica_tag(source: str) -> str:
@@ -245,7 +262,7 @@ def _check_whole(store: StreamStore, described: StreamDescription, record: Recor
     if record.tail is None or record.skipping:
         raise Failed(
             "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
-            where=str(described.name),
+            where=f"{store.uri}/{described.name}",
             todo="Replicate once more when the source can be reached.",
         )
     infos = store.segment_info(described.name, list(described.tail.offsets))
@@ -263,6 +280,6 @@ def _check_whole(store: StreamStore, described: StreamDescription, record: Recor
         except NotAnEvent as error:
             raise Failed(
                 "the replica ends inside an event, of which the rest is at the source",
-                where=f"{info.segment.in_stream(described.name)} offset {error.offset}",
+                where=f"{store.uri}/{info.segment.in_stream(described.name)} offset {error.offset}",
                 todo="Replicate once more when the source can be reached.",
             ) from None

@@ -6,13 +6,13 @@ import math
 import time
 from contextlib import ExitStack
 
-from common.errors import Usage
 from common.progress import Progress
 from importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
 from importer.replica import Replica
 from importer.replication import Replication
 from importer.reports import ReplicateReport
-from importer.source import open_source
+from importer.source import StreamSource, open_source
+from importer.target import check_other_stream
 from layouts.windows import WINDOW
 from manifests.model import now_utc
 from manifests.options import RETRY_FOR
@@ -32,7 +32,7 @@ def replicate_stream(
     stream: str,
     *,
     follow: bool = False,
-    every: float = REPLICATE_EVERY,
+    every: float | None = None,
     idle: float | None = None,
     lasting: float | None = None,
     retry_for: float = RETRY_FOR,
@@ -55,7 +55,7 @@ def replicate_stream(
         source: URI of the stream or the archive.
         stream: URI of the replica; created if missing. The login of its cluster is as for `copy_stream`.
         follow: repeat until the stream is sealed, or `idle` or `lasting` is over.
-        every: seconds from one round to the next.
+        every: seconds from one round to the next; None for 1.
         idle: as for `follow_stream`.
         lasting: as for `follow_stream`.
         retry_for: as for `follow_stream`.
@@ -91,8 +91,8 @@ def replicate_stream(
     address, name = parse_stream(stream, target=True)
     with ExitStack() as stack:
         origin = open_source(source, stack)
-        if origin.uri == f"{address.uri}/{name}":
-            raise Usage("source and replica are the same stream", where=stream, todo="Give the replica another name.")
+        if isinstance(origin, StreamSource):
+            check_other_stream((origin.address, origin.name), (address, name))
         replica = Replica(stack.enter_context(address.open()), address, name)
         tasks = Tasks(master, stack)
         retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
@@ -107,7 +107,12 @@ def replicate_stream(
             behind = replication.behind()
             if follow:
                 ended = repeat_rounds(
-                    lambda: retrier(replication.round), retrier, every=every, idle=idle, lasting=lasting, began=began
+                    lambda: retrier(replication.round),
+                    retrier,
+                    every=every or REPLICATE_EVERY,
+                    idle=idle,
+                    lasting=lasting,
+                    began=began,
                 )
             else:
                 retrier(replication.round)

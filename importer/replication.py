@@ -15,11 +15,11 @@ from common.errors import Conflict, Failed
 from common.progress import Progress
 from importer.lease import TargetBusy, take_lease, unfinished_work
 from importer.options import MirrorOptions
-from importer.plan import plan_restore
+from importer.plan import RestorePlan, plan_restore
 from importer.replica import REPLICA, Record, Replica
 from importer.run import ImportRun
 from importer.source import Look, Source, bytes_between
-from importer.target import TargetTaken, taken_error
+from importer.target import LOOKS, TargetTaken, Unfinished, check_missing_filler, has_data, taken_error
 from manifests.model import Configuration, now_utc
 from manifests.rounds import Round
 from sparkrun.inline import InlineRunner
@@ -27,6 +27,7 @@ from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
 from streamstore.counterparts import counterparts
 from streamstore.cuts import is_before, later_of
+from streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamstore.lease import Lease
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamstore.own import REPLICA_OF, is_own, tag_of
@@ -99,26 +100,45 @@ class Replication:
         self.segments: Mapping[SegmentId, SegmentId] = {}
 
     def look_first(self) -> StreamDescription:
-        """Look at the source and the target, and change nothing; return the source.
+        """Check the source, the target and what a replica still needs, and change nothing; return the source.
 
         Raises:
-            TargetTaken: the target is neither free nor this replica.
+            TargetTaken: the target is neither free nor this replica, or something else has changed it.
+            Conflict: as `round`.
             NoSuchStream, NoSuchArchive: there is no such source.
+            Usage: too much filler is needed.
+            CannotReplay: the source's numbers cannot be kept.
         """
-        described = self.source.look().described
-        self.work = replica_work(self.source, described, self._options)
-        self.is_new = self._check_target() is None
-        return described
+        for look in range(LOOKS):
+            try:
+                return self._look_first()
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment):
+                if look == LOOKS - 1:
+                    raise
+        raise AssertionError
 
-    def begin(self, *, wait_seconds: float = 0.0) -> Lease:
-        """As `look_first`; take the lease, and wait ``wait_seconds`` for it.
+    def _look_first(self) -> StreamDescription:
+        self._check_promoting()
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        look = self.source.look()
+        self.work = replica_work(self.source, look.described, self._options)
+        self._read()
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        if unfinished is not None and not self.is_new:
+            self._is_truncated(look, unfinished)
+            self._run(plan).check_unfinished(unfinished)
+        return look.described
+
+    def begin(self) -> Lease:
+        """As `look_first`, and take the lease.
 
         Raises:
-            TargetTaken, NoSuchStream, NoSuchArchive: as `look_first`.
+            Problem: as `look_first`.
             TargetBusy: another process brings the replica up to date.
         """
         self.look_first()
-        return self._hold(wait_seconds)
+        return self.hold()
 
     def release(self, *, remove: bool = False) -> None:
         """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
@@ -137,16 +157,17 @@ class Replication:
         if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
             raise Failed(
                 "the replica does not end where its source ends",
-                where=f"{self.replica.name}: {json.dumps(copied.tail.to_json())}",
+                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
                 todo="Run the same command again.",
             )
 
     def behind(self) -> int:
         """Return how many bytes the source has that the replica does not have."""
         while True:
+            unfinished = Unfinished.find(self.replica.store, self.replica.name)
             look = self.source.look()
             try:
-                return bytes_between(self.source, look.described, self._reached(look))
+                return bytes_between(self.source, look.described, self._reached(look, unfinished))
             except SourceTruncated:
                 continue
 
@@ -156,23 +177,23 @@ class Replication:
         Raises:
             Problem: it failed.
         """
+        lease = self.hold()
         look = self.source.look()
-        lease = self._hold()
         record = self.replica.record
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
             return Round(changed=False, sealed=look.described.sealed)
         self._check_same(look, record)
-        if record is None or self.is_new:
-            record, self.is_new = self.replica.note(self._first_record(look)), False
+        if self._deleted is not None:
+            self._begin_ledger(look)  # replaces the record of a replica that was deleted, before there is another one
         moved = -self.moved_bytes
         while True:
             try:
-                ends = self._bring_up(look, record, lease)
+                ends = self._bring_up(look, lease)
                 break
             except SourceTruncated:
                 before, look = look, self.source.look()
-                self._check_same(look, record)
+                self._check_same(look, self.replica.record)
                 if before.described.head == look.described.head:
                     raise
         moved += self.moved_bytes
@@ -183,10 +204,11 @@ class Replication:
             taken=look.taken.isoformat(),
             configuration=_document(look.described),
             sealed=look.described.sealed,
+            filler_limit=self._options.filler_limit,
             skipping=False,
         )
         self._noted = time.monotonic()
-        new = replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        new = record is None or replace(record, taken="", ends={}) != replace(after, taken="", ends={})
         if not new and not moved:
             return Round(changed=False, sealed=look.described.sealed)
         self.rounds += 1
@@ -194,15 +216,39 @@ class Replication:
         self.most_lag = max(self.most_lag, self.lag)
         return Round(changed=True, sealed=look.described.sealed)
 
-    def _bring_up(self, look: Look, record: Record, lease: Lease) -> dict[str, int]:
+    def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
-        described = look.described
-        first_head = StreamCut.from_json(record.head, self.source.name)
-        self._check_truncated(look, first_head)
-        left = bytes_between(self.source, described, self._reached(look))
-        content = self.source.content(look, self._options, work=record.work, first_head=first_head)
-        plan = plan_restore(content, self._options)
-        run = ImportRun(
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        is_first = self.replica.record is None or self.replica.record.tail is None
+        if self._is_truncated(look, unfinished):
+            if not self.replica.newest.skipping:
+                self.replica.note(skipping=True)
+            warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+            self.warnings.append(warning)
+            self._progress.warn(warning)
+        left = bytes_between(self.source, look.described, self._reached(look, unfinished))
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        run = self._run(plan)
+        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
+        try:
+            self.segments = run.advance(
+                lease,
+                runner,
+                self._progress,
+                move_head=not self._keep_head or is_first,
+                taken=lambda: self._begin_ledger(look),
+            )
+        finally:
+            self.moved_bytes += run.moved_bytes
+        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
+
+    def _plan(self, look: Look) -> RestorePlan:
+        content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
+        return plan_restore(content, self._options, limit_filler=False)
+
+    def _run(self, plan: RestorePlan) -> ImportRun:
+        return ImportRun(
             self.replica.store,
             self.replica.address,
             self.replica.name,
@@ -212,43 +258,49 @@ class Replication:
             trust_earlier=True,
             whole_events=True,
         )
-        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
-        try:
-            move_head = not self._keep_head or record.tail is None
-            self.segments = run.advance(lease, runner, self._progress, move_head=move_head)
-        finally:
-            self.moved_bytes += run.moved_bytes
-        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 
-    def _check_truncated(self, look: Look, first_head: StreamCut) -> None:
-        """Note what the source has truncated before it was replicated.
+    def _begin_ledger(self, look: Look) -> None:
+        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+
+        So no ledger is left if the store refuses the target.
 
         Raises:
-            Conflict: what the source truncates is to be kept, so the replica would have a hole.
+            TargetBusy: another process has begun it.
+        """
+        if self.replica.record is not None:
+            return
+        if self._deleted is None and self.replica.read(create=True) is not None:
+            raise TargetBusy("another process brings the replica up to date", where=self.replica.uri)
+        self.replica.note(self._first_record(look))
+        self.is_new, self._deleted = False, None
+
+    def _is_truncated(self, look: Look, unfinished: Unfinished | None) -> bool:
+        """Return whether the source has truncated what the replica does not have.
+
+        Raises:
+            Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
         """
         described = look.described
-        reached = self._reached(look)
-        if is_before(described, described.head, later_of(described, reached, first_head)):
-            return
+        if is_before(described, described.head, self._reached(look, unfinished)):
+            return False
         if self._keep_head:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
-                todo="Promote the replica as it is, or delete it and replicate again.",
+                todo=f"Promote {self.replica.uri} as it is, or delete it and replicate again.",
             )
-        if not self.replica.newest.skipping:
-            self.replica.note(skipping=True)
-        warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
-        self.warnings.append(warning)
-        self._progress.warn(warning)
+        return True
 
-    def _reached(self, look: Look) -> StreamCut:
-        """Return the cut up to which the replica has the source's bytes."""
+    def _first_head(self, look: Look) -> StreamCut:
         record = self.replica.record
-        first_head = look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
-        if not self.replica.store.exists(self.replica.name):
+        return look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
+
+    def _reached(self, look: Look, unfinished: Unfinished | None) -> StreamCut:
+        """Return the cut up to which the replica has the source's bytes."""
+        first_head = self._first_head(look)
+        if unfinished is None:
             return first_head
-        copied = self.replica.store.describe(self.replica.name)
+        copied = unfinished.described
         reached = self.cut_of(copied, copied.tail, look.described)
         return first_head if reached is None else later_of(look.described, reached, first_head)
 
@@ -270,8 +322,13 @@ class Replication:
         reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
         return StreamCut(self.source.name, reached)
 
-    def _hold(self, wait_seconds: float = 0.0) -> Lease:
-        """Return the lease; take it again if it was lost in an outage."""
+    def hold(self, wait_seconds: float = 0.0) -> Lease:
+        """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
+
+        Raises:
+            TargetBusy: another process brings the replica up to date.
+            TargetTaken: the target is not this replica any more, or its promotion has begun.
+        """
         if self._lease is not None:
             try:
                 self._lease.check()
@@ -282,24 +339,45 @@ class Replication:
             replica = self.replica
             self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
             try:
-                self._read()
+                self._read()  # others may have created, promoted or deleted it before the lease was taken
             except BaseException:
                 self.release()
                 raise
         return self._lease
 
     def _read(self) -> None:
-        """Read the ledger; others may have created, promoted or deleted the replica before the lease was taken.
-
-        Raises:
-            TargetTaken: it is not this replica any more, or its promotion has begun.
-        """
-        self.is_new = self._check_target() is None
-        record = self.replica.read(create=True)
-        if self.is_new:
-            self._deleted, self.replica.record = record, None  # of a replica that was deleted
+        """Check the target, and read the ledger."""
+        begun = self._check_target()
+        record = self.replica.read()
+        self.is_new, self._deleted = begun is None, None
+        if begun is None:
+            self._deleted, self.replica.record = record, None
         elif record is not None and record.promoted:
             raise self._promoting()
+        elif (
+            record is None
+            and self._options.offsets == "shift"
+            and has_data(self.replica.store.describe(self.replica.name))
+        ):
+            raise TargetTaken(
+                "the replica's ledger is gone, which says from where offsets are shifted",
+                where=self.replica.uri,
+                todo="Delete the replica and replicate again.",
+            )
+
+    def _check_promoting(self) -> None:
+        """Check that no promotion of the target was killed, whatever it is a replica of.
+
+        Raises:
+            TargetTaken: one was.
+        """
+        replica = self.replica
+        begun = unfinished_work(replica.store, replica.name)
+        if begun is not None and begun.startswith(REPLICA):
+            record = replica.read()
+            begins = record is not None and record.work == begun and record.promoted
+            if begins or not is_own(replica.store.describe(replica.name).configuration):
+                raise self._promoting()
 
     def _check_target(self) -> str | None:
         """Check that the target is free, or this replica; return `unfinished_work`.
@@ -316,7 +394,7 @@ class Replication:
             if not is_own(described.configuration):
                 raise self._promoting()
             return begun
-        where = str(replica.name)
+        where = replica.uri
         record = replica.read()
         if begun and record is not None and record.work == begun and record.source == self.source.uri:
             if (record.offsets, record.numbers) != (self._options.offsets, self._options.numbers):
@@ -333,8 +411,8 @@ class Replication:
         raise taken_error(replica.store, described, begun=begun)
 
     def _promoting(self) -> Conflict:
-        where = f"{self.replica.store.uri}/{self.replica.name}"
-        return TargetTaken("a promotion of the replica has not ended", where=where, todo="Run it again.")
+        todo = "Run the same 'promote' or 'move' again."
+        return TargetTaken("a promotion of the replica has not ended", where=self.replica.uri, todo=todo)
 
     def _check_same(self, look: Look, record: Record | None) -> None:
         """Check that the source is still the stream that is replicated.
@@ -346,7 +424,7 @@ class Replication:
             raise Conflict(
                 "the source was deleted and created again, so it is not the stream that was replicated",
                 where=self.source.uri,
-                todo=f"Promote {self.replica.name} as it is, or replicate into another stream.",
+                todo=f"Promote {self.replica.uri} as it is, or replicate into another stream.",
             )
 
     def _first_record(self, look: Look) -> Record:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from common.errors import Conflict
 from common.progress import Progress
-from importer.fill import Filled, FillTask, fill_segment
+from importer.fill import Filled, FillTask, compare_last, fill_segment
 from importer.lease import lease_stream, take_lease, unfinished_work
 from importer.plan import Part, RestorePlan
 from importer.replay import ScaleStep
-from importer.target import Target, taken_error
+from importer.target import Target, Unfinished, taken_error
 from importer.verify import Differs, VerifyTask, verify_range
 from sparkrun.runner import Runner
 from streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed
@@ -123,6 +123,21 @@ class ImportRun:
             with suppress(NoSuchScope, NoSuchStream):  # it was deleted meanwhile
                 raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
+    def check_unfinished(self, unfinished: Unfinished) -> None:
+        """Check that nothing else has changed this import's unfinished target; changes nothing.
+
+        The last bytes of each open segment are compared with the source.
+
+        Raises:
+            Conflict: something else has.
+            SourceTruncated, SegmentTruncated, NoSuchSegment: the source or the target was truncated meanwhile.
+        """
+        self._segments = unfinished.check(self._plan)
+        for segment in unfinished.described.epochs[-1].segments:
+            old = next((old for old, new in self._segments.items() if new == segment), None)
+            if old is not None:
+                compare_last(self._store, self._fill_task(old), unfinished.ends[segment])
+
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.
 
@@ -215,7 +230,7 @@ class ImportRun:
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)
 
     def advance(
-        self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool
+        self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool, taken: Callable[[], None]
     ) -> Mapping[SegmentId, SegmentId]:
         """Bring the target up to the plan, which more plans follow; it stays unfinished.
 
@@ -224,6 +239,7 @@ class ImportRun:
             runner: runs the tasks.
             progress: receives the progress.
             move_head: also truncate the target as the source was truncated.
+            taken: called when the target was created or resumed, before anything is appended to it.
 
         Returns:
             The source's segment → the target's.
@@ -232,14 +248,17 @@ class ImportRun:
             Problem: as `run`.
         """
         with _reporting_lost_lease(lease):
-            target = self._bring_up(lease, runner, progress)
+            target = self._bring_up(lease, runner, progress, taken)
             if move_head:
                 target.move_head()
         return target.segments
 
-    def _bring_up(self, lease: Lease, runner: Runner, progress: Progress) -> Target:
+    def _bring_up(
+        self, lease: Lease, runner: Runner, progress: Progress, taken: Callable[[], None] = lambda: None
+    ) -> Target:
         """Create or resume the target, fill its segments and replay its scales."""
         target = Target.take(self._store, self._name, self._plan, lease)
+        taken()
         self._segments = target.segments
         if target.marked:
             self._fill(target, runner, progress, lease)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from common.errors import Conflict, Failed
+from common.errors import Conflict, Failed, Usage
 from importer.from_archive import generation_of
 from importer.lease import incarnation, marked_work
-from importer.plan import RestorePlan
+from importer.plan import RestorePlan, check_filler
 from importer.replay import MAP_NUMBERS, ScaleStep
 from streamstore.counterparts import counterparts
-from streamstore.cuts import segments_between
+from streamstore.cuts import is_before, segments_between
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
 from streamstore.lease import Lease
 from streamstore.model import (
@@ -34,8 +34,24 @@ from streamstore.model import (
 )
 from streamstore.own import OWN, UNFINISHED, is_own, own_stream
 from streamstore.store import StreamStore
+from streamstore.uri import StoreAddress, is_same_store
 
-__all__ = ["Target", "TargetTaken", "taken_error"]
+__all__ = [
+    "LOOKS",
+    "MAKE_ANEW",
+    "Target",
+    "TargetTaken",
+    "Unfinished",
+    "check_missing_filler",
+    "check_other_stream",
+    "has_data",
+    "taken_error",
+]
+
+MAKE_ANEW = "Delete it, or choose another name."
+
+LOOKS = 10
+"""How often a target is looked at if it is truncated meanwhile."""
 
 
 class TargetTaken(Conflict):
@@ -61,6 +77,7 @@ class Target:
     ) -> None:
         self._store = store
         self._name = described.name
+        self._uri = f"{store.uri}/{described.name}"
         self._configuration = described.configuration
         self._plan = plan
         self._lease = lease
@@ -123,7 +140,7 @@ class Target:
         described = store.describe(name)
         marked, matches = _is_marked(described, plan), _matching(described.epochs, plan) is not None
         if not (matches and (marked or _was_finishing(described, plan, lease))):
-            if not marked or _has_data(described):
+            if not marked or has_data(described):
                 raise taken_error(store, described, plan)
             described = _create(store, name, plan, lease, described)
         return cls(store, described, plan, lease, resumed=True)
@@ -148,7 +165,7 @@ class Target:
         if segments is None:
             raise Failed(
                 f"the store created other segments in epoch {step.epoch} than the source has",
-                where=f"{self._name}: {_text(made)} instead of {_text(expected)}",
+                where=f"{self._uri}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
         self.segments = segments
@@ -193,7 +210,7 @@ class Target:
         if described.epochs != self._epochs or self.epoch != self._plan.replay.epochs[-1].number:
             raise Failed(
                 "another process scaled the stream during the import",
-                where=str(self._name),
+                where=self._uri,
                 todo="Delete it and import again.",
             )
         if described.sealed:
@@ -206,11 +223,110 @@ class Target:
             if described.tail.offsets != _renamed(self._plan.tail, self.segments):
                 raise Conflict(
                     "another process wrote to the restored stream before it was sealed",
-                    where=str(self._name),
+                    where=self._uri,
                     todo="Seal it yourself, or delete it and import again.",
                 )
             self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
+
+
+def check_other_stream(source: tuple[StoreAddress, StreamName], target: tuple[StoreAddress, StreamName]) -> None:
+    """Check that source and target are not the same stream.
+
+    Raises:
+        Usage: they are, even if their URIs are spelled differently.
+    """
+    if source[1] == target[1] and is_same_store(source[0], target[0]):
+        where = f"{target[0].uri}/{target[1]}"
+        raise Usage("source and target are the same stream", where=where, todo="Give the target another name.")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What an unfinished target holds at one moment.
+
+    Look at it before the source: whatever runs of the same work have appended, the source has.
+
+    Attributes:
+        store: its store.
+        described: the target.
+        ends: its segment → the segment's end (bytes), of those that are not truncated.
+    """
+
+    store: StreamStore
+    described: StreamDescription
+    ends: Mapping[SegmentId, int]
+
+    @classmethod
+    def find(cls, store: StreamStore, name: StreamName) -> Unfinished | None:
+        """Look at a target; None if it does not exist, or is a user's stream."""
+        for look in range(LOOKS):
+            try:
+                described = store.describe(name)
+                if not is_own(described.configuration):
+                    return None
+                live = segments_between(described, described.head, described.tail)
+                ends = {info.segment: info.write_offset for info in store.segment_info(name, list(live))}
+                return cls(store, described, ends)
+            except (NoSuchStream, NoSuchScope):
+                return None
+            except NoSuchSegment:
+                if look == LOOKS - 1:
+                    raise
+        raise AssertionError
+
+    def check(self, plan: RestorePlan) -> Mapping[SegmentId, SegmentId]:
+        """Check that only runs of the same work can have changed the target, as far as its shape shows.
+
+        Args:
+            plan: its final content.
+
+        Returns:
+            The plan's segment → the target's.
+
+        Raises:
+            TargetTaken: it was sealed, scaled, truncated or written to.
+        """
+        where = f"{self.store.uri}/{self.described.name}"
+        if self.described.sealed:
+            raise TargetTaken("the unfinished stream was sealed", where=where, todo=MAKE_ANEW)
+        segments = _matching(self.described.epochs, plan)
+        if segments is None:
+            if not has_data(self.described):
+                return {}  # it only uses up numbers, and will be created again
+            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=MAKE_ANEW)
+        checked = {segments[old] for old in segments if plan.segments[old].sections}
+        if segments.keys() >= plan.head.offsets.keys():
+            head = StreamCut(self.described.name, _renamed(plan.head.offsets, segments))
+            if not is_before(self.described, self.described.head, head):
+                raise TargetTaken("the unfinished stream was truncated by another process", where=where, todo=MAKE_ANEW)
+            if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
+                checked = set(segments_between(self.described, head, self.described.tail))
+        for old, new in segments.items():
+            end = plan.segments[old].end
+            if new in checked and self.ends.get(new, 0) > end:
+                what = f"the unfinished stream was written to by another process; the source has {end} bytes"
+                where = f"{self.store.uri}/{new.in_stream(self.described.name)} offset {end}"
+                raise TargetTaken(what, where=where, todo=MAKE_ANEW)
+        return segments
+
+
+def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
+    """Check how much filler a target still needs.
+
+    Args:
+        plan: its final content.
+        limit: see `MirrorOptions.filler_limit`.
+        unfinished: what it holds already; None if it does not exist.
+
+    Raises:
+        Usage: it is more than the limit.
+    """
+    held: Mapping[SegmentId, int] = {}
+    if unfinished is not None:
+        segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
+        held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
+    check_filler(plan.source, plan.segments, limit, held)
 
 
 def mark(plan: RestorePlan) -> str:
@@ -253,7 +369,7 @@ def _create(
         if following > wanted and plan.numbers == "keep":
             raise Conflict(
                 f"the name was used before, so segments would be numbered from {number}, not {wanted}",
-                where=str(name),
+                where=f"{store.uri}/{name}",
                 todo=f"Choose a name that was never used. {MAP_NUMBERS}",
             )
         described = _make(store, name, plan, lease, wanted - following if following < wanted else segments)
@@ -304,7 +420,8 @@ def _matching(
     return counterparts(planned, epochs, known)
 
 
-def _has_data(described: StreamDescription) -> bool:
+def has_data(described: StreamDescription) -> bool:
+    """Return whether a target was ever filled or scaled."""
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
@@ -319,11 +436,11 @@ def taken_error(
         plan: the plan to restore, if there is one.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
-    what, where, todo = "the stream exists", str(described.name), "Choose another name, or delete it first."
+    what, where, todo = "the stream exists", f"{store.uri}/{described.name}", "Choose another name, or delete it first."
     begun = marked_work(described) or begun
     if begun:
         what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)
-        if plan is not None and generation is not None and generation != plan.generation:
+        if plan is not None and generation and plan.generation not in (0, generation):
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."
     elif is_own(described.configuration):

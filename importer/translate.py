@@ -42,7 +42,7 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
 
     Args:
         source: the archive or the stream that the positions belong to.
-        stream: the restored stream.
+        stream: the restored stream; the login of its cluster is as for `copy_stream`.
         positions: event pointers as text, and cuts as JSON text or mappings.
 
     Returns:
@@ -55,7 +55,7 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
             or the stream does not have the position: its segment is shorter or was truncated.
     """
     old, old_epochs = _history(source)
-    address, name = parse_stream(stream)
+    address, name = parse_stream(stream, target=True)
     with address.open() as store:
         described = store.describe(name)
         segments = common_counterparts(old_epochs, described.epochs)
@@ -106,19 +106,28 @@ class _Target:
         Raises:
             NoCounterpart: there is none, or it does not have these bytes.
         """
+        where = f"{segment.in_stream(source)}: {start}"
         if segment not in self.segments:
-            raise NoCounterpart("no segment of the stream corresponds to this one", where=segment.in_stream(source))
+            raise NoCounterpart(
+                "no segment of the stream corresponds to this one",
+                where=where,
+                todo=f"Check that it is one of the source's, and that {self.store.uri}/{self.name} was restored "
+                "or copied from it after the segment was created.",
+            )
         found = self.segments[segment]
         info = self._info(found)
-        where = f"{segment.in_stream(source)}: {start}"
+        place = f"{self.store.uri}/{found.in_stream(self.name)}"
         if info is None or start < info.start_offset:
             begin = "" if info is None else f", which begins at {info.start_offset}"
-            raise NoCounterpart(f"the position was truncated in {found.in_stream(self.name)}{begin}", where=where)
+            raise NoCounterpart(
+                f"the position was truncated in {place}{begin}", where=where, todo="Begin at the stream's head instead."
+            )
         if end > info.write_offset:
             raise NoCounterpart(
-                f"the position lies beyond the end of {found.in_stream(self.name)} at {info.write_offset}",
+                f"the position lies beyond the end of {place} at {info.write_offset}",
                 where=where,
-                todo="Subtract the shifts first if the stream was restored with --offsets shift.",
+                todo="Replicate again first if the stream is a replica; subtract the shifts if it was restored with "
+                "--offsets shift.",
             )
         return found
 
@@ -145,4 +154,8 @@ def _translated(position: Cut, source: StreamName, target: _Target) -> Translati
 
 def _check_stream(found: StreamName, expected: StreamName) -> None:
     if found != expected:
-        raise Usage("the position belongs to another stream", where=f"{found}, not {expected}")
+        raise Usage(
+            "the position belongs to another stream",
+            where=f"{found}, not {expected}",
+            todo="Give the archive or the stream that it belongs to first, then the restored one.",
+        )

@@ -52,7 +52,8 @@ class VerifyTask:
     @property
     def where(self) -> str:
         """The restored part, for a message."""
-        return f"{self.segment.in_stream(self.stream)} bytes {self.start - self.shift} to {self.end - self.shift}"
+        segment = f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
+        return f"{segment} bytes {self.start - self.shift} to {self.end - self.shift}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def verify_range(task: VerifyTask) -> Verified:
         raise Differs(
             "the restored bytes differ from the source's",
             where=task.where,
-            todo=f"Delete {task.stream} and run the same command again.",
+            todo=f"Delete {task.target.uri}/{task.stream} and run the same command again.",
         )
     return Verified(events, task.end - task.start)
 

@@ -145,4 +145,4 @@ class Ledger:
             self._first = before
 
     def _conflict(self) -> LedgerConflict:
-        return LedgerConflict("another process writes to the ledger", where=str(self.name))
+        return LedgerConflict("another process writes to the ledger", where=f"{self._store.uri}/{self.name}")

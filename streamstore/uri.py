@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +23,7 @@ from streamstore.errors import InvalidName
 from streamstore.model import StreamName
 from streamstore.store import StreamStore
 
-__all__ = ["KEEP_SECONDS", "StoreAddress", "is_stream", "lend", "parse_stream"]
+__all__ = ["KEEP_SECONDS", "StoreAddress", "is_same_store", "is_stream", "lend", "parse_stream"]
 
 KEEP_SECONDS = 10.0
 """How long an unused store stays open."""
@@ -71,6 +72,7 @@ class _Scheme:
     Attributes:
         form: how such a URI is written.
         check: says what is wrong with a location; empty if nothing is.
+        plain: returns the usual spelling of a location.
         settings: makes of the store's URI what the implementation is opened with.
         module, store: where the implementation is; imported when a store is opened.
         shared: whether an open store locks out no other user, so that it may stay open.
@@ -78,6 +80,7 @@ class _Scheme:
 
     form: str
     check: Callable[[str], str]
+    plain: Callable[[str], str]
     settings: Callable[[str, bool], Any]
     module: str
     store: str
@@ -108,8 +111,24 @@ def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, Strea
     wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
+    location = scheme.plain(location)
     address = f"{name}://{location}"
     return StoreAddress(name, location, scheme.settings(address, target)), StreamName.parse(stream)
+
+
+def is_same_store(one: StoreAddress, other: StoreAddress) -> bool:
+    """Return whether two addresses lead to the same store, also by different names."""
+    if "local" in (one.scheme, other.scheme):
+        return one.scheme == other.scheme and os.path.realpath(one.location) == os.path.realpath(other.location)
+    (host, _, port), (other_host, _, other_port) = (each.location.rpartition(":") for each in (one, other))
+    return port == other_port and (host == other_host or not _addresses(host).isdisjoint(_addresses(other_host)))
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
+    except (OSError, UnicodeError):
+        return set()
 
 
 def _split(rest: str) -> tuple[str, str]:
@@ -133,6 +152,11 @@ def _check_host(location: str) -> str:
     return "" if 0 < int(match["port"]) < 65536 else "the port is out of range"
 
 
+def _plain_host(location: str) -> str:
+    host, _, port = location.rpartition(":")
+    return f"{host.lower()}:{int(port)}"
+
+
 def _check_folder(location: str) -> str:
     if not location.startswith("/"):
         return "the folder is missing" if not location else "the folder is not absolute"
@@ -152,6 +176,7 @@ def _folder(uri: str, _target: bool) -> str:
 _PRAVEGA = _Scheme(
     form="pravega://HOST:PORT/SCOPE/STREAM",
     check=_check_host,
+    plain=_plain_host,
     settings=_pravega_settings,
     module="streamstore.pravega.store",
     store="PravegaStore",
@@ -164,6 +189,7 @@ _SCHEMES = {
     "local": _Scheme(
         form="local:///FOLDER/SCOPE/STREAM",
         check=_check_folder,
+        plain=str,
         settings=_folder,
         module="streamstore.local",
         store="LocalStore",

@@ -126,7 +126,9 @@ class LocalStore(StreamStore):
                 return
             if was is not None and was != record.configuration:
                 raise StreamChanged(
-                    "the stream's configuration was changed concurrently", where=str(stream), todo="Run it again."
+                    "the stream's configuration was changed concurrently",
+                    where=f"{self.uri}/{stream}",
+                    todo="Run it again.",
                 )
             save_record(folder.path, replace(record, configuration=configuration))
 

@@ -81,10 +81,13 @@ class Controller:
 
     Every method raises `StreamStoreUnavailable`, `AccessDenied` and `RequestFailed`; those that name a stream raise
     `NoSuchStream` or `NoSuchScope`.
+
+    Attributes:
+        uri: the cluster's URI.
     """
 
     def __init__(self, settings: PravegaSettings) -> None:
-        self._uri = settings.uri
+        self.uri = settings.uri
         self._calls = ControllerCalls(settings)
 
     def close(self) -> None:
@@ -245,7 +248,7 @@ class Controller:
         name = pb.PingTxnStatus.Status.Name(answer.status)
         if name != "OK":
             what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
-            raise TransactionEnded(what, where=f"{self._uri}/{transaction.stream}, {transaction.id}")
+            raise TransactionEnded(what, where=f"{self.uri}/{transaction.stream}, {transaction.id}")
 
     def commit_transaction(self, transaction: Transaction) -> None:
         """Begin to commit."""
@@ -263,8 +266,8 @@ class Controller:
     def missing(self, stream: StreamName) -> StreamStoreError:
         """The error for a stream that is not there: the stream's or its scope's."""
         if self._calls.call("checkScopeExists", pb.ScopeInfo(scope=stream.scope)).exists:
-            return NoSuchStream("no such stream", where=f"{self._uri}/{stream}")
-        return NoSuchScope("no such scope", where=f"{self._uri}/{stream.scope}")
+            return NoSuchStream("no such stream", where=f"{self.uri}/{stream}")
+        return NoSuchScope("no such scope", where=f"{self.uri}/{stream.scope}")
 
     def _end(self, transaction: Transaction, method: str) -> None:
         answer = self._ask(transaction.stream, method, self._transaction_request(transaction))
@@ -302,11 +305,11 @@ class Controller:
         if name in {"STREAM_NOT_FOUND", "SCOPE_NOT_FOUND"} and isinstance(about, StreamName):
             raise self.missing(about)
         if name not in _MEANINGS:
-            raise WireError(f"the controller returned an unknown status ({name})", where=self._uri)
+            raise WireError(f"the controller returned an unknown status ({name})", where=self.uri)
         kind, what, todo = _MEANINGS[name]
         if kind is NoSuchScope:
             about = str(about).partition("/")[0]
-        raise kind(what, where=f"{self._uri}/{about}", todo=todo)
+        raise kind(what, where=f"{self.uri}/{about}", todo=todo)
 
 
 def _epoch_question(stream: StreamName, number: int) -> tuple[str, Any]:

@@ -204,7 +204,9 @@ def update(
             if now == configuration:
                 return  # an attempt whose answer was lost
             raise StreamChanged(
-                "the stream's configuration was changed concurrently", where=str(stream), todo="Run it again."
+                "the stream's configuration was changed concurrently",
+                where=f"{controller.uri}/{stream}",
+                todo="Run it again.",
             )
         controller.update_stream(stream, configuration)
 
@@ -252,7 +254,7 @@ def _check_first(controller: Controller, stream: StreamName, first: Epoch | None
     if first is not None and (now := controller.epochs(stream, [0])) != [first]:
         if not now:
             raise controller.missing(stream)
-        raise StreamChanged("the stream was deleted and recreated", where=str(stream))
+        raise StreamChanged("the stream was deleted and recreated", where=f"{controller.uri}/{stream}")
 
 
 def _open(controller: Controller, stream: StreamName) -> Epoch:

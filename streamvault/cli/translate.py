@@ -9,7 +9,6 @@ import typer
 
 from common.progress import Progress
 from importer.reports import TranslateReport
-from streamvault.cli.options import StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 
@@ -25,7 +24,14 @@ def translate(
             show_default=False,
         ),
     ],
-    stream: StreamArgument,
+    stream: Annotated[
+        str,
+        typer.Argument(
+            metavar="STREAM",
+            help="The restored stream. PRAVEGA_TARGET_USERNAME etc. give its cluster's login, if that is another one.",
+            show_default=False,
+        ),
+    ],
     positions: Annotated[
         list[str],
         typer.Argument(

@@ -27,6 +27,7 @@ from tests.servers.pravega_security import ADMIN
 from tests.servers.process import free_ports
 from tests.servers.s3 import S3Server
 from tests.streams import append_events
+from tests.told import assert_ends, assert_told
 
 NAME = StreamName("shop", "orders")
 INLINE = ("--master", "inline")
@@ -104,28 +105,6 @@ def cut(first: object, second: object, *, stream: str = "shop/orders", other: st
     return json.dumps({f"{stream}/0.#epoch.0": first, f"{stream}/{other}": second})
 
 
-def assert_ends(arguments: tuple[str, ...], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Run a command line, plain and with ``--json``; it ends with a code and one line that matches."""
-    for as_json in (False, True):
-        capfd.readouterr()
-        assert main([*arguments, *(["--json"] if as_json else [])]) == code
-        out, err = capfd.readouterr()
-        assert_told(out, err, code, line, as_json=as_json)
-
-
-def assert_told(out: str, err: str, code: int, line: str, *, as_json: bool) -> None:
-    assert "Traceback" not in err + out
-    lines = [each for each in err.splitlines() if not each.startswith("warning: ")]
-    assert len(lines) == 1, err
-    assert re.fullmatch(f"streamvault: {line}", lines[0]), lines[0]
-    if not as_json:
-        assert not out
-        return
-    error = json.loads(out)["error"]
-    assert error["exit_code"] == code
-    assert error["what"] in lines[0]
-
-
 @dataclass(frozen=True)
 class Bad:
     """A command line that cannot succeed.
@@ -201,7 +180,12 @@ NAMES_AND_PLACES = [
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
     Bad("events compressed", exporting("--compress", "zstd"), 2, r"layout events does not support the compression: .*"),
     Bad("a window too small", exporting("--window", "1MiB"), 2, r"--window must be at least 16MiB: 1MiB"),
-    Bad("a target that exists", importing(target="shop/orders"), 4, r"the stream exists: shop/orders\. Choose .*"),
+    Bad(
+        "a target that exists",
+        importing(target="shop/orders"),
+        4,
+        r"the stream exists: local://.*/shop/orders\. Choose .*",
+    ),
 ]
 
 CUTS = [

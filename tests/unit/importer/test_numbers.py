@@ -182,9 +182,8 @@ def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str
         append_events(store, BACK, segment, [b"more"])
     capfd.readouterr()
     assert restore(vault, BACK) == 4
-    assert (
-        f"was written to since: scope/back: {segment} has {end + 12} bytes instead of {end}" in capfd.readouterr().err
-    )
+    said = f"was written to since: {vault.uri(BACK)}: {segment} has {end + 12} bytes instead of {end}"
+    assert said in capfd.readouterr().err
 
 
 def test_another_stream_of_the_same_shape_is_not_taken_for_restored(tmp_path: Path) -> None:
@@ -266,8 +265,9 @@ def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd
         assert main(["translate", vault.uri(), vault.uri(BACK), position]) == 1
         return capfd.readouterr().err
 
+    place = vault.uri(BACK).removesuffix(f"/{BACK}")
     last, segment = events[-1][0], events[-1][0].segment
-    said = f"lies beyond the end of {segment.in_stream(BACK)} at {copied.tail.offsets[segment]}: "
+    said = f"lies beyond the end of {place}/{segment.in_stream(BACK)} at {copied.tail.offsets[segment]}: "
     assert f"{said}{segment.in_stream(NAME)}: {last.offset}" in refused(str(last))
     assert "lies beyond the end of" in refused(json.dumps(tail.to_json()))
     inside = replace(last, offset=copied.tail.offsets[segment] - 8)
@@ -278,11 +278,13 @@ def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd
     )
     first = min(copied.head.offsets)
     before = EventPointer(NAME, first, copied.head.offsets[first] - 8, 8)
-    said = f"was truncated in {first.in_stream(BACK)}, which begins at {copied.head.offsets[first]}"
+    said = f"was truncated in {place}/{first.in_stream(BACK)}, which begins at {copied.head.offsets[first]}"
     assert said in refused(str(before))
     with vault.store as store:
         store.truncate(copied.tail)
-    assert f"was truncated in {first.in_stream(BACK)}: " in refused(str(replace(before, offset=before.offset + 8)))
+    assert f"was truncated in {place}/{first.in_stream(BACK)}: " in refused(
+        str(replace(before, offset=before.offset + 8))
+    )
 
 
 def test_positions_of_the_common_beginning_are_translated(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:

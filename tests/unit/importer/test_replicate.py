@@ -161,6 +161,30 @@ def test_head_is_kept(streams: Streams) -> None:
         streams.replicate(keep_head=True)
 
 
+@pytest.mark.usefixtures("impatient")
+def test_filler_that_a_replica_has_does_not_count(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = {"filler_limit": 0, "offsets": "keep", "numbers": "map"}
+    with streams.store as store:
+        assert any(store.describe(NAME).head.offsets.values())
+    with pytest.raises(Usage, match="more than --filler-limit 0"):
+        streams.replicate(**limited)
+    streams.replicate()
+    streams.add(b"replicated")
+    streams.replicate(**limited)
+    streams.truncate()
+    streams.add(b"kept")
+    streams.replicate(**limited)
+    assert_same_events(streams)
+    streams.add(b"lost")
+    streams.truncate()
+    with pytest.raises(Usage, match="more than --filler-limit 0"):
+        streams.replicate(**limited)
+    streams.replicate()
+    killed(monkeypatch, "delete", NAME, partial(streams.move, **limited))
+    streams.move(**limited)
+    assert streams.own() == []
+
+
 def test_lag(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     none = streams.replicate(dry_run=True)
     assert (none.behind_seconds, none.ended) == (None, "lag")

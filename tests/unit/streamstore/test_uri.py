@@ -9,7 +9,7 @@ import pytest
 
 from streamstore.errors import InvalidName
 from streamstore.model import StreamName
-from streamstore.uri import StoreAddress, parse_stream
+from streamstore.uri import StoreAddress, is_same_store, parse_stream
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,35 @@ def test_invalid_uri_is_refused_in_one_line_with_the_right_form(uri: str, messag
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_host_and_port_have_one_spelling() -> None:
+    address, _ = parse_stream("pravega://Controller.Example.ORG:09090/Scope/stream")
+    assert address.uri == "pravega://controller.example.org:9090"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("pravega://HOST.invalid:9090", "pravega://host.invalid:09090", True),
+        ("pravega://host.invalid:9090", "pravega+tls://host.invalid:9090", True),
+        ("pravega://localhost:9090", "pravega://127.0.0.1:9090", True),
+        ("pravega://[0:0:0:0:0:0:0:1]:9090", "pravega://[::1]:9090", True),
+        ("pravega://host.invalid:9090", "pravega://host.invalid:9091", False),
+        ("pravega://one.invalid:9090", "pravega://two.invalid:9090", False),
+        ("local:///data", "local:///data", True),
+        ("local:///data", "local:///other", False),
+        ("local:///data", "pravega://127.0.0.1:9090", False),
+    ],
+)
+def test_same_store_is_known_by_other_names(one: str, other: str, *, same: bool) -> None:
+    first, second = (parse_stream(f"{uri}/scope/stream")[0] for uri in (one, other))
+    assert is_same_store(first, second) == is_same_store(second, first) == same
+
+
+def test_link_to_a_folder_is_the_same_store(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "streams")
+    assert is_same_store(*(parse_stream(f"local://{tmp_path}/{name}/a/b")[0] for name in ("streams", "link")))
 
 
 def test_login_in_a_uri_is_refused_and_not_repeated() -> None:

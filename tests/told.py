@@ -1,0 +1,35 @@
+"""How a refused command ends: its exit code, and one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from streamvault.cli import main
+
+__all__ = ["assert_ends", "assert_told"]
+
+
+def assert_ends(arguments: Sequence[str], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run a command line, plain and with ``--json``; it ends with a code and one line that matches."""
+    for as_json in (False, True):
+        capfd.readouterr()
+        assert main([*arguments, *(["--json"] if as_json else [])]) == code
+        out, err = capfd.readouterr()
+        assert_told(out, err, code, line, as_json=as_json)
+
+
+def assert_told(out: str, err: str, code: int, line: str, *, as_json: bool) -> None:
+    assert "Traceback" not in err + out
+    lines = [each for each in err.splitlines() if not each.startswith("warning: ")]
+    assert len(lines) == 1, err
+    assert re.fullmatch(f"streamvault: {line}", lines[0]), lines[0]
+    if not as_json:
+        assert not out
+        return
+    error = json.loads(out)["error"]
+    assert error["exit_code"] == code
+    assert error["what"] in lines[0]

@@ -1,0 +1,834 @@
+"""Copies, replicas, promotions, moves and translations that are refused: one line, exit code, nothing written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from importer.lease import lease_stream
+from streamstore.errors import AccessDenied
+from streamstore.lease import Lease
+from streamstore.local import LocalStore
+from streamstore.model import KeyRange, StreamConfiguration, StreamName
+from streamstore.own import TARGET_LEDGER, stream_beside
+from streamstore.pravega.settings import PravegaSettings
+from streamvault.cli import main
+from tests.streams import append_events, digest_of, events_of, frame, make_stream
+from tests.told import assert_ends
+
+SOURCE, TARGET, OTHER = (StreamName("shop", name) for name in ("orders", "standby", "other"))
+LEDGER, LEASE = stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)
+INLINE = ("--master", "inline")
+COPIES = ("copy", "replicate", "move")
+
+
+class World:
+    """An embedded store with a stream, and a second name for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "streams")
+
+    def uri(self, name: StreamName = TARGET, folder: str = "streams") -> str:
+        return f"local://{self.folder}/{folder}/{name}"
+
+    @property
+    def source(self) -> str:
+        return self.uri(SOURCE)
+
+    @property
+    def archive(self) -> str:
+        return f"file://{self.folder}/vault/{SOURCE}"
+
+    def run(self, verb: str, *options: str, source: str = "", target: StreamName = TARGET) -> None:
+        """Run a command that succeeds."""
+        sources = () if verb == "promote" else (source or self.source,)
+        assert main([verb, *sources, self.uri(target), *INLINE, *options]) == 0
+
+    def killed(self, verb: str, method: str, name: StreamName = TARGET, *options: str) -> None:
+        """Run a command that is killed when it is about to make a change to a stream."""
+        real = getattr(LocalStore, method)
+
+        def call(store: LocalStore, stream: StreamName, *args: object, **given: object) -> object:
+            if stream == name:
+                raise KeyboardInterrupt
+            return real(store, stream, *args, **given)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(LocalStore, method, call)
+            patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
+            sources = () if verb == "promote" else (self.source,)
+            assert main([verb, *sources, self.uri(), *INLINE, *options]) == 130
+
+    def make(self, name: StreamName = TARGET, **options: Any) -> None:
+        with self.store as store:
+            make_stream(store, name, events=30, largest=500, **options)
+
+    def add(self, name: StreamName = SOURCE, event: bytes = b"added") -> None:
+        with self.store as store:
+            for segment in store.describe(name).tail.offsets:
+                append_events(store, name, segment, [event])
+
+    def append(self, block: bytes, name: StreamName = TARGET) -> None:
+        with self.store as store, store.appender(name, max(store.describe(name).tail.offsets)) as appender:
+            appender.append(block)
+
+    def truncate(self, name: StreamName = SOURCE) -> None:
+        with self.store as store:
+            store.truncate(store.describe(name).tail)
+
+    def scale(self, name: StreamName = TARGET) -> None:
+        with self.store as store:
+            segment, held = max(store.describe(name).epochs[-1].segments.items())
+            middle = (held.low + held.high) / 2
+            store.scale(name, [segment], [KeyRange(a, b) for a, b in pairwise((held.low, middle, held.high))])
+
+    def seal(self, name: StreamName) -> None:
+        with self.store as store:
+            store.seal(name)
+
+    def delete(self, name: StreamName) -> None:
+        with self.store as store:
+            store.delete(name)
+
+    def make_again(self) -> None:
+        self.delete(SOURCE)
+        self.make(SOURCE)
+
+    def use_up(self) -> None:
+        """Use the target's name once."""
+        self.make()
+        self.delete(TARGET)
+
+    def state(self) -> Mapping[StreamName, Any]:
+        """Shape, lengths and seal of every stream."""
+        found = {}
+        with self.store as store:
+            for name in [name for scope in store.list_scopes() for name in store.list_streams(scope, own=True)]:
+                described = store.describe(name)
+                infos = store.segment_info(
+                    name, list(dict.fromkeys([*described.head.offsets, *described.tail.offsets]))
+                )
+                found[name] = (described, infos)
+        return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("world").resolve())
+    world.make(SOURCE)
+    (world.folder / "link").symlink_to("streams")
+    (world.folder / "vault").mkdir()
+    return world
+
+
+@pytest.fixture
+def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    shutil.copytree(made.folder, tmp_path / "world", symlinks=True)
+    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.05)
+    return World(tmp_path.resolve() / "world")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A command line that cannot succeed.
+
+    Attributes:
+        name: of the case. arguments: made for a world. code: the exit code. line: what the message matches. spoil: done
+        to the world before.
+    """
+
+    name: str
+    arguments: Callable[[World], tuple[str, ...]]
+    code: int
+    line: str
+    spoil: Callable[[World], object] = field(default=lambda _: None)
+
+
+def command(verb: str, *options: str, source: StreamName = SOURCE) -> Callable[[World], tuple[str, ...]]:
+    """A verb with the usual source and target."""
+    return lambda w: (verb, *(() if verb == "promote" else (w.uri(source),)), w.uri(), *INLINE, *options)
+
+
+def both(*steps: Callable[[World], object]) -> Callable[[World], None]:
+    def spoil(world: World) -> None:
+        for step in steps:
+            step(world)
+
+    return spoil
+
+
+def replicated(*options: str) -> Callable[[World], None]:
+    return lambda w: w.run("replicate", *options)
+
+
+def copied(world: World) -> None:
+    """Leave an unfinished copy that has everything."""
+    world.killed("copy", "update_stream")
+
+
+def killed_import(world: World) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+
+        def call(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(LocalStore, "update_stream", call)
+        assert main(["import", world.archive, world.uri(), *INLINE]) == 130
+
+
+def archived(world: World) -> None:
+    assert main(["export", world.source, f"file://{world.folder}/vault", *INLINE]) == 0
+
+
+def replicated_archive(world: World) -> None:
+    archived(world)
+    world.run("replicate", source=world.archive)
+
+
+def replicated_other(world: World) -> None:
+    world.make(OTHER)
+    world.run("replicate", source=world.uri(OTHER))
+
+
+def promotion_killed(world: World) -> None:
+    world.run("replicate")
+    world.killed("promote", "update_stream")
+
+
+def own_stream(name: StreamName) -> Callable[[World], None]:
+    def make(world: World) -> None:
+        with world.store as store:
+            store.create_stream(name, StreamConfiguration())
+
+    return make
+
+
+HERE = r"local:///.*/streams/shop/"
+STANDBY, ORDERS = HERE + "standby", HERE + "orders"
+
+SAME = [
+    *(
+        Bad(
+            f"{verb}, {name}",
+            lambda w, verb=verb, folder=folder: (verb, w.source, w.uri(SOURCE, folder), *INLINE),  # type: ignore[misc]
+            2,
+            r"source and target are the same stream: local:///.*/shop/orders\. Give the target another name\.",
+        )
+        for verb in COPIES
+        for name, folder in (("the same stream", "streams"), ("the same stream by a link", "link"))
+    ),
+    *(
+        Bad(
+            f"{verb}, the same stream of a cluster, {name}",
+            lambda _, verb=verb, uri=uri: (verb, "pravega://127.0.0.1:1/shop/orders", f"{uri}/shop/orders", *INLINE),  # type: ignore[misc]
+            2,
+            r"source and target are the same stream: pravega.*",
+        )
+        for verb in COPIES
+        for name, uri in (
+            ("by another name", "pravega://LOCALHOST:1"),
+            ("with TLS", "pravega+tls://127.0.0.1:1"),
+            ("with zeros", "pravega://127.0.0.1:00001"),
+        )
+    ),
+    Bad(
+        "a stream that ends with a slash",
+        lambda w: ("copy", w.source, f"{w.source}/", *INLINE),
+        2,
+        r"not a stream's .*",
+    ),
+    Bad(
+        "a login in the target's URI",
+        lambda w: ("replicate", w.source, "pravega://me:secret@h:1/a/b", *INLINE),
+        2,
+        r"not a stream's URI \(it must not contain credentials.*",
+    ),
+]
+
+SOURCES = [
+    *(
+        Bad(
+            f"{verb}, no such stream",
+            command(verb, source=StreamName("shop", "nope")),
+            1,
+            rf"no such stream: {HERE}nope",
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(f"{verb}, no such scope", command(verb, source=StreamName("nope", "x")), 1, r"no such scope: local.*/nope")
+        for verb in COPIES
+    ),
+    Bad(
+        "replicate, no such archive",
+        lambda w: ("replicate", f"{w.archive}-2", w.uri(), *INLINE),
+        1,
+        r"no archive: file:///.*/vault/shop/orders-2.*",
+    ),
+    *(
+        Bad(
+            f"{verb}, of an unfinished replica",
+            lambda w, verb=verb: (verb, w.uri(), w.uri(OTHER), *INLINE),  # type: ignore[misc]
+            4,
+            rf"this is an internal stream .*: {STANDBY}\. .*",
+            replicated(),
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb}, of a stream that was moved",
+            lambda w, verb=verb: (verb, w.source, w.uri(OTHER), *INLINE),  # type: ignore[misc]
+            4,
+            rf"the stream was moved: {ORDERS}\. It is {STANDBY} now\.",
+            lambda w: w.run("move"),
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb}, source made again",
+            command(verb, "--numbers", "keep"),
+            4,
+            r"the source was deleted and created again.*(shop/orders|shop/standby)\. .*",
+            both(copied if verb == "copy" else replicated("--numbers", "keep"), World.make_again),
+        )
+        for verb in COPIES
+    ),
+    Bad(
+        "copy, source of a finished copy made again",
+        command("copy"),
+        4,
+        rf"the source was deleted and created again since it was copied: {STANDBY}\. .*",
+        both(lambda w: w.run("copy"), World.make_again),
+    ),
+    Bad(
+        "promote --seal-source, source made again",
+        command("promote", "--seal-source"),
+        4,
+        rf"the source was deleted and created again, .*: {ORDERS}\. Promote {STANDBY} as it is, .*",
+        both(replicated(), World.make_again),
+    ),
+    *(
+        Bad(
+            f"{name}, source truncated past the replica",
+            arguments,
+            4,
+            rf"the source was truncated beyond what the replica has, .*: {ORDERS}, head .*\. Promote {STANDBY} .*",
+            both(replicated("--keep-head", "--numbers", "keep"), World.add, World.truncate),
+        )
+        for name, arguments in (
+            ("replicate --keep-head", command("replicate", "--keep-head", "--numbers", "keep")),
+            ("promote --seal-source", command("promote", "--seal-source")),
+            ("move", command("move")),
+        )
+    ),
+]
+
+REFUSING = {
+    "copy": copied,
+    "replicate": replicated(),
+    "move": replicated("--numbers", "keep"),
+    "promote --seal-source": replicated(),
+}
+"""Verbs that go on with an unfinished target, and how one is made."""
+
+
+def going_on(name: str) -> Callable[[World], tuple[str, ...]]:
+    return command(*name.split())
+
+
+TARGETS = [
+    *(
+        Bad(f"{verb}, a user's stream", command(verb), 4, rf"the stream exists: {STANDBY}\. Choose .*", World.make)
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb}, {name}",
+            command(verb),
+            4,
+            rf"the unfinished stream of another import, copy or replication: {STANDBY}\. .*",
+            spoil,
+        )
+        for verb in COPIES
+        for name, spoil in (
+            ("an unfinished import", both(archived, killed_import)),
+            ("a replica of another stream", replicated_other),
+        )
+    ),
+    *(
+        Bad(
+            f"{verb}, an unfinished copy",
+            command(verb),
+            4,
+            rf"the unfinished stream of another import, copy or replication: {STANDBY}\. .*",
+            copied,
+        )
+        for verb in ("replicate", "move")
+    ),
+    *(
+        Bad(
+            f"{verb}, a finished copy", command(verb), 4, rf"the stream exists: {STANDBY}\. .*", lambda w: w.run("copy")
+        )
+        for verb in ("replicate", "move")
+    ),
+    *(
+        Bad(
+            f"{verb}, a promoted replica",
+            command(verb),
+            4,
+            rf"the stream (exists|is a promoted replica of {ORDERS}): {STANDBY}\. .*",
+            both(replicated(), lambda w: w.run("promote")),
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb}, an internal stream",
+            lambda w, verb=verb: (verb, w.source, w.uri(LEDGER), *INLINE),  # type: ignore[misc]
+            4,
+            rf"this is an internal stream .*: {HERE}{LEDGER.stream}\. .*",
+            replicated(),
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{name}, target sealed",
+            going_on(name),
+            4,
+            rf"the unfinished stream was sealed: {STANDBY}\. Delete it, or choose another name\.",
+            both(spoil, lambda w: w.seal(TARGET)),
+        )
+        for name, spoil in {**REFUSING, "promote": replicated()}.items()
+    ),
+    *(
+        Bad(
+            f"{name}, target written to",
+            going_on(name),
+            4,
+            r"the unfinished stream was written to by another process; the source has \d+ bytes: "
+            rf"{STANDBY}/\d+\.#epoch\.\d+ offset \d+\. .*",
+            both(spoil, lambda w: w.append(frame(b"foreign"))),
+        )
+        for name, spoil in REFUSING.items()
+    ),
+    *(
+        Bad(
+            f"{name}, source and target written to",
+            going_on(name),
+            4,
+            r"the target has other bytes than the source, from offset \d+ on: "
+            rf"{STANDBY}/\d+\.#epoch\.\d+\. Something else wrote to it.*",
+            both(spoil, lambda w: w.append(frame(b"foreign")), lambda w: w.add(event=b"not that")),
+        )
+        for name, spoil in REFUSING.items()
+    ),
+    *(
+        Bad(
+            f"{name}, target {what}",
+            going_on(name),
+            4,
+            rf"the unfinished stream was {what} by another process: {STANDBY}\. .*",
+            both(spoil, lambda w, harm=harm: harm(w, TARGET)),  # type: ignore[misc]
+        )
+        for name, spoil in REFUSING.items()
+        for what, harm in (("scaled", World.scale), ("truncated", World.truncate))
+    ),
+    Bad(
+        "copy, a finished copy that was written to",
+        command("copy"),
+        4,
+        rf"the copy was written to since: {STANDBY}: .*",
+        both(lambda w: w.run("copy"), lambda w: w.add(TARGET)),
+    ),
+    *(
+        Bad(
+            f"{verb}, a name that was used before",
+            command(verb, "--numbers", "keep"),
+            4,
+            rf"the name was used before, so segments would be numbered from \d+, not 0: {STANDBY}\. .*--numbers map.*",
+            World.use_up,
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb}, the {what}'s name taken",
+            command(verb, "--offsets", "shift"),
+            4,
+            rf".*name.* {what}.* taken.*: {HERE}{name.stream}\. Rename or delete it.*",
+            own_stream(name),
+        )
+        for verb in COPIES
+        for what, name in (("ledger", LEDGER), ("lease", LEASE))
+    ),
+]
+
+PROMOTIONS = [
+    Bad("promote, no such stream", command("promote"), 1, rf"no such stream: {STANDBY}"),
+    *(
+        Bad(
+            f"{name}, {what}",
+            going_on(name),
+            4,
+            rf"the stream is not a replica: {STANDBY}\. 'streamvault replicate' makes one\.",
+            spoil,
+        )
+        for name in ("promote", "promote --seal-source")
+        for what, spoil in (
+            ("a user's stream", World.make),
+            ("an unfinished copy", copied),
+            ("a finished copy", lambda w: w.run("copy")),
+        )
+    ),
+    *(
+        Bad(
+            f"{name}, the ledger gone",
+            going_on(name),
+            4,
+            rf"the replica's ledger is gone: {STANDBY}\. Replicate once more, .*",
+            both(replicated(), lambda w: w.delete(LEDGER)),
+        )
+        for name in ("promote", "promote --seal-source")
+    ),
+    Bad(
+        "replicate --offsets shift, the ledger gone",
+        command("replicate", "--offsets", "shift"),
+        4,
+        rf"the replica's ledger is gone, .*: {STANDBY}\. Delete the replica and replicate again\.",
+        both(replicated("--offsets", "shift"), lambda w: w.delete(LEDGER)),
+    ),
+    Bad(
+        "promote, no round finished",
+        command("promote"),
+        1,
+        rf"the replica begins with filler, .*: {STANDBY}\. Replicate once more .*",
+        both(lambda w: w.killed("replicate", "scale"), lambda w: w.delete(LEASE)),
+    ),
+    Bad(
+        "promote, half an event",
+        command("promote"),
+        1,
+        rf"the replica ends inside an event, .*: {STANDBY}/.* offset \d+\. .*",
+        both(replicated(), lambda w: w.append(frame(b"x" * 20)[:-5])),
+    ),
+    *(
+        Bad(
+            f"promote --seal-source, {name}",
+            command("promote", "--seal-source"),
+            2,
+            r"--seal-source requires a replica of a stream; .*: file:///.*/orders\. Promote without --seal-source\.",
+            spoil,
+        )
+        for name, spoil in (
+            ("a replica of an archive", replicated_archive),
+            ("a promoted replica of an archive", both(replicated_archive, lambda w: w.run("promote"))),
+        )
+    ),
+    Bad(
+        "promote --seal-source, source gone",
+        command("promote", "--seal-source"),
+        1,
+        rf"no such stream: {ORDERS}\. Promote without --seal-source to take the replica as it is\.",
+        both(replicated(), lambda w: w.delete(SOURCE)),
+    ),
+    Bad(
+        "promote --seal-source, promoted without it",
+        command("promote", "--seal-source"),
+        4,
+        rf"the replica was promoted before, without sealing its source: {ORDERS}\. .*",
+        both(replicated(), lambda w: w.run("promote")),
+    ),
+    Bad(
+        "promote --seal-source, a promotion without it unfinished",
+        command("promote", "--seal-source"),
+        4,
+        rf"a promotion of the replica without sealing its source has not ended: {STANDBY}\. .*",
+        both(promotion_killed, lambda w: w.delete(SOURCE)),
+    ),
+    *(
+        Bad(
+            f"replicate, a promotion unfinished, {name}",
+            command("replicate"),
+            4,
+            rf"a promotion of the replica has not ended: {STANDBY}\. .*",
+            both(promotion_killed, spoil),
+        )
+        for name, spoil in (
+            ("source there", lambda _: None),
+            ("source gone", lambda w: w.delete(SOURCE)),
+            ("source made again", World.make_again),
+        )
+    ),
+    Bad(
+        "replicate, a promotion of another stream's replica unfinished",
+        lambda w: ("replicate", w.uri(StreamName("shop", "nope")), w.uri(), *INLINE),
+        4,
+        rf"a promotion of the replica has not ended: {STANDBY}\. .*",
+        promotion_killed,
+    ),
+    *(
+        Bad(
+            f"move, a promotion unfinished, {name}",
+            command("move"),
+            4,
+            rf"the replica was promoted without sealing the stream, which may have been written to since: {ORDERS}\. "
+            rf"Run 'streamvault promote {STANDBY}', .*",
+            both(promotion_killed, spoil),
+        )
+        for name, spoil in (
+            ("source open", lambda _: None),
+            ("source written to", World.add),
+            ("source written to and sealed", both(World.add, lambda w: w.seal(SOURCE))),
+            ("source scaled and sealed", both(lambda w: w.scale(SOURCE), lambda w: w.seal(SOURCE))),
+        )
+    ),
+    Bad(
+        "move, promoted, source written to and sealed",
+        command("move"),
+        4,
+        rf"the stream is a promoted replica of {ORDERS}: {STANDBY}\. .*",
+        both(replicated(), lambda w: w.run("promote"), World.add, lambda w: w.seal(SOURCE)),
+    ),
+]
+
+OPTIONS = [
+    *(
+        Bad(
+            f"replicate {option} without --follow",
+            command("replicate", option, "1s"),
+            2,
+            r"--every, .* require --follow.*",
+        )
+        for option in ("--every", "--idle", "--for")
+    ),
+    *(
+        Bad(
+            f"{verb}, more filler than allowed",
+            command(verb, "--filler-limit", "7"),
+            2,
+            r"keeping offsets needs \d+ bytes of filler, more than --filler-limit 7: .*Use --offsets shift.*",
+        )
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"{verb} with other options",
+            command(verb, *options),
+            4,
+            rf"the replica was begun with --offsets keep --numbers map: {STANDBY}\. Give these options, .*",
+            replicated(),
+        )
+        for verb, options in (("replicate", ("--offsets", "shift")), ("replicate", ("--numbers", "keep")), ("move", ()))
+    ),
+    *(
+        Bad(f"{verb} --master", command(verb, "--master", "mesos"), 2, r"not a Spark master: 'mesos'.*")
+        for verb in COPIES
+    ),
+    *(
+        Bad(
+            f"copy {option}, a cut of another stream",
+            command("copy", option, json.dumps({"shop/other/0.#epoch.0": 0})),
+            2,
+            r".*names a segment of another stream.*",
+        )
+        for option in ("--from", "--to")
+    ),
+]
+
+
+def translating(*positions: str, source: StreamName = SOURCE) -> Callable[[World], tuple[str, ...]]:
+    return lambda w: ("translate", w.uri(source), w.uri(), *positions)
+
+
+TRANSLATIONS = [
+    Bad("translate, no such stream", translating("shop/orders/0.#epoch.0:0-8"), 1, rf"no such stream: {STANDBY}"),
+    Bad(
+        "translate, no such source",
+        translating("shop/nope/0.#epoch.0:0-8", source=StreamName("shop", "nope")),
+        1,
+        rf"no such stream: {HERE}nope",
+        replicated(),
+    ),
+    Bad(
+        "translate, another stream's position",
+        translating("shop/other/0.#epoch.0:0-8"),
+        2,
+        r"the position belongs to another stream: shop/other, not shop/orders\. Give the archive or .*",
+        replicated(),
+    ),
+    Bad(
+        "translate, a segment that the source never had",
+        translating("shop/orders/99.#epoch.9:0-8"),
+        1,
+        rf"no segment of the stream corresponds to this one: shop/orders/99\.#epoch\.9: 0\. Check .*{STANDBY} .*",
+        replicated(),
+    ),
+    Bad(
+        "translate, beyond the end",
+        translating("shop/orders/1.#epoch.0:1000000-8"),
+        1,
+        rf"the position (lies beyond the end of|was truncated in) {STANDBY}/.*: shop/orders/1\.#epoch\.0: 1000000\. .*",
+        replicated(),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "bad", [*SAME, *SOURCES, *TARGETS, *PROMOTIONS, *OPTIONS, *TRANSLATIONS], ids=lambda bad: bad.name
+)
+def test_command_is_refused_and_has_written_nothing(world: World, bad: Bad, capfd: pytest.CaptureFixture[str]) -> None:
+    bad.spoil(world)
+    before = world.state()
+    assert_ends(bad.arguments(world), bad.code, bad.line, capfd)
+    if bad not in TRANSLATIONS:
+        only_tried = "used before" in bad.name or "name taken" in bad.name
+        assert main([*bad.arguments(world), "--dry-run"]) in ((0, bad.code) if only_tried else (bad.code,))
+    assert world.state() == before
+
+
+@contextmanager
+def denied(method: str, folder: Path, name: StreamName | None = None) -> Iterator[str]:
+    """Let one store deny a call, as a cluster does whose login is wrong, or has not every right; yield its message."""
+    real = getattr(LocalStore, method)
+    line = f"Pravega denied it: local://{folder}"
+
+    def call(store: LocalStore, stream: StreamName, *args: object, **given: object) -> object:
+        if store.uri == f"local://{folder}" and name in (None, stream):
+            raise AccessDenied("Pravega denied it", where=store.uri)
+        return real(store, stream, *args, **given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalStore, method, call)
+        yield re.escape(line)
+
+
+def without_ledgers(state: Mapping[StreamName, object]) -> Mapping[StreamName, object]:
+    return {name: found for name, found in state.items() if name != LEDGER}
+
+
+def test_source_that_must_not_be_sealed_stays_open(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.run("replicate")
+    world.add()
+    before = world.state()
+    with denied("seal", world.folder / "streams", SOURCE) as line:
+        assert_ends(command("promote", "--seal-source")(world), 1, line, capfd)
+    assert without_ledgers(world.state()) == without_ledgers(before)
+    world.run("replicate")
+    world.run("promote")
+    with world.store as store:
+        assert not store.describe(SOURCE).sealed
+        assert not store.describe(TARGET).sealed
+
+
+@pytest.mark.parametrize("method", ["seal", "delete"])
+def test_move_without_every_right_goes_on_once_it_has_them(
+    world: World, method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with denied(method, world.folder / "streams", SOURCE) as line:
+        assert_ends(command("move")(world), 1, line, capfd)
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    world.run("move")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+        assert store.describe(SOURCE).sealed
+        assert not store.describe(TARGET).sealed
+    assert world.state().keys() == {SOURCE, TARGET}
+
+
+@pytest.mark.parametrize("refusing", ["streams", "standby"])
+@pytest.mark.parametrize("verb", [*COPIES, "promote", "translate"])
+def test_error_names_the_cluster_that_refused_the_login(
+    world: World, verb: str, refusing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = world.uri(TARGET, "standby")
+    arguments = {
+        "promote": ("promote", target, "--seal-source", *INLINE),
+        "translate": ("translate", world.source, target, "shop/orders/0.#epoch.0:0-8"),
+    }.get(verb, (verb, world.source, target, *INLINE))
+    with LocalStore(world.folder / "standby") as store:
+        store.create_scope("shop")
+    if verb in {"promote", "translate"}:
+        assert main(["replicate", world.source, target, *INLINE]) == 0
+    with denied("describe", world.folder / refusing) as line, denied("exists", world.folder / refusing):
+        assert_ends(arguments, 1, line, capfd)
+    with LocalStore(world.folder / "standby") as store:
+        made = list(store.list_streams("shop", own=True))
+    assert made == ([TARGET, LEDGER] if verb in {"promote", "translate"} else [])
+    assert not world.state()[SOURCE][0].sealed
+
+
+def test_move_goes_on_after_a_promotion_if_nothing_was_written(world: World) -> None:
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    promotion_killed(world)
+    world.seal(SOURCE)
+    world.run("move", "--dry-run")
+    world.run("move", "--no-tombstone")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+    assert world.state().keys() == {TARGET}
+
+
+def test_moved_replica_keeps_what_it_was_to_keep(world: World) -> None:
+    with world.store as store:
+        events = digest_of(store, SOURCE)
+    world.run("replicate", "--keep-head", "--numbers", "keep")
+    world.truncate()
+    world.run("move")
+    with world.store as store:
+        assert digest_of(store, TARGET) == events
+
+
+@pytest.mark.parametrize("options", [(), ("--offsets", "shift")])
+def test_replication_killed_before_its_ledger_was_begun_is_resumed(world: World, options: tuple[str, ...]) -> None:
+    world.killed("replicate", "create_stream_and_scope", LEDGER, *options)
+    assert world.state().keys() == {SOURCE, TARGET, LEASE}
+    world.truncate()
+    world.add()
+    world.run("replicate", *options)
+    world.run("promote")
+    with world.store as store:
+        copied, expected = ([event for _, event in events_of(store, name)] for name in (TARGET, SOURCE))
+        assert copied == expected
+    assert world.state().keys() == {SOURCE, TARGET}
+
+
+def test_translate_has_a_login_for_each_cluster(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for variable in ("USERNAME", "PASSWORD"):
+        monkeypatch.setenv(f"PRAVEGA_{variable}", "here")
+        monkeypatch.setenv(f"PRAVEGA_TARGET_{variable}", "there")
+    opened = []
+
+    def refuse(settings: PravegaSettings) -> None:
+        opened.append((settings.host, settings.username, settings.password))
+        if settings.host == "two":
+            raise AccessDenied("denied")
+
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.__init__", lambda _, settings: refuse(settings))
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.close", lambda _: None)
+    described = SimpleNamespace(epochs=())
+    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
+    position = "shop/orders/0.#epoch.0:0-8"
+    assert main(["translate", "pravega://one:1/shop/orders", "pravega://two:1/shop/orders", position]) == 1
+    assert capfd.readouterr().err == "streamvault: denied\n"
+    assert opened == [("one", "here", "here"), ("two", "there", "there")]
