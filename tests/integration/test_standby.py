@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from streamstore.store import StreamStore
 from streamvault import move_stream, promote_replica, replicate_stream
 from tests.faults.commands import run, started, wait_until
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
-from tests.integration.test_round_trip import java_digest
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 
@@ -154,14 +153,14 @@ def test_stream_moves_to_another_cluster(
 
 
 def test_renamed_stream_is_the_same_for_the_java_client(
-    pravega: PravegaServer, source_store: StreamStore, scope_name: str, tmp_path: Path
+    pravega: PravegaServer, source_store: StreamStore, scope_name: str, java_client: JavaClient
 ) -> None:
     name, other = StreamName(scope_name, "old"), StreamName(scope_name, "new")
     make_stream(source_store, name, events=100)
     count = len(list(events_of(source_store, name)))
-    before = java_digest(pravega, name, count, tmp_path)
+    before = java_client.digest(pravega, name, count)
     move_stream(f"{pravega.uri}/{name}", f"{pravega.uri}/{other}", master="inline", no_tombstone=True)
-    assert java_digest(pravega, other, count, tmp_path) == before
+    assert java_client.digest(pravega, other, count) == before
     assert list(source_store.list_streams(scope_name, own=True)) == [other]
 
 
