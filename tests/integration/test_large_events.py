@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from subprocess import TimeoutExpired
@@ -65,7 +65,9 @@ def place(
         yield Place(pravega, store, source, f"s3://{bucket_name}/vault")
 
 
-def write_large(place: Place, java_client: JavaClient) -> None:
+def write_large(
+    java_client: JavaClient, server: PravegaServer, store: StreamStore, stream: StreamName, sizes: Sequence[int]
+) -> None:
     """One header for each, and the payload merged in behind it.
 
     The Java client sometimes waits for ever for the answer to a large event (pravega/pravega#6924 is another failure of
@@ -73,10 +75,10 @@ def write_large(place: Place, java_client: JavaClient) -> None:
     """
     for _ in range(3):
         with suppress(TimeoutExpired):
-            java_client.run("LargeEvents", place.server, place.source, *SIZES, timeout=120)
+            java_client.run("LargeEvents", server, stream, *sizes, timeout=120)
             return
-        place.store.delete(place.source)
-        place.store.create_stream(place.source, ONE_SEGMENT)
+        store.delete(stream)
+        store.create_stream(stream, ONE_SEGMENT)
     pytest.fail("Pravega's Java client has not written its events within two minutes, three times")
 
 
@@ -85,7 +87,7 @@ def restore(place: Place) -> None:
 
 
 def test_java_client_reads_its_restored_large_events(place: Place, java_client: JavaClient) -> None:
-    write_large(place, java_client)
+    write_large(java_client, place.server, place.store, place.source, SIZES)
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
     assert [pointer.length - 8 for pointer in pointers] == SIZES
     expected = digest_of(place.store, place.source)

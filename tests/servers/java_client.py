@@ -64,6 +64,7 @@ class JavaClient:
             TimeoutExpired: it takes longer.
         """
         command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_login(server)]
+        command += [f"-Dlogback.configurationFile={self.classes / 'logback.xml'}"]
         command += ["-cp", f"{self.classes}:{server.classpath}", program]
         where = [
             server.uri.replace("pravega+tls://", "tls://").replace("pravega://", "tcp://"),
