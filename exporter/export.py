@@ -31,6 +31,7 @@ from sparkrun.masters import Master
 from sparkrun.opening import TASK_MODULES, open_runner
 from sparkrun.runner import Runner
 from streamstore.cut_option import Cut
+from streamstore.cuts import live_ends, with_ends
 from streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
 from streamstore.own import describe_source
 from streamstore.store import StreamStore
@@ -139,6 +140,16 @@ class ResolvedExport:
         check_storage_class(options.storage_class, address)
         return cls(source, name, address, _wanted(name, options), options)
 
+    def with_ends(self, store: StreamStore) -> Self:
+        """Return the same with the ends of segments in its cuts in place of `SEGMENT_END`.
+
+        Raises:
+            InvalidCut: a segment is not sealed, or its end is not known.
+        """
+        wanted, end_of = self.wanted, live_ends(store, self.name)
+        from_cut, to_cut = (cut and with_ends(cut, end_of) for cut in (wanted.from_cut, wanted.to_cut))
+        return replace(self, wanted=replace(wanted, from_cut=from_cut, to_cut=to_cut))
+
     def archive(self) -> Archive:
         """Open the archive."""
         return Archive.at(self.root, self.name)
@@ -161,9 +172,10 @@ def export_next(
         began: start time, on the monotonic clock (seconds).
         dry_run: report what would be done without writing.
     """
-    source, wanted, window = order.source, order.wanted, order.options.window
+    source, window = order.source, order.options.window
     with source.open() as store:
-        archive = order.archive()
+        order = order.with_ends(store)
+        archive, wanted = order.archive(), order.wanted
         if dry_run:
             return _rehearse(archive, store, order, began)
         plan_began = time.monotonic()
@@ -216,8 +228,8 @@ def export_next(
 def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
     from_cut, to_cut = (options.from_cut, options.to_cut) if isinstance(options, ExportOptions) else (None, None)
     return PlanOptions(
-        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name),
-        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name),
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name, ends=True),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name, ends=True),
         layout=options.layout,
         compression=options.compress,
         range_size=options.range_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,8 @@ from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
 from streamstore.byte_source import SourceTruncated
-from streamstore.cut_option import Cut
+from streamstore.cut_option import Cut, parse_cut
+from streamstore.cuts import live_ends
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
 from streamstore.lease import last_record
 from streamstore.ledger import Ledger, LedgerNameTaken
@@ -95,7 +96,9 @@ def copy_stream(
     address, name = parse_stream(stream, target=True)
     check_other_stream((source_address, source_name), (address, name))
     with source_address.open() as source_store, address.open() as store, ExitStack() as stack:
-        copy = _Copy(source_store, source_address, source_name, store, address, name, options)
+        given, end_of = {"from_cut": from_cut, "to_cut": to_cut}, live_ends(source_store, source_name)
+        cuts = {name: parse_cut(cut, source_name, end_of) for name, cut in given.items()}
+        copy = _Copy(source_store, source_address, source_name, store, address, name, options, cuts)
         Master.parse(master)
         tasks = Tasks(master, stack)
         planned, finished = copy.look(None if dry_run or not read_back else tasks, progress)
@@ -194,7 +197,7 @@ class _Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """One source, one target, and the options."""
+    """One source, one target, and the options; `cuts` are those between which the source is copied."""
 
     source_store: StreamStore
     source_address: StoreAddress
@@ -203,6 +206,7 @@ class _Copy:
     address: StoreAddress
     name: StreamName
     options: CopyOptions
+    cuts: Mapping[str, StreamCut | None]
 
     @property
     def target(self) -> str:
@@ -218,12 +222,6 @@ class _Copy:
     def origin(self) -> StreamSource:
         """The source."""
         return StreamSource(self.source_store, self.source_address, self.source, f"{self.source_address}/{self.source}")
-
-    @property
-    def cuts(self) -> dict[str, StreamCut | None]:
-        """The cuts between which the source is copied."""
-        given = {"from_cut": self.options.from_cut, "to_cut": self.options.to_cut}
-        return {name: None if cut is None else StreamCut.from_json(cut, self.source) for name, cut in given.items()}
 
     def work(self, described: StreamDescription) -> str:
         """Return the name of this copy of a source."""

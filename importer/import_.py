@@ -30,8 +30,8 @@ from manifests.overtaken import check_in_force
 from manifests.selection import RangePart, check_boundaries, select_parts
 from objectstore.errors import InArchiveClass
 from sparkrun.opening import TASK_MODULES, open_runner
-from streamstore.cut_option import Cut
-from streamstore.model import RetentionKind, StreamCut, StreamName
+from streamstore.cut_option import Cut, parse_cut
+from streamstore.model import RetentionKind, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 
@@ -237,8 +237,8 @@ class _Planned:
 def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _Planned:
     """Plan the restore up to a generation; None for the newest."""
     history = source.history(generation)
-    from_cut = None if options.from_cut is None else StreamCut.from_json(options.from_cut, history.stream)
-    to_cut = None if options.to_cut is None else StreamCut.from_json(options.to_cut, history.stream)
+    cuts = (options.from_cut, options.to_cut)
+    from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
     selected = select_parts(history, from_cut, to_cut)
     content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
     return _Planned(history, selected, plan_restore(content, options))

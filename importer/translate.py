@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 from common.errors import Failed, Usage
 from importer.reports import TranslateReport, Translation
 from manifests.archive import Archive
 from streamstore.counterparts import common_counterparts
 from streamstore.cut_option import Cut
+from streamstore.cuts import EndOf, live_ends, with_ends
 from streamstore.errors import NoSuchSegment
 from streamstore.model import (
     Epoch,
@@ -43,7 +45,8 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
     Args:
         source: the archive or the stream that the positions belong to.
         stream: the restored stream; the login of its cluster is as for `copy_stream`.
-        positions: event pointers as text, and cuts as JSON text or mappings.
+        positions: event pointers as text, and cuts as JSON text or mappings. The offset -1, which Java's reader groups
+            write for a segment that was read to its end, becomes that end.
 
     Returns:
         The positions in the stream, in the same order.
@@ -54,9 +57,10 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
         NoCounterpart: the histories of source and stream differ from the beginning, or before the segment was created;
             or the stream does not have the position: its segment is shorter or was truncated.
     """
-    old, old_epochs = _history(source)
     address, name = parse_stream(stream, target=True)
-    with address.open() as store:
+    with ExitStack() as stack:
+        old, old_epochs, end_of = _history(source, stack)
+        store = stack.enter_context(address.open())
         described = store.describe(name)
         segments = common_counterparts(old_epochs, described.epochs)
         if not segments:
@@ -66,17 +70,20 @@ def translate(source: str, stream: str, positions: Sequence[Cut]) -> TranslateRe
                 todo="Give the archive or the stream that was restored or copied, and the result.",
             )
         target = _Target(store, described, segments)
-        translated = [_translated(position, old, target) for position in positions]
+        translated = [_translated(position, old, end_of, target) for position in positions]
     return TranslateReport(source=source, stream=stream, positions=tuple(translated))
 
 
-def _history(uri: str) -> tuple[StreamName, Sequence[Epoch]]:
+def _history(uri: str, stack: ExitStack) -> tuple[StreamName, Sequence[Epoch], EndOf]:
+    """Return the source's name, its epochs, and what finds the ends of its segments until ``stack`` is closed."""
     if not is_stream(uri):
         archive = Archive.open(uri)
-        return archive.stream, [epoch.value() for epoch in archive.manifest().epochs]
+        history = cache(archive.history)  # read only if an end is asked for
+        epochs = [epoch.value() for epoch in archive.manifest().epochs]
+        return archive.stream, epochs, lambda segment: history().sealed_end(segment)
     address, name = parse_stream(uri)
-    with address.open() as store:
-        return name, store.describe(name).epochs
+    store = stack.enter_context(address.open())
+    return name, store.describe(name).epochs, live_ends(store, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +146,12 @@ class _Target:
         return self.infos[segment]
 
 
-def _translated(position: Cut, source: StreamName, target: _Target) -> Translation:
+def _translated(position: Cut, source: StreamName, end_of: EndOf, target: _Target) -> Translation:
     if not isinstance(position, str) or position.lstrip().startswith("{"):
-        cut = StreamCut.from_json(position)
+        cut = StreamCut.from_json(position, ends=True)
         _check_stream(cut.stream, source)
-        offsets = {target.counterpart(source, segment, at, at): at for segment, at in cut.offsets.items()}
+        ends = with_ends(cut, end_of)
+        offsets = {target.counterpart(source, segment, at, at): at for segment, at in ends.offsets.items()}
         return Translation(old=cut.to_json(), new=StreamCut(target.name, offsets).to_json())
     pointer = EventPointer.parse(position)
     _check_stream(pointer.stream, source)

@@ -12,7 +12,8 @@ from layouts.layout import open_reader
 from layouts.place import Place
 from manifests.archive import Archive
 from manifests.selection import RangePart, check_boundaries, select_parts
-from streamstore.model import StreamCut, StreamName
+from streamstore.cut_option import parse_cut
+from streamstore.model import StreamName
 
 __all__ = ["READ_WINDOW", "read_archive", "read_part", "schema_of"]
 
@@ -53,11 +54,11 @@ def read_archive(
     """
     schema = schema_of(columns)
     source = Archive.open(archive)
+    history = source.history(generation)
     start, end = (
-        None if cut is None else StreamCut.from_json(cut if isinstance(cut, str) else dict(cut), source.stream)
+        parse_cut(cut if cut is None or isinstance(cut, str) else dict(cut), source.stream, history.sealed_end)
         for cut in (from_cut, to_cut)
     )
-    history = source.history(generation)
     history.generations[-1].manifest.require_events(source.uri)
     parts = select_parts(history, start, end)
     check_boundaries(source.place, source.stream, parts)

@@ -12,7 +12,7 @@ from common.errors import Damaged, Usage
 from common.neighbours import joined
 from manifests.model import Configuration, Manifest, Replaced, segment_key
 from manifests.range_row import RangeRow
-from streamstore.cuts import segments_between
+from streamstore.cuts import no_end, segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription
 
 __all__ = ["Generation", "History"]
@@ -199,6 +199,20 @@ class History:
                 if segment_key(entry.name) == segment:
                     return entry.end
         return None
+
+    def sealed_end(self, segment: SegmentId) -> int:
+        """Return the end (bytes) of a sealed segment.
+
+        Raises:
+            InvalidCut: the segment was open at the archive's tail, or the archive does not have it.
+        """
+        end = self.tail.offsets.get(segment)
+        if end is not None and not self.newest.sealed:
+            raise no_end(self.stream, segment, "was still open at the archive's tail")
+        end = self.end(segment) if end is None else end
+        if end is None:
+            raise no_end(self.stream, segment, "is not in the archive")
+        return end
 
     def gaps(self, segment: SegmentId) -> Iterator[tuple[int, int]]:
         """Yield a segment's gaps in all generations, in order, as (start, end)."""

@@ -8,13 +8,28 @@ from typing import Annotated
 from pydantic import Field, SkipValidation
 
 from common.options import CommandLine, load_file
+from streamstore.cuts import EndOf, with_ends
 from streamstore.errors import InvalidCut
-from streamstore.model import StreamCut
+from streamstore.model import StreamCut, StreamName
 
-__all__ = ["Cut", "FromCut", "ToCut", "load_cut"]
+__all__ = ["Cut", "FromCut", "ToCut", "load_cut", "parse_cut"]
 
 Cut = str | Mapping[str, int]
-"""JSON text, or full segment name → offset (bytes)."""
+"""JSON text, or full segment name → offset (bytes); -1 stands for the end of a sealed segment (`SEGMENT_END`)."""
+
+
+def parse_cut(cut: Cut | None, stream: StreamName, end_of: EndOf) -> StreamCut | None:
+    """Parse a stream cut that a user gave; None if none was given.
+
+    Args:
+        cut: the cut.
+        stream: the stream it must belong to.
+        end_of: finds the ends of the stream's sealed segments.
+
+    Raises:
+        InvalidCut: it is not a cut of the stream, or the end of a segment is not known.
+    """
+    return None if cut is None else with_ends(StreamCut.from_json(cut, stream, ends=True), end_of)
 
 
 def load_cut(text: str, option: str) -> dict[str, int]:
@@ -34,7 +49,7 @@ def load_cut(text: str, option: str) -> dict[str, int]:
     if not text.lstrip().startswith(("{", "[", '"')):
         source = load_file(text, option, todo="Give a file's name or the cut itself as JSON.")
     try:
-        return StreamCut.from_json(source).to_json()
+        return StreamCut.from_json(source, ends=True).to_json()
     except InvalidCut as error:
         raise InvalidCut(error.what, where=f"{option}: {error.where or text}", todo=error.todo) from None
 

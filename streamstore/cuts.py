@@ -8,15 +8,53 @@ the number of segments ever created, not with the number of epochs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby, pairwise
 
-from streamstore.errors import InvalidCut
-from streamstore.model import KeyRange, SegmentId, StreamCut, StreamDescription
+from streamstore.errors import InvalidCut, NoSuchSegment
+from streamstore.model import SEGMENT_END, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
+from streamstore.store import StreamStore
 
-__all__ = ["is_before", "later_of", "segments_between", "validate_cut"]
+__all__ = ["EndOf", "is_before", "later_of", "live_ends", "no_end", "segments_between", "validate_cut", "with_ends"]
+
+EndOf = Callable[[SegmentId], int]
+"""Returns the end (bytes) of a sealed segment, and raises `no_end` for any other one."""
 
 Ranges = Mapping[SegmentId, KeyRange]
+
+
+def with_ends(cut: StreamCut, end_of: EndOf) -> StreamCut:
+    """Replace each `SEGMENT_END` in a cut by the segment's end.
+
+    Raises:
+        InvalidCut: a segment is not sealed, or its end is not known.
+    """
+    offsets = {s: end_of(s) if offset == SEGMENT_END else offset for s, offset in cut.offsets.items()}
+    return replace(cut, offsets=offsets)
+
+
+def live_ends(store: StreamStore, stream: StreamName) -> EndOf:
+    """Return what finds the ends of a stream's sealed segments."""
+
+    def end_of(segment: SegmentId) -> int:
+        try:
+            info = store.segment_info(stream, [segment])[0]
+        except NoSuchSegment:
+            raise no_end(stream, segment, "does not exist, or was truncated") from None
+        if not info.sealed:
+            raise no_end(stream, segment, "is still open")
+        return info.write_offset
+
+    return end_of
+
+
+def no_end(stream: StreamName, segment: SegmentId, why: str) -> InvalidCut:
+    """Return the error for `SEGMENT_END` at a segment whose end is not known."""
+    return InvalidCut(
+        f"offset {SEGMENT_END} in the stream cut stands for the end of a sealed segment, but this one {why}",
+        where=segment.in_stream(stream),
+    )
 
 
 def validate_cut(description: StreamDescription, cut: StreamCut) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "HEADER_BYTES",
     "LARGEST_EVENT_BYTES",
     "MAX_EVENT_BYTES",
+    "SEGMENT_END",
     "ContentKind",
     "Epoch",
     "EventPointer",
@@ -53,6 +54,9 @@ _INT31 = 0x7FFFFFFF
 
 ANY_EVENT_BYTES = _INT31
 """The largest payload (bytes) a header can state, for data already bounded by an archive's index."""
+
+SEGMENT_END = -1
+"""The offset that Pravega's Java reader groups write in a stream cut for a segment that was read to its end."""
 
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
@@ -259,12 +263,13 @@ class StreamCut:
         return {segment.in_stream(self.stream): offset for segment, offset in self.offsets.items()}
 
     @classmethod
-    def from_json(cls, value: object, stream: StreamName | None = None) -> Self:
+    def from_json(cls, value: object, stream: StreamName | None = None, *, ends: bool = False) -> Self:
         """Parse the output of `to_json`.
 
         Args:
             value: a mapping of full segment names to offsets, or the same as JSON text.
             stream: the stream the cut must belong to; None to take it from the segment names.
+            ends: accept `SEGMENT_END` as an offset; `streamstore.cuts.with_ends` replaces it.
 
         Raises:
             InvalidCut: not such a mapping, a negative offset, or a segment of another stream.
@@ -288,7 +293,8 @@ class StreamCut:
             stream = stream or found
             if found != stream:
                 raise InvalidCut(f"a stream cut of {stream} names a segment of another stream", where=str(name))
-            if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= _INT63:
+            least = SEGMENT_END if ends else 0
+            if not isinstance(offset, int) or isinstance(offset, bool) or not least <= offset <= _INT63:
                 raise InvalidCut(
                     "an offset in the stream cut is not a non-negative integer", where=f"{name}: {offset!r}"
                 )

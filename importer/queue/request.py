@@ -77,7 +77,7 @@ def request_restore(
     StreamName(scope, name)
     parse_stream(stream)
     cuts = {
-        name: StreamCut.from_json(cut).to_json()
+        name: StreamCut.from_json(cut, ends=True).to_json()
         for name, cut in (("from_cut", options.from_cut), ("to_cut", options.to_cut))
         if cut is not None
     }

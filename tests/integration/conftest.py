@@ -8,6 +8,9 @@ import pytest
 
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
+from tests.conftest import absent
+from tests.servers.availability import Unavailable
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN
 
@@ -20,6 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="let a generation of N objects expire (give tests/integration as an argument too; 2,100 by default)",
     )
+
+
+@pytest.fixture(scope="session")
+def java_client(tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
+    try:
+        return JavaClient.compile(tmp_path_factory.mktemp("java"))
+    except Unavailable as error:
+        absent("jdk", str(error))
 
 
 @pytest.fixture

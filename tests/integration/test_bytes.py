@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +11,33 @@ from exporter.ranges import NotEvents
 from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamstore.uri import parse_stream
 from streamvault import check_archive, copy_stream, export_stream, import_stream, rotate_stream
-from tests.conftest import absent
-from tests.integration.test_round_trip import has_compiler
-from tests.servers.java import find_java
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import bytes_of, make_byte_stream, shape_of
 
 pytestmark = pytest.mark.pravega
 
 MIB = 1024 * 1024
-CLIENT = Path(__file__).parent.parent / "java" / "ByteStream.java"
 INLINE: dict[str, Any] = {"master": "inline[2]"}
 FIRST = SegmentId(0, 0)
 
 
-def java(pravega: PravegaServer, stream: StreamName, folder: Path, size: int = 0) -> list[str]:
-    """Append so many bytes; return head, tail and digest, as the client reads them."""
-    log = folder / "logback.xml"
-    log.write_text("<configuration/>")
-    command = [str(find_java()), f"-Dlogback.configurationFile={log}", "-cp", pravega.classpath, str(CLIENT)]
-    where = [pravega.uri.replace("pravega://", "tcp://"), stream.scope, stream.stream, str(size)]
-    run = subprocess.run([*command, *where], capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
-    return run.stdout.strip().splitlines()[-1].split()
-
-
-def test_java_client_reads_its_restored_bytes(pravega: PravegaServer, scope_name: str, tmp_path: Path) -> None:
-    if not has_compiler():
-        absent("jdk", "the Java here has no compiler, which the Java client's program needs")
+def test_java_client_reads_its_restored_bytes(
+    pravega: PravegaServer, java_client: JavaClient, scope_name: str, tmp_path: Path
+) -> None:
     source, restored, copied = (StreamName(scope_name, name) for name in ("source", "restored", "copied"))
     uri, root = f"{pravega.uri}/{source}", f"file://{tmp_path}/vault"
     archive = f"{root}/{source}"
     with parse_stream(uri)[0].open() as store:
         store.create_scope(scope_name)
         store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=1)))
-        java(pravega, source, tmp_path, 10 * MIB + 1)
+        java_client.byte_stream(pravega, source, append=10 * MIB + 1)
         store.truncate(StreamCut(source, {FIRST: 1_000_003}))
         with pytest.raises(NotEvents, match="export --content bytes"):
             export_stream(uri, root, range_size=MIB, **INLINE)
         first = export_stream(uri, root, content="bytes", compress="zstd", range_size=MIB, **INLINE)
         assert (first.bytes, first.events) == (10 * MIB + 1 - 1_000_003, 0)
-        written = java(pravega, source, tmp_path, 3 * MIB + 5)
+        written = java_client.byte_stream(pravega, source, append=3 * MIB + 5)
         assert written[:2] == ["1000003", str(13 * MIB + 6)]
         second = rotate_stream(uri, root, range_size=MIB, **INLINE)
         assert (second.export.bytes, second.generation) == (3 * MIB + 5, 2)
@@ -61,7 +46,7 @@ def test_java_client_reads_its_restored_bytes(pravega: PravegaServer, scope_name
         import_stream(archive, f"{pravega.uri}/{restored}", read_back=True, **INLINE)
         copy_stream(uri, f"{pravega.uri}/{copied}", read_back=True, **INLINE)
         for stream in (restored, copied):
-            assert java(pravega, stream, tmp_path) == written
+            assert java_client.byte_stream(pravega, stream) == written
             assert bytes_of(store, stream) == bytes_of(store, source)
         cut = {"from_cut": {f"{source}/{FIRST}": 5 * MIB + 3}, "to_cut": {f"{source}/{FIRST}": 12 * MIB + 7}}
         part: dict[str, Any] = {**cut, **INLINE, "offsets": "shift"}
@@ -73,7 +58,7 @@ def test_java_client_reads_its_restored_bytes(pravega: PravegaServer, scope_name
             assert list(found.values()) == [(0, data[5 * MIB + 3 - start : 12 * MIB + 7 - start])]
         store.delete(source)
         report = import_stream(archive, uri, numbers="map", **INLINE)
-        assert (len(report.renumbered), java(pravega, source, tmp_path)) == (1, written)
+        assert (len(report.renumbered), java_client.byte_stream(pravega, source)) == (1, written)
 
 
 def test_scaled_byte_stream(pravega: PravegaServer, scope_name: str, tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
@@ -19,9 +18,7 @@ from streamstore.pravega.appender import PravegaAppender
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, get_event, import_stream
-from tests.conftest import absent
-from tests.integration.test_round_trip import has_compiler, java_digest
-from tests.servers.java import find_java
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of
@@ -29,7 +26,6 @@ from tests.streams import append_events, digest_of, events_of
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 MIB = 1024 * 1024
-WRITER = Path(__file__).parent.parent / "java" / "LargeEvents.java"
 ONE_SEGMENT = StreamConfiguration(scaling=Scaling(min_segments=1))
 SIZES = [100, 12 * MIB, 5000, 20 * MIB, 9 * MIB, 7]
 KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
@@ -69,25 +65,20 @@ def place(
         yield Place(pravega, store, source, f"s3://{bucket_name}/vault")
 
 
-def write_large(place: Place, folder: Path) -> None:
+def write_large(
+    java_client: JavaClient, server: PravegaServer, store: StreamStore, stream: StreamName, sizes: Sequence[int]
+) -> None:
     """One header for each, and the payload merged in behind it.
 
     The Java client sometimes waits for ever for the answer to a large event (pravega/pravega#6924 is another failure of
     Pravega's own tests of them). It writes in four seconds, so after two minutes it starts again, on a new stream.
     """
-    log = folder / "logback.xml"
-    log.write_text("<configuration/>")
-    command = [str(find_java()), f"-Dlogback.configurationFile={log}", "-cp", place.server.classpath, str(WRITER)]
-    where = [place.server.uri.replace("pravega://", "tcp://"), place.source.scope, place.source.stream]
     for _ in range(3):
-        with suppress(subprocess.TimeoutExpired):
-            run = subprocess.run(
-                [*command, *where, *map(str, SIZES)], capture_output=True, text=True, timeout=120, check=False
-            )
-            assert run.returncode == 0, run.stderr[-2000:]
+        with suppress(TimeoutExpired):
+            java_client.run("LargeEvents", server, stream, *sizes, timeout=120)
             return
-        place.store.delete(place.source)
-        place.store.create_stream(place.source, ONE_SEGMENT)
+        store.delete(stream)
+        store.create_stream(stream, ONE_SEGMENT)
     pytest.fail("Pravega's Java client has not written its events within two minutes, three times")
 
 
@@ -95,10 +86,8 @@ def restore(place: Place) -> None:
     import_stream(place.archive, place.uri(place.target), window=16 * MIB, master="inline[2]")
 
 
-def test_java_client_reads_its_restored_large_events(place: Place, tmp_path: Path) -> None:
-    if not has_compiler():
-        absent("jdk", "the Java here has no compiler, which the Java writer needs")
-    write_large(place, tmp_path)
+def test_java_client_reads_its_restored_large_events(place: Place, java_client: JavaClient) -> None:
+    write_large(java_client, place.server, place.store, place.source, SIZES)
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
     assert [pointer.length - 8 for pointer in pointers] == SIZES
     expected = digest_of(place.store, place.source)
@@ -115,7 +104,7 @@ def test_java_client_reads_its_restored_large_events(place: Place, tmp_path: Pat
         import_stream(archive, place.uri(target), window=16 * MIB, master="inline[2]")
         assert digest_of(place.store, target) == expected
     source, restored = (
-        java_digest(place.server, stream, len(SIZES), tmp_path)
+        java_client.digest(place.server, stream, len(SIZES))
         for stream in (place.source, StreamName(place.source.scope, "restored-1"))
     )
     assert source == restored

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from common.errors import Conflict, Failed
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.transactions import TransactionState
 from streamstore.uri import parse_stream
-from streamvault import export_stream, import_stream, translate
+from streamvault import copy_stream, export_stream, import_stream, translate
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, events_of, frame, make_stream, payloads, shape_of
 
@@ -85,6 +86,49 @@ def test_stream_with_rolled_transactions_is_restored_with_other_numbers(
     tail = translate(archive, target, [store.describe(source).tail.to_json()]).positions[0].new
     assert tail == store.describe(restored).tail.to_json()
     assert import_stream(archive, target, numbers="map", again=True, master="inline").unchanged
+
+
+def test_cut_of_a_java_reader_group_is_found_in_the_restored_stream(
+    pravega: PravegaServer, store: StreamStore, java_client: JavaClient, scope_name: str, tmp_path: Path
+) -> None:
+    """The group has read a sealed segment to its end, but none of its successors."""
+    source, copied = StreamName(scope_name, "orders"), StreamName(scope_name, "copied")
+    uri, archive = f"{pravega.uri}/{source}", f"file://{tmp_path}/vault/{source}"
+    store.create_scope(scope_name)
+    store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    split, other = store.describe(source).epochs[0].segments
+    for segment in (split, other):
+        append_events(store, source, segment, [f"{segment} {number}".encode() for number in range(20)])
+    halves = store.scale(source, [split], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]).segments
+    later = [segment for segment in halves if segment != other]
+    for segment in later:
+        append_events(store, source, segment, [f"{segment} {number}".encode() for number in range(5)])
+    *_, positions = java_client.run("ReaderGroupCut", pravega, source, -40)
+    ends = {info.segment: info.write_offset for info in store.segment_info(source, [split, other])}
+    cut = {name: int(offset) for name, _, offset in (one.partition("=") for one in positions.split())}
+    assert cut == StreamCut(source, ends | {split: SEGMENT_END}).to_json()
+
+    def read_on(start: Mapping[str, int]) -> list[str]:
+        arguments = [f"{segment}={offset}" for segment, offset in start.items()]
+        return sorted(java_client.run("ReaderGroupCut", pravega, source, 10, *arguments))
+
+    resolved = translate(uri, uri, [cut]).positions[0].new
+    assert resolved == StreamCut(source, ends).to_json()
+    rest = read_on(resolved)
+    assert {line.partition(" ")[2] for line in rest} == {f"{one} {number}" for one in later for number in range(5)}
+    copy_stream(uri, f"{pravega.uri}/{copied}", from_cut=cut, master="inline")
+    assert [payload for _, payload in events_of(store, copied)] == [
+        payload for pointer, payload in events_of(store, source) if pointer.segment in later
+    ]
+    export_stream(uri, f"file://{tmp_path}/vault", master="inline")
+    store.delete(source)
+    import_stream(archive, uri, numbers="map", master="inline")
+    *pointers, start = (
+        one.new for one in translate(archive, uri, [*(line.split()[0] for line in rest), cut]).positions
+    )
+    found = read_on(start)
+    assert set(start).isdisjoint(cut)
+    assert found == sorted(f"{new} {line.partition(' ')[2]}" for new, line in zip(pointers, rest, strict=True))
 
 
 def test_deleted_stream_is_restored_under_its_own_name_twice(

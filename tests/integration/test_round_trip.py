@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import boto3
 import pytest
@@ -21,8 +19,7 @@ from streamstore.model import SegmentId, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
-from tests.conftest import absent
-from tests.servers.java import find_java
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import (
@@ -38,7 +35,6 @@ from tests.streams import (
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 
 RANGE_SIZE = 4 * 1024 * 1024
-JAVA = Path(__file__).parent.parent / "java" / "StreamDigest.java"
 
 
 def scope() -> str:
@@ -200,44 +196,13 @@ def test_archive_of_chunks_is_converted_on_spark(both_ways: BothWays, chunked: C
     assert convert_archive(chunked.archive, root, layout="chunks", compress=compress, master="inline").unchanged
 
 
-def test_java_client_reads_the_same_events(both_ways: BothWays, tmp_path: Path) -> None:
-    """An independent reader: Pravega's own client of the same release, with none of our code."""
-    if not has_compiler():
-        absent("jdk", "the Java here has no compiler, which the Java reader needs")
+def test_java_client_reads_the_same_events(both_ways: BothWays, java_client: JavaClient) -> None:
     with ThreadPoolExecutor(2) as pool:
         source, restored = pool.map(
-            lambda stream: java_digest(both_ways.server, stream, both_ways.exported.events, tmp_path),
+            lambda stream: java_client.digest(both_ways.server, stream, both_ways.exported.events),
             (both_ways.source, both_ways.restored),
         )
     assert source == restored
-
-
-def has_compiler() -> bool:
-    listed = subprocess.run(
-        [str(find_java()), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
-    )
-    return "jdk.compiler" in listed.stdout
-
-
-def java_digest(pravega: PravegaServer, stream: StreamName, count: int, folder: Path) -> str:
-    log = folder / "logback.xml"
-    log.write_text("<configuration/>")
-    command = [
-        str(find_java()),
-        f"-Dlogback.configurationFile={log}",
-        "-cp",
-        pravega.classpath,
-        str(JAVA),
-        pravega.uri.replace("pravega://", "tcp://"),
-        stream.scope,
-        stream.stream,
-        str(count),
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
-    line = run.stdout.strip().splitlines()[-1]
-    assert line.startswith(f"{count} ")
-    return line
 
 
 def test_generations_contain_exactly_their_events(pravega: PravegaServer, bucket: str) -> None:

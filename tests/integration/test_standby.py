@@ -10,17 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamstore.store import StreamStore
 from streamvault import move_stream, promote_replica, replicate_stream
 from tests.faults.commands import run, started, wait_until
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
-from tests.integration.test_round_trip import java_digest
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 
@@ -125,6 +124,58 @@ def test_replica_of_a_dead_source_is_a_beginning_of_every_key(
     }
 
 
+@pytest.mark.parametrize("keep_head", [False, True], ids=["moves-head", "keeps-head"])
+def test_replica_of_a_stream_that_is_truncated_meanwhile(
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    source_store: StreamStore,
+    target_store: StreamStore,
+    scope_name: str,
+    *,
+    keep_head: bool,
+) -> None:
+    """Up to its tail, as retention does in the worst case; a replica that keeps its head has to be there first."""
+    name = StreamName(scope_name, "orders")
+    source_store.create_scope(scope_name)
+    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    command = ["replicate", source, target, "--follow", "--master", "inline", "--json"]
+    command += ["--keep-head"] if keep_head else []
+
+    def replicated(cut: StreamCut) -> bool:
+        with suppress(NoSuchScope, NoSuchStream, NoSuchSegment):
+            infos = target_store.segment_info(name, list(cut.offsets))
+            return all(info.write_offset >= cut.offsets[info.segment] for info in infos)
+        return False
+
+    with KeyedWriter(source_store, name) as writer, started(*command, environment=dict(os.environ)) as running:
+        for parts in (3, 2, 3):
+            tail = source_store.describe(name).tail
+            assert wait_until(lambda cut=tail: replicated(cut), running), running.ended()  # type: ignore[misc]
+            refresh(source_store, name, parts)
+            written = dict(writer.written)
+            assert wait_until(lambda before=written: before != writer.written, running)  # type: ignore[misc]
+            tail = source_store.describe(name).tail
+            if keep_head:
+                assert wait_until(lambda cut=tail: replicated(cut), running), running.ended()  # type: ignore[misc]
+            source_store.truncate(tail)
+        report = run("promote", target, "--seal-source", "--json", environment=dict(os.environ)).report
+        assert running.ended().report["ended"] == "sealed"
+    assert writer.error is None
+    assert report["renumbered"] == {}
+    ours, theirs = source_store.describe(name), target_store.describe(name)
+    assert ours.head == tail
+    found = numbers_by_key(target_store, name)
+    if keep_head:
+        assert theirs.head == StreamCut(name, dict.fromkeys(theirs.epochs[0].segments, 0))
+        assert found == {key: list(range(count)) for key, count in writer.written.items() if count}
+    else:
+        assert theirs.head == ours.head
+        assert digest_of(target_store, name) == digest_of(source_store, name)
+    for key, numbers in numbers_by_key(source_store, name).items():
+        assert found[key][-len(numbers) :] == numbers == list(range(numbers[0], writer.written[key]))
+
+
 def test_stream_moves_to_another_cluster(
     pravega: PravegaServer,
     pravega_secure: PravegaServer,
@@ -154,14 +205,14 @@ def test_stream_moves_to_another_cluster(
 
 
 def test_renamed_stream_is_the_same_for_the_java_client(
-    pravega: PravegaServer, source_store: StreamStore, scope_name: str, tmp_path: Path
+    pravega: PravegaServer, source_store: StreamStore, scope_name: str, java_client: JavaClient
 ) -> None:
     name, other = StreamName(scope_name, "old"), StreamName(scope_name, "new")
     make_stream(source_store, name, events=100)
     count = len(list(events_of(source_store, name)))
-    before = java_digest(pravega, name, count, tmp_path)
+    before = java_client.digest(pravega, name, count)
     move_stream(f"{pravega.uri}/{name}", f"{pravega.uri}/{other}", master="inline", no_tombstone=True)
-    assert java_digest(pravega, other, count, tmp_path) == before
+    assert java_client.digest(pravega, other, count) == before
     assert list(source_store.list_streams(scope_name, own=True)) == [other]
 
 

@@ -13,6 +13,7 @@ from common.errors import Problem
 from streamstore import errors
 from streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
 from streamstore.model import (
+    SEGMENT_END,
     Epoch,
     EventPointer,
     KeyRange,
@@ -151,6 +152,13 @@ def test_invalid_cut_is_refused(value: str, message: str) -> None:
     assert caught.value.exit_code == 2
     with pytest.raises(InvalidCut):
         StreamCut.from_json(value, StreamName("other", "stream"))
+
+
+def test_end_of_a_segment_is_an_offset_only_where_it_is_asked_for() -> None:
+    cut = {"a/b/0.#epoch.0": SEGMENT_END}
+    assert StreamCut.from_json(cut, ends=True).to_json() == cut
+    with pytest.raises(InvalidCut, match="not a non-negative integer"):
+        StreamCut.from_json({"a/b/0.#epoch.0": SEGMENT_END - 1}, ends=True)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.5), (0.6, 0.5), (-0.1, 0.5), (0.5, 1.1), (float("nan"), 1.0)])
