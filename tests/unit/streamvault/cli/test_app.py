@@ -129,7 +129,7 @@ print(len(sys.modules), file=sys.stderr)
         ),
         (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
         (
-            ["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -1}'],
+            ["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -2}'],
             "an offset in the stream cut is not a non-negative integer",
         ),
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
