@@ -19,8 +19,10 @@ from streamstore.store import StreamStore
 from streamstore.uri import parse_stream
 from streamvault import export_stream, import_stream
 from tests.conftest import started
+from tests.integration.test_shapes import Site, goes_every_way
+from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, shape_of
+from tests.streams import digest_of, events_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(1800)]
 
@@ -138,6 +140,18 @@ def test_auto_scaled_streams_keep_their_segment_ids(scaled: Scaled, tmp_path: Pa
         assert len(scaled.store.describe(stream).epochs) > 3
         moved += restored_with_the_same_ids(scaled.store, scaled.server, stream, f"file://{tmp_path}/vault")
     assert moved, "no boundary had to move: this history shows nothing"
+
+
+@pytest.mark.late
+def test_auto_scaled_stream_goes_every_way(
+    scaled: Scaled, pravega_secure: PravegaServer, target_store: StreamStore, java_client: JavaClient, tmp_path: Path
+) -> None:
+    """Boundaries may move by a few ulps."""
+    scaled.join(SCALING_SECONDS + 120)
+    assert scaled.error is None
+    here, there, name = Site(scaled.server, scaled.store), Site(pravega_secure, target_store), scaled.streams[3]
+    count = len(list(events_of(scaled.store, name)))
+    goes_every_way(here, there, name, tmp_path, lambda *stream: java_client.digest(*stream, count), places=12)
 
 
 def restored_with_the_same_ids(store: StreamStore, server: PravegaServer, source: StreamName, root: str) -> int:

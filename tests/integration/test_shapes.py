@@ -153,3 +153,5 @@ def test_byte_stream(here: Site, there: Site, java_client: JavaClient, scope_nam
     here.store.truncate(StreamCut(name, {FIRST: 1_000_003}))
     assert java_client.byte_stream(here.server, name, append=MIB)[:2] == ["1000003", str(4 * MIB + 5)]
     goes_every_way(here, there, name, tmp_path, java_client.byte_stream, content="bytes")
+    written = java_client.byte_stream(there.server, StreamName(scope_name, "bytes-moved"), append=1000)
+    assert written[:2] == ["1000003", str(4 * MIB + 5 + 1000)]
