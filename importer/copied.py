@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importer.from_stream import parts_of
 from importer.plan import Content, Part, RestorePlan
 from importer.run import COMPARED_BYTES, SEGMENTS_TO_COMPARE
-from importer.target import TargetTaken
+from importer.target import OTHER_NAME, TargetTaken
 from streamstore.counterparts import counterparts
 from streamstore.cuts import segments_between
 from streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
@@ -19,8 +19,6 @@ from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress
 
 __all__ = ["Copied", "examine"]
-
-OTHER_NAME = "Choose another name, or delete it first."
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from importer.reports import CopyReport, MovedBoundary
 from importer.run import ImportRun, Restored
 from importer.source import StreamSource
-from importer.target import TargetTaken, Unfinished, check_missing_filler, check_other_stream, taken_error
+from importer.target import OTHER_NAME, TargetTaken, Unfinished, check_missing_filler, check_other_stream, taken_error
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
@@ -435,7 +435,7 @@ class _Copy:
         what = f"the stream is a copy of {found.partition('#')[0]}"
         if what.endswith(f" {self.source}"):
             what += " with other cuts or options, or of an earlier stream of that name"
-        return TargetTaken(what, where=self.target, todo="Choose another name, or delete it first.")
+        return TargetTaken(what, where=self.target, todo=OTHER_NAME)
 
     def clean_up(self, planned: _Planned) -> None:
         """Delete the lease and the ledger of a run of this copy that was killed right after finishing it.

@@ -172,7 +172,7 @@ def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
                 where=task.where,
-                todo="Something else wrote to it. Delete it, or choose another name.",
+                todo="Something else wrote to it. Choose another name, or delete it first.",
             )
 
 

@@ -18,7 +18,7 @@ from common.errors import Conflict, Failed
 from common.times import moment_text
 from importer.lease import incarnation, marked_work
 from importer.plan import fitting_configuration
-from importer.target import MAKE_ANEW, TargetTaken
+from importer.target import TargetTaken
 from manifests.model import Configuration
 from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
 from streamstore.framing import NotAnEvent
@@ -224,7 +224,8 @@ class Replica:
         """
         described = self.store.describe(self.name)
         if described.sealed:
-            raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=MAKE_ANEW)
+            todo = "It cannot be changed, but read; or, if the source still exists, replicate into another stream."
+            raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=todo)
         _check_whole(self.store, described, record)
 
     def _close_segments(self, record: Record) -> None:

@@ -19,7 +19,7 @@ from importer.plan import RestorePlan, plan_restore
 from importer.replica import REPLICA, Record, Replica
 from importer.run import ImportRun
 from importer.source import Look, Source, bytes_between
-from importer.target import LOOKS, TargetTaken, Unfinished, check_missing_filler, has_data, taken_error
+from importer.target import LOOKS, OTHER_NAME, TargetTaken, Unfinished, check_missing_filler, has_data, taken_error
 from manifests.model import Configuration, now_utc
 from manifests.rounds import Round
 from sparkrun.inline import InlineRunner
@@ -406,8 +406,7 @@ class Replication:
                 todo=f"Promote {where} as it is, or choose another name.",
             )
         if promoted := tag_of(described.configuration, REPLICA_OF):
-            todo = "Choose another name, or delete it first."
-            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=OTHER_NAME)
         raise taken_error(replica.store, described, begun=begun)
 
     def _promoting(self) -> Conflict:

@@ -133,10 +133,10 @@ class ImportRun:
             SourceTruncated, SegmentTruncated, NoSuchSegment: the source or the target was truncated meanwhile.
         """
         self._segments = unfinished.check(self._plan)
-        for segment in unfinished.described.epochs[-1].segments:
-            old = next((old for old, new in self._segments.items() if new == segment), None)
-            if old is not None:
-                compare_last(self._store, self._fill_task(old), unfinished.ends[segment])
+        current = unfinished.described.epochs[-1].segments
+        for old, new in self._segments.items():
+            if new in current:
+                compare_last(self._store, self._fill_task(old), unfinished.ends[new])
 
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.

@@ -38,7 +38,7 @@ from streamstore.uri import StoreAddress, is_same_store
 
 __all__ = [
     "LOOKS",
-    "MAKE_ANEW",
+    "OTHER_NAME",
     "Target",
     "TargetTaken",
     "Unfinished",
@@ -48,7 +48,7 @@ __all__ = [
     "taken_error",
 ]
 
-MAKE_ANEW = "Delete it, or choose another name."
+OTHER_NAME = "Choose another name, or delete it first."
 
 LOOKS = 10
 """How often a target is looked at if it is truncated meanwhile."""
@@ -289,17 +289,19 @@ class Unfinished:
         """
         where = f"{self.store.uri}/{self.described.name}"
         if self.described.sealed:
-            raise TargetTaken("the unfinished stream was sealed", where=where, todo=MAKE_ANEW)
+            raise TargetTaken("the unfinished stream was sealed", where=where, todo=OTHER_NAME)
         segments = _matching(self.described.epochs, plan)
         if segments is None:
             if not has_data(self.described):
                 return {}  # it only uses up numbers, and will be created again
-            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=MAKE_ANEW)
+            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=OTHER_NAME)
         checked = {segments[old] for old in segments if plan.segments[old].sections}
         if segments.keys() >= plan.head.offsets.keys():
             head = StreamCut(self.described.name, _renamed(plan.head.offsets, segments))
             if not is_before(self.described, self.described.head, head):
-                raise TargetTaken("the unfinished stream was truncated by another process", where=where, todo=MAKE_ANEW)
+                raise TargetTaken(
+                    "the unfinished stream was truncated by another process", where=where, todo=OTHER_NAME
+                )
             if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
                 checked = set(segments_between(self.described, head, self.described.tail))
         for old, new in segments.items():
@@ -307,7 +309,7 @@ class Unfinished:
             if new in checked and self.ends.get(new, 0) > end:
                 what = f"the unfinished stream was written to by another process; the source has {end} bytes"
                 where = f"{self.store.uri}/{new.in_stream(self.described.name)} offset {end}"
-                raise TargetTaken(what, where=where, todo=MAKE_ANEW)
+                raise TargetTaken(what, where=where, todo=OTHER_NAME)
         return segments
 
 
@@ -436,7 +438,7 @@ def taken_error(
         plan: the plan to restore, if there is one.
         begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
     """
-    what, where, todo = "the stream exists", f"{store.uri}/{described.name}", "Choose another name, or delete it first."
+    what, where, todo = "the stream exists", f"{store.uri}/{described.name}", OTHER_NAME
     begun = marked_work(described) or begun
     if begun:
         what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)

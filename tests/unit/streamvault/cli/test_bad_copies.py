@@ -412,7 +412,7 @@ TARGETS = [
             f"{name}, target sealed",
             going_on(name),
             4,
-            rf"the unfinished stream was sealed: {STANDBY}\. Delete it, or choose another name\.",
+            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It cannot be changed).*",
             both(spoil, lambda w: w.seal(TARGET)),
         )
         for name, spoil in {**REFUSING, "promote": replicated()}.items()
