@@ -318,7 +318,6 @@ def source_lost(clusters: Clusters, course: Course, rng: random.Random) -> None:
         time.sleep(max(0.0, began + course.seconds - time.monotonic()))
         asked = time.time()
         lag = pair.lag()
-        told = time.time()
         time.sleep(2 * rng.random())
         source.kill()
         samples = writer.samples()
@@ -336,7 +335,8 @@ def source_lost(clusters: Clusters, course: Course, rng: random.Random) -> None:
             raise Wrong("lost", f"{lost} events, but the lag was {lag['behind_bytes']} bytes: {allowed} might be lost")
         for what, moment in (
             ("as of", datetime.fromisoformat(promoted["taken"]).timestamp()),
-            ("lag", told - lag["behind_seconds"] if lag["behind_bytes"] else asked),
+            # counted back from a moment after `asked` that is not known: the command takes time to start and to end
+            ("lag", asked - lag["behind_seconds"]),
         ):
             before = at(samples, moment).written
             short = {key: count - has[key] for key, count in before.items() if has[key] < count}
