@@ -134,6 +134,7 @@ def test_scaled_and_truncated_stream(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # the Java client may be started three times, see `write_large`
 def test_stream_with_an_event_of_64_mib(
     here: Site, there: Site, java_client: JavaClient, scope_name: str, tmp_path: Path
 ) -> None:
