@@ -60,9 +60,9 @@ class KeyedWriter:
         self._stop.set()
         self._thread.join()
 
-    @property
-    def sealed(self) -> bool:
-        """Whether the thread has ended because the stream is sealed."""
+    def ended_by_seal(self, limit: float = 60.0) -> bool:
+        """Wait for the thread to end (seconds); return whether it has, because the stream is sealed."""
+        self._thread.join(limit)
         return not self._thread.is_alive() and not self._stop.is_set() and self.error is None
 
     def _run(self) -> None:

@@ -75,7 +75,7 @@ def test_writer_moves_to_a_standby_whose_replication_was_killed(
             assert wait_until(more_is_replicated(), running), running.ended()
             report = run("promote", target, "--seal-source", "--json", environment=dict(os.environ)).report
             followed = running.ended().report
-        assert writer.sealed, writer.error
+        assert writer.ended_by_seal(), writer.error
     assert (report["source_sealed"], report["sealed"], followed["ended"]) == (True, False, "sealed")
     assert digest_of(source_store, name)[0] == digest_of(target_store, name)[0]
     writer.move_to(target_store, name)
