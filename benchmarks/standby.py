@@ -262,7 +262,6 @@ def _rounds(uri: str, target: str) -> list[float]:
             open_source(uri, stack),
             replica,
             ReplicateOptions(),
-            keep_head=False,
             progress=Progress(),
             tasks=Tasks("inline", stack),
         )

@@ -122,7 +122,6 @@ class _Move:
         self._replica = replica
         self._uri = uri
         self._options = options
-        self._keep_head = False
         self.tasks = tasks
 
     @property
@@ -200,10 +199,7 @@ class _Move:
         """
         begun = unfinished_work(self._replica.store, self._replica.name)
         record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
-        if record is None or record.source != self._source.uri:
-            return None
-        self._keep_head = record.keep_head
-        if not record.promoted:
+        if record is None or record.source != self._source.uri or not record.promoted:
             return None
         options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
         self._options = self._options.model_copy(update=options)
@@ -307,14 +303,7 @@ class _Move:
         return ""
 
     def _replication(self, progress: Progress) -> Replication:
-        return Replication(
-            self._source,
-            self._replica,
-            self._options,
-            keep_head=self._keep_head,
-            progress=progress,
-            tasks=self.tasks,
-        )
+        return Replication(self._source, self._replica, self._options, progress=progress, tasks=self.tasks)
 
 
 def _replicate(replication: Replication) -> None:

@@ -180,7 +180,7 @@ def _replication(
             "window": window,
         }
     )
-    return Replication(source, replica, options, keep_head=record.keep_head, progress=progress, tasks=tasks)
+    return Replication(source, replica, options, progress=progress, tasks=tasks)
 
 
 def _look(replication: Replication) -> StreamDescription:

@@ -53,7 +53,7 @@ class Replication:
         source: the source.
         replica: the target; it need not exist.
         options: how the source becomes a new stream.
-        keep_head: keep what the source truncates.
+        keep_head: keep what the source truncates; a replica that was ever told so keeps it without, too.
         progress: receives the progress.
         tasks: opens the runner of long rounds.
 
@@ -77,7 +77,7 @@ class Replication:
         replica: Replica,
         options: MirrorOptions,
         *,
-        keep_head: bool,
+        keep_head: bool = False,
         progress: Progress,
         tasks: Tasks,
     ) -> None:
@@ -98,6 +98,12 @@ class Replication:
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
+
+    @property
+    def _keeps_head(self) -> bool:
+        """Whether the replica keeps what the source truncates. The only copy of that is not given up by an omission."""
+        record = self.replica.record
+        return self._keep_head or (record is not None and record.keep_head)
 
     def look_first(self) -> StreamDescription:
         """Check the source, the target and what a replica still needs, and change nothing; return the source.
@@ -186,6 +192,8 @@ class Replication:
         self._check_same(look, record)
         if self._deleted is not None:
             self._begin_ledger(look)  # replaces the record of a replica that was deleted, before there is another one
+        if record is not None and self._keep_head and not record.keep_head:
+            self.replica.note(keep_head=True)
         moved = -self.moved_bytes
         while True:
             try:
@@ -236,7 +244,7 @@ class Replication:
                 lease,
                 runner,
                 self._progress,
-                move_head=not self._keep_head or is_first,
+                move_head=not self._keeps_head or is_first,
                 taken=lambda: self._begin_ledger(look),
             )
         finally:
@@ -283,7 +291,7 @@ class Replication:
         described = look.described
         if is_before(described, described.head, self._reached(look, unfinished)):
             return False
-        if self._keep_head:
+        if self._keeps_head:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",

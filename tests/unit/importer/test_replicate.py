@@ -161,6 +161,24 @@ def test_head_is_kept(streams: Streams) -> None:
         streams.replicate(keep_head=True)
 
 
+@pytest.mark.parametrize("end", ["round", "promotion", "move"])
+def test_head_once_kept_is_kept_without_the_option(streams: Streams, end: str) -> None:
+    """Also if the option was given to a later run only."""
+    streams.replicate()
+    streams.replicate(keep_head=True)
+    with streams.store as store:
+        before = digest_of(store, TARGET)
+    streams.truncate()
+    if end == "promotion":
+        streams.promote(seal_source=True)
+    elif end == "move":
+        streams.move(numbers="map")
+    else:
+        streams.replicate()
+    with streams.store as store:
+        assert digest_of(store, TARGET) == before
+
+
 @pytest.mark.usefixtures("impatient")
 def test_filler_that_a_replica_has_does_not_count(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = {"filler_limit": 0, "offsets": "keep", "numbers": "map"}
