@@ -63,7 +63,8 @@ def _fetch(folder: Path) -> None:
     for group, artifact, packaging in (SERVER, *PLUGINS):
         _download(group, artifact, packaging, downloads)
     with tarfile.open(downloads / f"{SERVER[1]}-{VERSION}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # there is none before Python 3.11.4
+        archive.extractall(folder)
     (folder / f"{SERVER[1]}-{VERSION}").rename(folder / "server")
     plugins = folder / "server" / "plugin"
     for name in LEFT_OUT:
