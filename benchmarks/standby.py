@@ -282,16 +282,19 @@ def _follow_all(uris: Sequence[str], standby: PravegaServer, lasting: float) -> 
         Seconds until each had its first round, the longest time from one round of each stream to its next,
         and processor seconds.
     """
-    rounds: dict[str, list[float]] = {uri: [] for uri in uris}
+    began_at: dict[str, list[float]] = {uri: [] for uri in uris}
     run_round = Replication.round
 
     def observed(self: Replication) -> Round:
-        rounds[self.source.uri].append(time.monotonic())
+        began_at[self.source.uri].append(time.monotonic())
         return run_round(self)
 
     def follow(uri: str, seconds: float | None) -> None:
         target = f"{standby.uri}/{SCOPE}/{uri.rpartition('/')[2]}"
-        replicate_stream(uri, target, follow=seconds is not None, every=10, lasting=seconds, master="inline")
+        if seconds is None:
+            replicate_stream(uri, target, master="inline")
+        else:
+            replicate_stream(uri, target, follow=True, every=10, lasting=seconds, master="inline")
 
     with ThreadPoolExecutor(len(uris)) as pool:
         list(pool.map(lambda uri: follow(uri, None), uris))
@@ -302,8 +305,8 @@ def _follow_all(uris: Sequence[str], standby: PravegaServer, lasting: float) -> 
         finally:
             Replication.round = run_round  # type: ignore[method-assign]
     used = time.process_time() - used
-    start = max(times[0] for times in rounds.values()) - began
-    return start, [max(b - a for a, b in pairwise(times)) for times in rounds.values()], used
+    start = max(times[0] for times in began_at.values()) - began
+    return start, [max(b - a for a, b in pairwise(times)) for times in began_at.values()], used
 
 
 # Promotions
