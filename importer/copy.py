@@ -438,20 +438,21 @@ class _Copy:
         return TargetTaken(what, where=self.target, todo=OTHER_NAME)
 
     def clean_up(self, planned: _Planned) -> None:
-        """Delete the lease and the ledger of a run of this copy that was killed right after finishing it.
+        """Delete the lease and the ledger that a killed or late run of this copy has left beside it.
 
         Raises:
             TargetBusy: the run still goes on.
         """
-        work, ledger = planned.plan.work, self.ledger
-        record = last_record(self.store, lease_stream(self.name))
+        work, ledger, lease_name = planned.plan.work, self.ledger, lease_stream(self.name)
+        record = last_record(self.store, lease_name)
         if record is not None and record.work != work:
             return
-        known = None
+        mine = False
         with suppress(LedgerNameTaken):
             known = ledger.newest(create=False)
-        mine = known is not None and known["work"] == work
-        if record is None and not mine:
+            # a late run may have been killed before it wrote to its ledger
+            mine = self.store.exists(ledger.name) if known is None else known["work"] == work
+        if not mine and not self.store.exists(lease_name):
             return
         lease = take_lease(self.store, self.name, work)
         if mine:

@@ -213,6 +213,7 @@ MIRRORED: dict[str, tuple[str, ...]] = {
     ),
     "a promotion goes on as one that seals the source, and does not": ("events/replica-behind promote,promote-seal",),
     "a late promotion leaves a lease or a ledger": ("events/replica-behind promote,promote-seal +!",),
+    "a late copy leaves an empty lease or ledger": ("events/scaled copy-shift,copy-shift +!",),
     "a late run creates a ledger that is gone": (
         "events/replica promote-seal,promote",
         "events/scaled move,move-shift",
