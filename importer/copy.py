@@ -97,7 +97,7 @@ def copy_stream(
     check_other_stream((source_address, source_name), (address, name))
     with source_address.open() as source_store, address.open() as store, ExitStack() as stack:
         given, end_of = {"from_cut": from_cut, "to_cut": to_cut}, live_ends(source_store, source_name)
-        cuts = {name: parse_cut(cut, source_name, end_of) for name, cut in given.items()}
+        cuts = {option: parse_cut(cut, source_name, end_of) for option, cut in given.items()}
         copy = _Copy(source_store, source_address, source_name, store, address, name, options, cuts)
         Master.parse(master)
         tasks = Tasks(master, stack)

@@ -13,7 +13,7 @@ from importer.options import MirrorOptions
 from importer.replica import REPLICA, NotAReplica, Record, Replica
 from importer.replication import Replication
 from importer.reports import PromoteReport
-from importer.source import StreamSource, open_source
+from importer.source import StreamSource, open_source, open_stream
 from layouts.windows import WINDOW
 from sparkrun.masters import Master
 from sparkrun.opening import Tasks
@@ -87,7 +87,7 @@ def promote_replica(
         _check(record, replica.uri, seal_source=seal_source)
         replication = None
         if seal_source and not record.promoted:
-            origin = _source(record, stack)
+            origin = open_stream(record.source, stack)
             replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
             described = _look(replication)
         elif dry_run and not record.promoted:
@@ -162,11 +162,6 @@ def _check(record: Record, where: str, *, seal_source: bool) -> None:
         )
     if seal_source:
         _check_is_stream(record.source)
-
-
-def _source(record: Record, stack: ExitStack) -> StreamSource:
-    address, name = parse_stream(record.source)
-    return StreamSource(stack.enter_context(address.open()), address, name, record.source)
 
 
 def _replication(

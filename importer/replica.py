@@ -224,7 +224,7 @@ class Replica:
         """
         described = self.store.describe(self.name)
         if described.sealed:
-            todo = "It cannot be changed, but read; or, if the source still exists, replicate into another stream."
+            todo = "It can still be read. If the source still exists, replicate into another stream."
             raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=todo)
         _check_whole(self.store, described, record)
 

@@ -53,7 +53,7 @@ class Replication:
         source: the source.
         replica: the target; it need not exist.
         options: how the source becomes a new stream.
-        keep_head: keep what the source truncates; a replica that was ever told so keeps it without, too.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
         progress: receives the progress.
         tasks: opens the runner of long rounds.
 
@@ -101,7 +101,7 @@ class Replication:
 
     @property
     def _keeps_head(self) -> bool:
-        """Whether the replica keeps what the source truncates. The only copy of that is not given up by an omission."""
+        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
         record = self.replica.record
         return self._keep_head or (record is not None and record.keep_head)
 

@@ -23,7 +23,7 @@ from streamstore.own import describe_source
 from streamstore.store import StreamStore
 from streamstore.uri import StoreAddress, is_stream, parse_stream
 
-__all__ = ["ArchiveSource", "Look", "Source", "StreamSource", "bytes_between", "open_source"]
+__all__ = ["ArchiveSource", "Look", "Source", "StreamSource", "bytes_between", "open_source", "open_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,15 @@ def open_source(uri: str, stack: ExitStack) -> StreamSource | ArchiveSource:
     Raises:
         InvalidName, Usage: the URI is not valid.
     """
-    if not is_stream(uri):
-        return ArchiveSource(uri)
+    return open_stream(uri, stack) if is_stream(uri) else ArchiveSource(uri)
+
+
+def open_stream(uri: str, stack: ExitStack) -> StreamSource:
+    """Open a stream as a source; ``stack`` closes it.
+
+    Raises:
+        InvalidName: the URI is not valid.
+    """
     address, name = parse_stream(uri)
     return StreamSource(stack.enter_context(address.open()), address, name, f"{address.uri}/{name}")
 
