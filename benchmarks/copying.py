@@ -18,8 +18,8 @@ from benchmarks.product import PEAKS, Outcome, run_command
 from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
-from streamstore.errors import NoSuchSegment, NoSuchStream
-from streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import SegmentId, StreamName
 
 __all__ = ["HELP", "add_arguments", "run"]
 

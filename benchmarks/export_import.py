@@ -14,7 +14,7 @@ from benchmarks.naive import naive_arms
 from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
-from streamstore.model import StreamName
+from streamvault.streamstore.model import StreamName
 
 __all__ = ["HELP", "add_arguments", "run"]
 

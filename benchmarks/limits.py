@@ -19,10 +19,10 @@ from obstore.store import S3Store
 
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
-from streamstore.framing import MAX_BLOCK_BYTES
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
+from streamvault.layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server
 
 __all__ = [

@@ -22,7 +22,7 @@ from benchmarks.measuring import Arm, Measured
 from benchmarks.processes import run_together
 from benchmarks.setting import Setting
 from benchmarks.workload import Workload
-from streamstore.model import StreamName
+from streamvault.streamstore.model import StreamName
 from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:

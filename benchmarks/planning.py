@@ -15,21 +15,21 @@ from uuid import uuid4
 
 from benchmarks.measuring import say
 from benchmarks.results import Results, table
-from exporter.plan import PlanOptions, make_plan
-from exporter.proof import SegmentChain
-from importer.from_archive import archived_content
-from importer.options import RestoreOptions
-from importer.plan import plan_restore
-from layouts.keys import GenerationSpan
-from manifests.archive import Archive
-from manifests.model import Manifest, SegmentEntry, segment_key
-from manifests.plan import Plan, create_plan, find_plan
-from manifests.range_row import RangeRow, segment_digest
-from manifests.ranges import encode_ranges
-from manifests.rows import FinishedRange, Piece
-from manifests.selection import select_parts
-from objectstore.uri import RootAddress
-from streamstore.model import (
+from streamvault.exporter.plan import PlanOptions, make_plan
+from streamvault.exporter.proof import SegmentChain
+from streamvault.importer.from_archive import archived_content
+from streamvault.importer.options import RestoreOptions
+from streamvault.importer.plan import plan_restore
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Manifest, SegmentEntry, segment_key
+from streamvault.manifests.plan import Plan, create_plan, find_plan
+from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.manifests.ranges import encode_ranges
+from streamvault.manifests.rows import FinishedRange, Piece
+from streamvault.manifests.selection import select_parts
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
     SegmentId,
@@ -39,7 +39,7 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.store import StreamStore
+from streamvault.streamstore.store import StreamStore
 
 __all__ = ["HELP", "add_arguments", "run"]
 

@@ -22,12 +22,12 @@ from typing import Any, Self
 
 import psutil
 
-from sparkrun.head_start import VARIABLE as HEAD_START
+from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
 
 __all__ = ["PEAKS", "Outcome", "PeakWatch", "Peaks", "run_command"]
 
 EVERY_SECONDS = 0.05
-WORKER = "sparkrun.daemon"
+WORKER = "streamvault.sparkrun.daemon"
 PEAKS = ("a task's process", "the command's process", "Spark's Java")
 
 

@@ -11,17 +11,17 @@ from benchmarks.product import PEAKS
 from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
-from exporter.manifest_plan import plan_of
-from layouts.keys import GenerationSpan, manifest_key, ranges_key
-from layouts.layout import open_layout
-from manifests.archive import Archive
-from manifests.plan import create_plan
-from manifests.range_row import RangeRow
-from manifests.rows import FinishedRange, Piece, leave_row
-from objectstore.bulk import delete_all
-from objectstore.s3.access import S3Access, StaticKeys
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
+from streamvault.exporter.manifest_plan import plan_of
+from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import create_plan
+from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["HELP", "add_arguments", "run"]
 

@@ -17,9 +17,9 @@ import psutil
 
 from benchmarks.measuring import say
 from benchmarks.product import Outcome, run_command
-from streamstore.model import StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import MinioServer
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server

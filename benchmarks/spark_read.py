@@ -16,8 +16,8 @@ from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import Setting, open_setting, parallelism
 from benchmarks.workload import Workload
-from sparkrun.java import java_home
-from streamstore.model import SegmentId, StreamName
+from streamvault.sparkrun.java import java_home
+from streamvault.streamstore.model import SegmentId, StreamName
 
 __all__ = ["HELP", "add_arguments", "run"]
 

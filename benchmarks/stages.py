@@ -23,23 +23,23 @@ from benchmarks.measuring import say, spread
 from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
-from exporter.reading import SegmentReader
-from exporter.spans import Span, spans_of
-from exporter.task import ExportTask, export_range
-from importer.fill import FillTask, Section, fill_segment
-from layouts.keys import archive_prefix
-from layouts.layout import LayoutName, open_layout
-from layouts.place import Place
-from layouts.windows import WINDOW
-from manifests.archived_range import ArchivedRange
-from manifests.range_row import RangeRow
-from manifests.rows import FinishedRange
-from objectstore.bulk import put_all
-from objectstore.uri import RootAddress
-from streamstore.framing import MAX_BLOCK_BYTES
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.splitting import EventSplitter
-from streamstore.uri import parse_stream
+from streamvault.exporter.reading import SegmentReader
+from streamvault.exporter.spans import Span, spans_of
+from streamvault.exporter.task import ExportTask, export_range
+from streamvault.importer.fill import FillTask, Section, fill_segment
+from streamvault.layouts.keys import archive_prefix
+from streamvault.layouts.layout import LayoutName, open_layout
+from streamvault.layouts.place import Place
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.rows import FinishedRange
+from streamvault.objectstore.bulk import put_all
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["HELP", "add_arguments", "run"]
 

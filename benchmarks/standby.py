@@ -19,17 +19,17 @@ from benchmarks.product import run_command
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
-from common.progress import Progress
-from importer.options import ReplicateOptions
-from importer.replica import Replica
-from importer.replicate import replicate_stream
-from importer.replication import Replication
-from importer.source import open_source
-from manifests.rounds import Round
-from sparkrun.opening import Tasks
-from streamstore.framing import frame_many
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
+from streamvault.common.progress import Progress
+from streamvault.importer.options import ReplicateOptions
+from streamvault.importer.replica import Replica
+from streamvault.importer.replicate import replicate_stream
+from streamvault.importer.replication import Replication
+from streamvault.importer.source import open_source
+from streamvault.manifests.rounds import Round
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Self
 
 from benchmarks.measuring import Measured
-from layouts.keys import archive_prefix, event_key
-from streamstore.framing import frame_many
-from streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
+from streamvault.layouts.keys import archive_prefix, event_key
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
 
 __all__ = ["Workload"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("streamstore/pravega")
+FOLDER = Path("streamvault/streamstore/pravega")
 
 
 class StubsHook(BuildHookInterface):  # type: ignore[type-arg,misc]
-    """Runs protoc from grpcio-tools over streamstore/pravega/controller.proto."""
+    """Runs protoc from grpcio-tools over streamvault/streamstore/pravega/controller.proto."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Write controller_pb2.py, controller_pb2.pyi and controller_pb2_grpc.py beside the .proto."""

@@ -7,9 +7,9 @@ something that exists is in the way.
 
 from __future__ import annotations
 
-from common.errors import Conflict, Damaged, Failed, Overtaken, Problem, Usage
-from objectstore.errors import InArchiveClass, NoSuchBucket, ObjectStoreError, ObjectStoreUnavailable
-from streamstore.errors import (
+from streamvault.common.errors import Conflict, Damaged, Failed, Overtaken, Problem, Usage
+from streamvault.objectstore.errors import InArchiveClass, NoSuchBucket, ObjectStoreError, ObjectStoreUnavailable
+from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,
     NoSuchStream,

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from layouts.layout import open_layout
-from manifests.archive import Archive
-from manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
-from manifests.range_row import RangeRow, segment_digest
-from streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.splitting import EventBlock
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
+from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.splitting import EventBlock
 from tests.streams import frame
 
 NAME = StreamName("scope", "stream")

@@ -19,8 +19,8 @@ from typing import NoReturn, TypeVar
 import pytest
 from hypothesis import settings
 
-from objectstore.memory import _STORES
-from objectstore.uri import _open
+from streamvault.objectstore.memory import _STORES
+from streamvault.objectstore.uri import _open
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars

@@ -7,8 +7,8 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 
-from streamstore.appender import SegmentAppender
-from streamstore.model import (
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.model import (
     EventPointer,
     KeyRange,
     Scaling,
@@ -18,7 +18,7 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.store import StreamStore
+from streamvault.streamstore.store import StreamStore
 
 BLOCK = 1024 * 1024
 LARGEST_BLOCK = 4 * 1024 * 1024

@@ -6,10 +6,10 @@ import hashlib
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from objectstore.bulk import delete_all
-from objectstore.uri import RootAddress
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["copy_root", "remove_copy"]
 

@@ -10,7 +10,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from common.times import parse_duration
+from streamvault.common.times import parse_duration
 
 __all__ = ["Declared", "in_batches", "is_duration", "read_declared"]
 

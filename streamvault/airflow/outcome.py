@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from common.errors import Damaged, Failed, Problem
+from streamvault.common.errors import Damaged, Failed, Problem
 
 if TYPE_CHECKING:
     from streamvault.airflow.submit import Outcome  # it imports the provider for Spark

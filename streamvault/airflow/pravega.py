@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
-from common.errors import Problem
+from streamvault.common.errors import Problem
 
 __all__ = ["PravegaHook", "own_target_login"]
 
@@ -117,7 +117,7 @@ class PravegaHook(BaseHook):
 
     def get_conn(self) -> Any:
         """Open the cluster as a `streamstore.store.StreamStore`; close it after use."""
-        from streamstore.pravega import PravegaSettings, PravegaStore  # noqa: PLC0415  (gRPC: not where DAGs are parsed)
+        from streamvault.streamstore.pravega import PravegaSettings, PravegaStore  # noqa: PLC0415  (gRPC: not where DAGs are parsed)
 
         return PravegaStore(PravegaSettings.from_environment(self.uri, self.environment()))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from common.errors import Problem
-from common.times import parse_moment
-from objectstore.uri import RootAddress
-from streamstore.uri import parse_stream
 from streamvault.airflow.pravega import PravegaHook
+from streamvault.common.errors import Problem
+from streamvault.common.times import parse_moment
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["check_restore", "describe_restore"]
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from common.errors import Problem
-from common.times import parse_moment
-from objectstore.uri import RootAddress
 from streamvault.airflow.declared import Declared, is_duration, read_declared
+from streamvault.common.errors import Problem
+from streamvault.common.times import parse_moment
+from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["Rotations", "read_rotations"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from common.times import parse_duration
+from streamvault.common.times import parse_duration
 
 __all__ = ["schedule_from"]
 

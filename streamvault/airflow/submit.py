@@ -17,12 +17,12 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from common.errors import Problem
-from sparkrun.java import java_home
-from sparkrun.masters import Master
-from sparkrun.settings import JAVA_SETTINGS, environment_for
 from streamvault.airflow import application
 from streamvault.airflow.environment import changed
+from streamvault.common.errors import Problem
+from streamvault.sparkrun.java import java_home
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.settings import JAVA_SETTINGS, environment_for
 
 __all__ = ["Outcome", "StreamvaultSubmitHook"]
 

@@ -49,9 +49,9 @@ class ArchiveReadableTrigger(BaseTrigger):
         """Check until everything is readable."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
 
-        from objectstore.errors import ObjectStoreError  # noqa: PLC0415
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
         from streamvault.airflow.warmth import NeededRange, next_cold  # noqa: PLC0415
+        from streamvault.objectstore.errors import ObjectStoreError  # noqa: PLC0415
 
         needed = None if self.ranges is None else [NeededRange(*one) for one in self.ranges]
         try:

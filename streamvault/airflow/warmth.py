@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from common.times import parse_moment
-from importer.import_ import generation_at
-from layouts.keys import MANIFESTS
-from layouts.layout import open_layout
-from manifests.archive import Archive
-from manifests.cold import joined_ranges, stored_ranges
-from objectstore.s3.cold import ColdStorage
-from objectstore.s3.storage_classes import Tier
-from objectstore.uri import RootAddress
-from streamstore.model import SegmentId, StreamName
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
+from streamvault.common.times import parse_moment
+from streamvault.importer.import_ import generation_at
+from streamvault.layouts.keys import MANIFESTS
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.cold import joined_ranges, stored_ranges
+from streamvault.objectstore.s3.cold import ColdStorage
+from streamvault.objectstore.s3.storage_classes import Tier
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamName
 
 __all__ = ["START", "NeededRange", "NextCold", "Position", "needed_ranges", "next_cold", "request_cold"]
 

@@ -112,7 +112,7 @@ app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)
 
 def _version(requested: bool) -> None:
     if requested:
-        from common.version import VERSION
+        from streamvault.common.version import VERSION
 
         typer.echo(f"{PROGRAM} {VERSION}")
         raise typer.Exit

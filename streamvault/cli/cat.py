@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from common.progress import Progress
-from lake.handoff_options import CatOptions
 from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.lake.handoff_options import CatOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def cat(
     """
 
     def work(_: Progress) -> Iterator[bytes]:
-        from lake.read import read_archive
+        from streamvault.lake.read import read_archive
 
         rows = running.as_json or form is Format.JSONL
         batches = read_archive(

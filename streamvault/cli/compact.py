@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
-from rotation.options import CompactOptions
-from rotation.reports import CompactReport
 from streamvault.cli.options import ArchiveArgument, DryRun, Master
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.rotation.options import CompactOptions
+from streamvault.rotation.reports import CompactReport
 
 __all__ = ["compact"]
 
@@ -27,7 +27,7 @@ def compact(
     """
 
     def work(progress: Progress) -> CompactReport:
-        from rotation.compact.compact import compact_archive
+        from streamvault.rotation.compact.compact import compact_archive
 
         report = compact_archive(archive, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

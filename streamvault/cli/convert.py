@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, events_text, generations_text, seconds_text
-from exporter.options import ConvertOptions
-from exporter.reports import ConvertReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import ArchiveArgument, DryRun, Master, RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, events_text, generations_text, seconds_text
+from streamvault.exporter.options import ConvertOptions
+from streamvault.exporter.reports import ConvertReport
 
 __all__ = ["convert"]
 
@@ -29,7 +29,7 @@ def convert(
     """
 
     def work(progress: Progress) -> ConvertReport:
-        from exporter.convert.convert import convert_archive
+        from streamvault.exporter.convert.convert import convert_archive
 
         report = convert_archive(archive, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
-from importer.options import CopyOptions
-from importer.reports import CopyReport
 from streamvault.cli.import_ import MAX_LINES
 from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.importer.options import CopyOptions
+from streamvault.importer.reports import CopyReport
 
 __all__ = ["copy", "show_renumbered"]
 
@@ -32,7 +32,7 @@ def copy(
     """
 
     def work(progress: Progress) -> CopyReport:
-        from importer.copy import copy_stream
+        from streamvault.importer.copy import copy_stream
 
         report = copy_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

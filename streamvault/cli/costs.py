@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.report import Cost
+from streamvault.common.report import Cost
 
 __all__ = ["cost_fields"]
 

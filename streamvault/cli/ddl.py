@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from common.progress import Progress
-from lake.handoff_options import DdlOptions, Engine
 from streamvault.cli.options import TableSource
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.lake.handoff_options import DdlOptions, Engine
 
 __all__ = ["ddl"]
 
@@ -30,7 +30,7 @@ def ddl(
     """
 
     def work(_: Progress) -> str:
-        from lake.handoff import print_table_ddl
+        from streamvault.lake.handoff import print_table_ddl
 
         return print_table_ddl(source, engine, **options.keywords())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from common.progress import Progress
-from common.sizes import seconds_text
 from streamvault.cli.options import Master, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import seconds_text
 
 if TYPE_CHECKING:
     from streamvault.demo import DemoReport

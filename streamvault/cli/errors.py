@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 from streamvault.cli.output import plain
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 
 __all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "command_error", "usage_error"]
 

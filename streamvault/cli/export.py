@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, events_text, seconds_text
-from exporter.options import ExportOptions
-from exporter.reports import ExportReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, events_text, seconds_text
+from streamvault.exporter.options import ExportOptions
+from streamvault.exporter.reports import ExportReport
 
 __all__ = ["export"]
 
@@ -29,7 +29,7 @@ def export(
     """
 
     def work(progress: Progress) -> ExportReport:
-        from exporter.export import export_stream
+        from streamvault.exporter.export import export_stream
 
         report = export_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

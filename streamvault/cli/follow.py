@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, events_text, seconds_text
-from rotation.options import FollowOptions
-from rotation.reports import FollowReport
 from streamvault.cli.options import Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
+from streamvault.rotation.options import FollowOptions
+from streamvault.rotation.reports import FollowReport
 
 __all__ = ["follow"]
 
@@ -34,7 +34,7 @@ def follow(
     """
 
     def work(progress: Progress) -> FollowReport:
-        from rotation.follow import follow_stream
+        from streamvault.rotation.follow import follow_stream
 
         return whole_command(follow_stream(stream, root, **options.keywords(), master=master, progress=progress))
 

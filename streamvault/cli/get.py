@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from common.progress import Progress
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
 
 __all__ = ["get"]
 
@@ -34,7 +34,7 @@ def get(
     """
 
     def work(_: Progress) -> bytes:
-        from manifests.get import get_event
+        from streamvault.manifests.get import get_event
 
         return get_event(archive, pointer)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, generations_text, seconds_text
-from lake.handoff_options import HandoffOptions
-from lake.reports import HandoffReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import DryRun, Master, TableSource
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, generations_text, seconds_text
+from streamvault.lake.handoff_options import HandoffOptions
+from streamvault.lake.reports import HandoffReport
 
 __all__ = ["handoff"]
 
@@ -28,7 +28,7 @@ def handoff(
     """
 
     def work(progress: Progress) -> HandoffReport:
-        from lake.handoff import handoff_archive
+        from streamvault.lake.handoff import handoff_archive
 
         report = handoff_archive(source, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from manifests.options import HoldOptions
-from manifests.reports import HoldReport
 from streamvault.cli.options import ArchiveArgument, DryRun, HoldName
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.manifests.options import HoldOptions
+from streamvault.manifests.reports import HoldReport
 
 __all__ = ["hold"]
 
@@ -26,7 +26,7 @@ def hold(
     """
 
     def work(_progress: Progress) -> HoldReport:
-        from manifests.hold import hold_archive
+        from streamvault.manifests.hold import hold_archive
 
         return hold_archive(archive, name, **options.keywords(), dry_run=dry_run)
 

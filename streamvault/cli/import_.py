@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, events_text, seconds_text
-from importer.options import ImportOptions
-from importer.reports import ImportReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import ArchiveArgument, DryRun, Master, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
+from streamvault.importer.options import ImportOptions
+from streamvault.importer.reports import ImportReport
 
 __all__ = ["import_"]
 
@@ -34,7 +34,7 @@ def import_(
     """
 
     def work(progress: Progress) -> ImportReport:
-        from importer.import_ import import_stream
+        from streamvault.importer.import_ import import_stream
 
         report = import_stream(archive, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from common.errors import without_logins
+from streamvault.common.errors import without_logins
 
 __all__ = ["configure_logs"]
 

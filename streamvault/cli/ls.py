@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, events_text
-from manifests.reports import ArchiveSummary
 from streamvault.cli.options import RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, events_text
+from streamvault.manifests.reports import ArchiveSummary
 
 __all__ = ["ls"]
 
@@ -16,7 +16,7 @@ def ls(root: RootArgument, *, running: Running) -> int:
     """List the archives and tables below a root."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
-        from manifests.show import list_archives
+        from streamvault.manifests.show import list_archives
 
         archives = list_archives(root)
         for archive in archives:
@@ -33,7 +33,7 @@ def ls(root: RootArgument, *, running: Running) -> int:
 
 
 def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
-    from objectstore.uri import RootAddress
+    from streamvault.objectstore.uri import RootAddress
 
     if not archives:
         results.line(f"no archives below {root}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, seconds_text
-from importer.options import MoveOptions
-from importer.reports import MoveReport
 from streamvault.cli.copy import show_renumbered
 from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, seconds_text
+from streamvault.importer.options import MoveOptions
+from streamvault.importer.reports import MoveReport
 
 __all__ = ["move"]
 
@@ -29,7 +29,7 @@ def move(
     """
 
     def work(progress: Progress) -> MoveReport:
-        from importer.move import move_stream
+        from streamvault.importer.move import move_stream
 
         report = move_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from common.errors import Problem
-from common.options import CommandLine, Options, command_line
 from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running, finish
+from streamvault.common.errors import Problem
+from streamvault.common.options import CommandLine, Options, command_line
 
 __all__ = [
     "ArchiveArgument",

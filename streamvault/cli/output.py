@@ -15,7 +15,7 @@ from contextlib import ExitStack, redirect_stdout, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from common.errors import Failed
+from streamvault.common.errors import Failed
 
 if TYPE_CHECKING:
     from rich.console import Console

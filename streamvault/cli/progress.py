@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text
 from streamvault.cli.output import plain, print_stderr
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from common.progress import Progress
-from common.sizes import bytes_text, seconds_text
-from importer.options import PromoteOptions
-from importer.reports import PromoteReport
 from streamvault.cli.copy import show_renumbered
 from streamvault.cli.options import DryRun, Master
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, seconds_text
+from streamvault.importer.options import PromoteOptions
+from streamvault.importer.reports import PromoteReport
 
 __all__ = ["promote"]
 
@@ -36,7 +36,7 @@ def promote(
     """
 
     def work(progress: Progress) -> PromoteReport:
-        from importer.promote import promote_replica
+        from streamvault.importer.promote import promote_replica
 
         report = promote_replica(stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

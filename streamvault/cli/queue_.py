@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
-from importer.queue.reports import QueueReport, WaitingRequest
 from streamvault.cli.options import QueueArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.importer.queue.reports import QueueReport, WaitingRequest
 
 __all__ = ["SUBCOMMANDS", "drop", "retry", "show"]
 
@@ -34,7 +34,7 @@ SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop}
 
 def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running) -> int:
     def work(_progress: Progress) -> QueueReport:
-        from importer.queue.show import show_queue
+        from streamvault.importer.queue.show import show_queue
 
         return show_queue(queue, failed=failed)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from manifests.options import ReleaseOptions
-from manifests.reports import HoldReport
 from streamvault.cli.options import ArchiveArgument, DryRun, HoldName
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.manifests.options import ReleaseOptions
+from streamvault.manifests.reports import HoldReport
 
 __all__ = ["release"]
 
@@ -23,7 +23,7 @@ def release(
     """Release a hold, so that the generations it kept may expire."""
 
     def work(_progress: Progress) -> HoldReport:
-        from manifests.hold import release_archive
+        from streamvault.manifests.hold import release_archive
 
         return release_archive(archive, name, **options.keywords(), dry_run=dry_run)
 

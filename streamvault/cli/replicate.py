@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
-from importer.options import ReplicateOptions
-from importer.reports import ReplicateReport
 from streamvault.cli.copy import show_renumbered
 from streamvault.cli.options import DryRun, Master, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.importer.options import ReplicateOptions
+from streamvault.importer.reports import ReplicateReport
 
 __all__ = ["replicate"]
 
@@ -44,7 +44,7 @@ def replicate(
     """
 
     def work(progress: Progress) -> ReplicateReport:
-        from importer.replicate import replicate_stream
+        from streamvault.importer.replicate import replicate_stream
 
         report = replicate_stream(
             source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from common.progress import Progress
-from common.sizes import bytes_text
-from importer.options import RestoreOptions
-from importer.queue.reports import RequestReport
 from streamvault.cli.options import ArchiveArgument, StreamArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text
+from streamvault.importer.options import RestoreOptions
+from streamvault.importer.queue.reports import RequestReport
 
 __all__ = ["request_restore"]
 
@@ -38,7 +38,7 @@ def request_restore(
     """
 
     def work(_progress: Progress) -> RequestReport:
-        from importer.queue.request import request_restore as request
+        from streamvault.importer.queue.request import request_restore as request
 
         return request(archive, stream, queue=queue, **options.keywords(), dry_run=dry_run)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, events_text, generations_text, seconds_text
-from rotation.options import RotateOptions
-from rotation.reports import RotateReport
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, events_text, generations_text, seconds_text
+from streamvault.rotation.options import RotateOptions
+from streamvault.rotation.reports import RotateReport
 
 __all__ = ["rotate"]
 
@@ -29,7 +29,7 @@ def rotate(
     """
 
     def work(progress: Progress) -> RotateReport:
-        from rotation.rotate import rotate_stream
+        from streamvault.rotation.rotate import rotate_stream
 
         report = rotate_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

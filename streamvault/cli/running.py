@@ -13,13 +13,13 @@ from enum import StrEnum
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from common.errors import Failed, without_logins
-from common.progress import Progress
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.logs import configure_logs
 from streamvault.cli.output import OutputClosed, Results, print_stderr
 from streamvault.cli.progress import watching
+from streamvault.common.errors import Failed, without_logins
+from streamvault.common.progress import Progress
 
 __all__ = ["LogLevel", "Running", "finish", "run", "terminate_as_interrupt", "whole_command"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from common.progress import Progress
-from common.sizes import bytes_text, events_text
-from manifests.options import ShowOptions
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, events_text
+from streamvault.manifests.options import ShowOptions
 
 __all__ = ["show"]
 
@@ -23,7 +23,7 @@ def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) ->
     """Print the manifest of an archive's newest generation."""
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
-        from manifests.archive import Archive
+        from streamvault.manifests.archive import Archive
 
         found = Archive.open(archive)
         fingerprint = found.fingerprint(options.generation)
@@ -101,7 +101,7 @@ def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:
 
 def _keys(segments: dict[int, dict[str, Any]], name: str) -> str:
     """Return a segment's key range, from the epochs."""
-    from streamstore.model import SegmentId
+    from streamvault.streamstore.model import SegmentId
 
     segment = segments.get(SegmentId.parse(name.rpartition("/")[2]).value)
     return f"[{segment['low']:.4g}, {segment['high']:.4g})" if segment else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.progress import Progress
-from common.sizes import bytes_text, events_text
-from manifests.reports import Timeline
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, events_text
+from streamvault.manifests.reports import Timeline
 
 __all__ = ["timeline"]
 
@@ -24,7 +24,7 @@ def timeline(archive: ArchiveArgument, *, running: Running) -> int:
     """
 
     def work(_progress: Progress) -> Timeline:
-        from manifests.show import show_timeline
+        from streamvault.manifests.show import show_timeline
 
         return show_timeline(archive)
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from common.progress import Progress
-from importer.reports import TranslateReport
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
+from streamvault.common.progress import Progress
+from streamvault.importer.reports import TranslateReport
 
 __all__ = ["translate"]
 
@@ -49,9 +49,9 @@ def translate(
     """
 
     def work(_: Progress) -> TranslateReport:
-        from importer.translate import translate
-        from streamstore.cut_option import load_cut
-        from streamstore.model import is_pointer
+        from streamvault.importer.translate import translate
+        from streamvault.streamstore.cut_option import load_cut
+        from streamvault.streamstore.model import is_pointer
 
         given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions]
         return translate(source, stream, given)

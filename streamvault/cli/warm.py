@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from common.progress import Progress
-from common.sizes import bytes_text, seconds_text
-from manifests.options import WarmOptions
-from manifests.reports import WarmReport
 from streamvault.cli.options import ArchiveArgument, DryRun
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, seconds_text
+from streamvault.manifests.options import WarmOptions
+from streamvault.manifests.reports import WarmReport
 
 __all__ = ["warm"]
 
@@ -20,7 +20,7 @@ def warm(archive: ArchiveArgument, options: WarmOptions, *, dry_run: DryRun = Fa
     """
 
     def work(progress: Progress) -> WarmReport:
-        from manifests.warm import warm_archive
+        from streamvault.manifests.warm import warm_archive
 
         return whole_command(warm_archive(archive, **options.keywords(), dry_run=dry_run, progress=progress))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated
 
-from common.errors import Usage
-from common.progress import Progress
-from common.sizes import bytes_text, count_text, seconds_text
-from importer.options import WorkOptions
-from importer.queue.reports import FinishedRequest, WorkReport
 from streamvault.cli.options import Master, QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.queue_ import show as show_queue
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.errors import Usage
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.importer.options import WorkOptions
+from streamvault.importer.queue.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
 
@@ -39,7 +39,7 @@ def work(
     def do(progress: Progress) -> WorkReport:
         if once and options.idle_seconds is not None:
             raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
-        from importer.queue.work import work_queue
+        from streamvault.importer.queue.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
             progress.end()

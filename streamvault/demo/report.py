@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.report import Report
+from streamvault.common.report import Report
 
 __all__ = ["DemoReport", "Proof"]
 

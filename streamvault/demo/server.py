@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from common.errors import Failed
-from sparkrun.head_start import VARIABLE as HEAD_START
+from streamvault.common.errors import Failed
+from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
 
 __all__ = ["environment", "s3_server", "serve"]
 

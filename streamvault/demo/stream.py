@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from common.errors import Failed
-from streamstore.framing import frame_many
-from streamstore.model import (
+from streamvault.common.errors import Failed
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import (
     EventPointer,
     KeyRange,
     Scaling,
@@ -18,8 +18,8 @@ from streamstore.model import (
     StreamConfiguration,
     StreamName,
 )
-from streamstore.splitting import EventSplitter
-from streamstore.store import StreamStore
+from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.store import StreamStore
 
 __all__ = ["EVENTS", "compare", "events_of", "fill"]
 

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import boto3
 
-from common.errors import Conflict, Failed
-from common.progress import Progress
-from common.sizes import bytes_text, count_text
-from exporter.export import export_stream
-from importer.import_ import import_stream
-from importer.reports import ImportReport
-from lake.handoff import handoff_archive
-from layouts.keys import event_key
-from manifests.check_archive import check_archive
-from sparkrun.masters import Master
-from sparkrun.opening import TASK_MODULES, open_runner
-from streamstore.model import StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.common.errors import Conflict, Failed
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text
 from streamvault.demo.report import DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
 from streamvault.demo.stream import EVENTS, compare, events_of, fill
+from streamvault.exporter.export import export_stream
+from streamvault.importer.import_ import import_stream
+from streamvault.importer.reports import ImportReport
+from streamvault.lake.handoff import handoff_archive
+from streamvault.layouts.keys import event_key
+from streamvault.manifests.check_archive import check_archive
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["run_demo"]
 
@@ -196,7 +196,7 @@ class _Tour:
         with self._step("query it with SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
 
-            from sparkrun.spark import SparkRunner  # noqa: PLC0415
+            from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415
 
             with SparkRunner(Master.parse(self._master), TASK_MODULES):
                 rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()

@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from lake.read import READ_WINDOW, read_part
-from manifests.archive import Archive
-from manifests.selection import RangePart, check_boundaries, select_parts
-from objectstore.uri import RootAddress
-from streamstore.model import StreamCut, StreamName
+from streamvault.lake.read import READ_WINDOW, read_part
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
+from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.bounds import Bounds
 from streamvault.spark.columns import arrow_schema, spark_schema
 from streamvault.spark.options import Options
+from streamvault.streamstore.model import StreamCut, StreamName
 
 __all__ = ["ArchiveReader", "ArchiveSource", "PartPartition"]
 

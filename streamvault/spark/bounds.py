@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from streamstore.model import SegmentId
+from streamvault.streamstore.model import SegmentId
 
 __all__ = ["Bounds"]
 

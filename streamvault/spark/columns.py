@@ -6,8 +6,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from common.errors import Usage
-from lake.read import schema_of
+from streamvault.common.errors import Usage
+from streamvault.lake.read import schema_of
 
 __all__ = ["arrow_schema", "spark_schema"]
 

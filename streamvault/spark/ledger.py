@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from common.errors import Conflict
-from streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
-from streamstore.model import StreamName
-from streamstore.own import SPARK_LEDGER, stream_beside
-from streamstore.store import StreamStore
-from streamstore.transactions import Transaction
+from streamvault.common.errors import Conflict
+from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.own import SPARK_LEDGER, stream_beside
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import Transaction
 
 __all__ = ["NamedWrite", "WriteLedger"]
 

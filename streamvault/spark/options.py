@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from common.errors import Usage
-from common.sizes import parse_size
-from streamstore.errors import InvalidCut
-from streamstore.model import StreamCut, StreamName
-from streamstore.uri import StoreAddress, parse_stream
+from streamvault.common.errors import Usage
+from streamvault.common.sizes import parse_size
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.uri import StoreAddress, parse_stream
 
 __all__ = ["Options", "stream_of"]
 

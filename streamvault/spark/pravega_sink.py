@@ -15,13 +15,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from common.errors import Conflict, Failed, Problem
-from streamstore.own import describe_source
-from streamstore.store import StreamStore
-from streamstore.transactions import Transaction, TransactionState, Written
+from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.spark.ledger import NamedWrite, WriteLedger
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 
 __all__ = ["PravegaSink", "PravegaStreamSink", "TaskDone"]
 

@@ -8,9 +8,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from streamstore.model import LARGEST_EVENT_BYTES, SegmentId
-from streamstore.store import StreamStore
-from streamstore.walking import EventWalk
 from streamvault.spark.bounds import Bounds
 from streamvault.spark.columns import arrow_schema, spark_schema
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
@@ -26,6 +23,9 @@ from streamvault.spark.slices import (
     walked_boundaries,
 )
 from streamvault.spark.writing import write_options
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.walking import EventWalk
 
 __all__ = ["PravegaReader", "PravegaSource"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamstore.model import StreamCut, StreamName
-from streamstore.uri import StoreAddress
 from streamvault.spark.options import Options, stream_of
+from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.uri import StoreAddress
 
 __all__ = ["Reading", "read_options"]
 

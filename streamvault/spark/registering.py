@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparkrun.code import import_folders, ship_code
-from sparkrun.errors import SparkFailed
 from streamvault.spark.archive_source import ArchiveSource
 from streamvault.spark.pravega_source import PravegaSource
+from streamvault.sparkrun.code import import_folder, ship_code
+from streamvault.sparkrun.errors import SparkFailed
 
 __all__ = ["register"]
 
@@ -34,10 +34,10 @@ version = "%d.%d" % sys.version_info[:2]
 if version != sys.argv[1]:
     sys.exit(f"it is Python {version}, but the program runs Python {sys.argv[1]}")
 try:
-    from sparkrun.code import import_folders
+    from streamvault.sparkrun.code import import_folder
 except ImportError:
     sys.exit()
-print(*import_folders(), sep="\\n")
+print(import_folder())
 """
 ASK_SECONDS = 120.0
 
@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
     """Register the formats ``pravega`` and ``streamvault`` with a session.
 
     Sets the session's ``spark.sql.python.filterPushdown.enabled``, without which Spark rejects sources that use
-    filters. Ships the project's packages with the jobs, to a cluster always, on this machine if they are not installed.
+    filters. Ships the package `streamvault` with the jobs, to a cluster always, on this machine if it is not installed.
     A repeated call changes nothing.
 
     On this machine the sources run with this program's Python unless ``PYSPARK_PYTHON`` names another.
@@ -62,9 +62,9 @@ def register(spark: SparkSession) -> None:
     here = context.master == "local" or str(context.master).startswith("local[")
     usual = context.pythonExec
     python = sys.executable if here and usual == SPARKS_DEFAULT and not os.environ.get("PYSPARK_PYTHON") else usual
-    installed = _packages_of(python)
+    installed = _package_of(python)
     # before the sources are registered, as these remember the shipped code and the Python to run
-    if not here or installed != [str(folder) for folder in import_folders()]:
+    if not here or installed != str(import_folder()):
         ship_code(context)
     context.pythonExec = python
     try:
@@ -74,8 +74,8 @@ def register(spark: SparkSession) -> None:
         context.pythonExec = usual
 
 
-def _packages_of(python: str) -> list[str]:
-    """Return the folders from which a Python imports this project's packages; empty if it has none.
+def _package_of(python: str) -> str:
+    """Return the folder from which a Python imports `streamvault`; empty if it cannot.
 
     Raises:
         SparkFailed: the Python cannot run the sources.
@@ -93,7 +93,7 @@ def _packages_of(python: str) -> list[str]:
             reason = str(error)
         else:
             if done.returncode == 0:
-                return done.stdout.splitlines()
+                return done.stdout.strip()
             reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
     raise SparkFailed(
         "Spark's Python cannot run the data sources",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamstore.cuts import is_before, segments_between
-from streamstore.errors import InvalidCut, NoSuchSegment
-from streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
-from streamstore.store import StreamStore
 from streamvault.spark.slices import DataLoss
+from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
+from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
 
 __all__ = ["as_cut", "infos_if_there", "readable_parts"]
 

@@ -14,15 +14,15 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from common.errors import Failed
-from exporter.spans import spans_of
-from lake.batches import batch_of
-from streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamstore.framing import NotAnEvent
-from streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
-from streamstore.splitting import EventBlock
-from streamstore.store import StreamStore
-from streamstore.walking import EventWalk, find_start
+from streamvault.common.errors import Failed
+from streamvault.exporter.spans import spans_of
+from streamvault.lake.batches import batch_of
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
+from streamvault.streamstore.splitting import EventBlock
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.walking import EventWalk, find_start
 
 __all__ = [
     "DataLoss",

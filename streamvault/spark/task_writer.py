@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import Problem, Usage
-from streamstore.appender import SegmentAppender
-from streamstore.framing import MAX_BLOCK_BYTES, frame_into
-from streamstore.model import SegmentId
-from streamstore.routing import SegmentRouter
-from streamstore.transactions import Transaction, Transactions, Written
+from streamvault.common.errors import Problem, Usage
 from streamvault.spark.writing import Writing
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES, frame_into
+from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.routing import SegmentRouter
+from streamvault.streamstore.transactions import Transaction, Transactions, Written
 
 __all__ = ["write_rows"]
 

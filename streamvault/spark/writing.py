@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from common.errors import Usage
-from streamstore.errors import TransactionsNotOffered
-from streamstore.model import StreamName
-from streamstore.uri import StoreAddress
+from streamvault.common.errors import Usage
 from streamvault.spark.options import Options, stream_of
+from streamvault.streamstore.errors import TransactionsNotOffered
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import StoreAddress
 
 __all__ = ["Writing", "write_options"]
 

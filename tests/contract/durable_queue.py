@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from common.errors import Usage
-from streamstore import lease
-from streamstore.errors import NoSuchStream
-from streamstore.fifo.consumer import Consumer, ConsumerBusy
-from streamstore.fifo.entry import (
+from streamvault.common.errors import Usage
+from streamvault.streamstore import lease
+from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.fifo.consumer import Consumer, ConsumerBusy
+from streamvault.streamstore.fifo.entry import (
     MAX_ENTRY_BYTES,
     NOTE_BYTES,
     OVERHEAD_BYTES,
@@ -24,11 +24,11 @@ from streamstore.fifo.entry import (
     EntryTooLarge,
     encode_entry,
 )
-from streamstore.fifo.place import NotAQueue, QueueSegment
-from streamstore.fifo.producer import Producer, QueueFull
-from streamstore.framing import frame
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
+from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
 
 Open = Callable[[], StreamStore]
 LIMIT = MAX_ENTRY_BYTES + OVERHEAD_BYTES

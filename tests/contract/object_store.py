@@ -9,10 +9,10 @@ from threading import Barrier
 
 import pytest
 
-from objectstore.bulk import put_all
-from objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, TooLarge, WrongSize
-from objectstore.probe import creates_only_in_parts, fit_server
-from objectstore.store import ObjectInfo, ObjectStore
+from streamvault.objectstore.bulk import put_all
+from streamvault.objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, TooLarge, WrongSize
+from streamvault.objectstore.probe import creates_only_in_parts, fit_server
+from streamvault.objectstore.store import ObjectInfo, ObjectStore
 
 HOSTILE = [
     "",

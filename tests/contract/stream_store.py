@@ -12,8 +12,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from streamstore.appender import SegmentAppender
-from streamstore.errors import (
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
     NoSuchSegment,
@@ -28,8 +28,8 @@ from streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamstore.framing import MAX_APPEND_BYTES, filler, frame
-from streamstore.model import (
+from streamvault.streamstore.framing import MAX_APPEND_BYTES, filler, frame
+from streamvault.streamstore.model import (
     KeyRange,
     Retention,
     RetentionKind,
@@ -40,10 +40,10 @@ from streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamstore.numbering import nudge, predict_order
-from streamstore.own import OWN
-from streamstore.splitting import EventSplitter
-from streamstore.store import StreamStore
+from streamvault.streamstore.numbering import nudge, predict_order
+from streamvault.streamstore.own import OWN
+from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.store import StreamStore
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Damaged, Usage
-from layouts.keys import GenerationSpan, manifest_key, ranges_key
-from manifests.archive import Archive, NoSuchArchive
-from manifests.entries import seal
-from manifests.model import IndexEntry, Manifest
-from manifests.range_row import RangeRow
-from manifests.ranges import encode_ranges
-from objectstore.uri import RootAddress
-from streamstore.model import StreamConfiguration, StreamName
+from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.entries import seal
+from streamvault.manifests.model import IndexEntry, Manifest
+from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.ranges import encode_ranges
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamConfiguration, StreamName
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
 from tests.servers.s3 import S3Server
 

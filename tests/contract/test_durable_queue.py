@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.local import LocalStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.uri import parse_stream
 from tests.contract.durable_queue import DurableQueueContract, Open
 from tests.servers.pravega import PravegaServer
 

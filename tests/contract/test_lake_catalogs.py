@@ -16,16 +16,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
-from common.errors import Conflict, Damaged, Usage
-from lake.catalogs import Catalog, CatalogFailed, open_catalog
-from lake.handoff_options import TableFormat
-from lake.location import TablePlace
-from lake.options import find_options
-from lake.reports import HandoffReport
-from layouts.keys import GenerationSpan, manifest_key, ranges_key
-from manifests.archive import Archive
-from objectstore.uri import RootAddress
 from streamvault import compact_archive, handoff_archive
+from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
+from streamvault.lake.handoff_options import TableFormat
+from streamvault.lake.location import TablePlace
+from streamvault.lake.options import find_options
+from streamvault.lake.reports import HandoffReport
+from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 from tests.unit.lakes import rows_in, table_keys
 from tests.unit.small_archives import NAME, Vault, contents

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from common.errors import Conflict, Damaged, Failed
-from layouts.layout import Extent, Layout, Written, open_layout
-from layouts.place import Place
-from objectstore.errors import NoSuchObject, WrongSize
-from objectstore.folder.store import FolderStore
-from objectstore.metered import MeteredStore
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import ObjectStore
-from streamstore.model import SegmentId
-from streamstore.splitting import EventBlock
+from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.layouts.layout import Extent, Layout, Written, open_layout
+from streamvault.layouts.place import Place
+from streamvault.objectstore.errors import NoSuchObject, WrongSize
+from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.splitting import EventBlock
 from tests.archives import runs
 from tests.streams import frame
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from objectstore.folder.store import FolderStore
-from objectstore.metered import MeteredStore
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
+from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 from tests.contract.object_store import ObjectStoreContract
 from tests.servers.s3 import S3Server
 

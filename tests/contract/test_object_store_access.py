@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from objectstore.errors import AccessDenied, ObjectStoreError
-from objectstore.uri import RootAddress
+from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
+from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from common.errors import Problem
-from objectstore.errors import (
+from streamvault.common.errors import Problem
+from streamvault.objectstore.errors import (
     AccessDenied,
     InvalidRoot,
     NoSuchBucket,
@@ -21,10 +21,10 @@ from objectstore.errors import (
     ObjectStoreError,
     ObjectStoreUnavailable,
 )
-from objectstore.probe import fit_server
-from objectstore.s3.access import S3Access, StaticKeys
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
+from streamvault.objectstore.probe import fit_server
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import make_certificates
 from tests.servers.minio import MinioServer, read_only
 from tests.servers.process import free_ports

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.local import LocalStore
+from streamvault.streamstore.local import LocalStore
 from tests.contract.stream_store import Open, StreamStoreContract
 
 

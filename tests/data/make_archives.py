@@ -15,9 +15,9 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
 from streamvault import compact_archive, convert_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, make_stream, payloads
 
 EVENTS = 60

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamstore.model import StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run
 from tests.faults.contents import Contents, contents_of
 from tests.servers.pravega import PravegaServer

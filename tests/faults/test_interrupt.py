@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from importer.lease import lease_stream
-from streamstore.errors import RequestFailed
-from streamstore.model import StreamName
+from streamvault.importer.lease import lease_stream
+from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.model import StreamName
 from tests.faults.commands import Command, Ended, run, started, wait_until
 from tests.faults.conftest import Ground
 from tests.faults.contents import rows_of

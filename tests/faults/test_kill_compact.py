@@ -12,16 +12,16 @@ from datetime import timedelta
 
 import pytest
 
-from manifests import archive as archives
-from manifests.archive import Archive
-from manifests.model import now_utc
-from objectstore.uri import RootAddress
-from rotation.compact import compact as compacting
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, compact_archive, export_stream, import_stream
+from streamvault.manifests import archive as archives
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import now_utc
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.compact import compact as compacting
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import contents_of, rows_of
 from tests.servers.pravega import PravegaServer

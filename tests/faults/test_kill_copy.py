@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from importer.lease import marked_work
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
-from streamstore.model import StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.importer.lease import marked_work
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import kills_of
 from tests.servers.pravega import PravegaServer

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
-from streamstore.model import StreamName
-from streamstore.own import UNFINISHED
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.own import UNFINISHED
 from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import Ground, Kill
 from tests.streams import digest_of, shape_of

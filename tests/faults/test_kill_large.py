@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from layouts.keys import chunk_key
-from streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
+from streamvault.layouts.keys import chunk_key
+from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.test_pause_export import MOST_SECONDS, through
 from tests.servers.proxy import FaultProxy

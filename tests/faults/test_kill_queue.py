@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.fifo.consumer import Consumer
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
-from streamstore.fifo.place import QueueSegment
-from streamstore.fifo.producer import Producer
-from streamstore.uri import parse_stream
+from streamvault.streamstore.fifo.consumer import Consumer
+from streamvault.streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
+from streamvault.streamstore.fifo.place import QueueSegment
+from streamvault.streamstore.fifo.producer import Producer
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
 KILLS, ENTRIES = 3, 1_500

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, StreamName
-from streamstore.own import OWN
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, StreamName
+from streamvault.streamstore.own import OWN
 from tests.faults.commands import Ended, run, started, wait_until
 from tests.faults.conftest import kills_of
 from tests.streams import append_events, digest_of, make_stream, payloads, shape_of

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from layouts.keys import GenerationSpan
-from manifests.archive import Archive
-from manifests.plan import find_plan
-from objectstore.uri import RootAddress
-from streamstore.cuts import is_before
-from streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import find_plan
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.cuts import is_before
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import SEED
 from tests.servers.pravega import PravegaServer

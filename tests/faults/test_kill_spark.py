@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparkrun.java import java_home
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
+from streamvault.sparkrun.java import java_home
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.conftest import KILLS as DEFAULT_KILLS
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of, make_stream

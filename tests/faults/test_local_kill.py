@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from streamstore.framing import frame
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.splitting import EventSplitter
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.splitting import EventSplitter
 
 NAME = StreamName("scope", "stream")
 KILLS = 16

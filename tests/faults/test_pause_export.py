@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.servers.proxy import FaultProxy

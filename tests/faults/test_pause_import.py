@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.servers.proxy import FaultProxy

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.conftest import absent
 from tests.servers.availability import Unavailable
 from tests.servers.java_client import JavaClient

@@ -8,11 +8,11 @@ import threading
 import time
 from typing import Self
 
-from streamstore.errors import OffsetConflict, SegmentSealed
-from streamstore.framing import frame
-from streamstore.model import SegmentId, StreamName
-from streamstore.routing import SegmentRouter
-from streamstore.store import StreamStore
+from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.routing import SegmentRouter
+from streamvault.streamstore.store import StreamStore
 from tests.streams import events_of
 
 __all__ = ["KeyedWriter", "numbers_by_key"]

@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.pravega import PravegaSettings, PravegaStore
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.airflow import AirflowServer
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN

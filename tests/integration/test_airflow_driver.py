@@ -18,9 +18,6 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from sparkrun.masters import Master
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
 from streamvault.airflow.operators import (
     CopyStreamOperator,
     MoveStreamOperator,
@@ -29,6 +26,9 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import StreamvaultSubmitHook
+from streamvault.sparkrun.masters import Master
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, make_stream
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamstore.local import LocalStore
-from streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault import export_stream, list_archives
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from tests.servers.airflow import AirflowServer
 from tests.streams import append_events, digest_of
 

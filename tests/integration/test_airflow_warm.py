@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from moto.moto_api import state_manager
 
-from objectstore.errors import InArchiveClass
 from streamvault import import_stream
+from streamvault.objectstore.errors import InArchiveClass
 from tests.integration.test_warm import freeze
 from tests.servers.airflow import AirflowServer
 from tests.servers.s3 import S3Server

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from streamstore.model import StreamName
-from streamstore.store import StreamStore
 from streamvault import replicate_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
 from tests.faults.commands import run, started
 from tests.servers.pravega import PravegaServer
 from tests.streams import digest_of, make_stream, shape_of

@@ -14,10 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.model import ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import export_stream, import_stream
+from streamvault.streamstore.model import (
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamDescription,
+    StreamName,
+)
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.conftest import started
 from tests.integration.test_shapes import Site, goes_every_way
 from tests.servers.java_client import JavaClient

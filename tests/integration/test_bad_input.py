@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from manifests.entries import seal
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.pravega.settings import PravegaSettings
-from streamstore.uri import parse_stream
 from streamvault import export_stream, show_archive
 from streamvault.cli import main
+from streamvault.manifests.entries import seal
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run
 from tests.servers.minio import limited, read_only
 from tests.servers.pravega import PravegaServer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from exporter.ranges import NotEvents
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.uri import parse_stream
 from streamvault import check_archive, copy_stream, export_stream, import_stream, rotate_stream
+from streamvault.exporter.ranges import NotEvents
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import bytes_of, make_byte_stream, shape_of

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from sparkrun.opening import open_runner
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream
+from streamvault.sparkrun.opening import open_runner
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster

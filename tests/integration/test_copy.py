@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
 from streamvault import export_stream, translate
 from streamvault.cli import main
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
 from tests.integration.test_numbers import roll, shape_without_numbers
 from tests.servers.pravega import PravegaServer
 from tests.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from layouts.keys import decision_key
-from objectstore.bulk import DELETES
-from streamstore.model import Scaling, StreamConfiguration
 from streamvault import check_archive, export_stream
+from streamvault.layouts.keys import decision_key
+from streamvault.objectstore.bulk import DELETES
+from streamvault.streamstore.model import Scaling, StreamConfiguration
 from tests.conftest import started as started_server
 from tests.faults.commands import run, started, wait_until
 from tests.servers.minio import MinioServer, requests_served

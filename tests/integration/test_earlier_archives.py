@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of
 
 DATA = Path(__file__).parent.parent / "data" / "archives.tar.gz"

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from common.progress import Progress
-from manifests.archive import Archive
-from objectstore.uri import RootAddress
-from rotation.compact.choose import FACTOR
-from rotation.reports import FollowReport
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, follow_stream, import_stream
+from streamvault.common.progress import Progress
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.compact.choose import FACTOR
+from streamvault.rotation.reports import FollowReport
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.servers.minio import MinioServer
 from tests.servers.pravega import PravegaServer

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 FILL = """
 import sys
-from streamstore.framing import frame_many
-from streamstore.model import StreamConfiguration
-from streamstore.uri import parse_stream
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import StreamConfiguration
+from streamvault.streamstore.uri import parse_stream
 
 place, name = parse_stream(sys.argv[1])
 with place.open() as store:

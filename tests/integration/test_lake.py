@@ -15,12 +15,12 @@ import boto3
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from lake.reports import HandoffReport
-from objectstore.uri import RootAddress
-from streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import export_stream, handoff_archive, import_stream, print_table_ddl
+from streamvault.lake.reports import HandoffReport
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.servers.iceberg_rest import IcebergRestServer
 from tests.servers.pravega import PravegaServer

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from lake.catalogs.iceberg import IcebergTables
-from lake.handoff_options import DdlOptions
-from lake.origin import open_origin
-from lake.reports import HandoffReport
-from lake.settings import settle_table
-from objectstore.uri import RootAddress
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import handoff_archive, import_stream
+from streamvault.lake.catalogs.iceberg import IcebergTables
+from streamvault.lake.handoff_options import DdlOptions
+from streamvault.lake.origin import open_origin
+from streamvault.lake.reports import HandoffReport
+from streamvault.lake.settings import settle_table
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server

@@ -10,14 +10,14 @@ from subprocess import TimeoutExpired
 
 import pytest
 
-from common.errors import Failed
-from manifests.model import Compression, Layout
-from objectstore import large
-from streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamstore.pravega.appender import PravegaAppender
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, get_event, import_stream
+from streamvault.common.errors import Failed
+from streamvault.manifests.model import Compression, Layout
+from streamvault.objectstore import large
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.pravega.appender import PravegaAppender
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from objectstore.errors import AccessDenied
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream, list_archives, rotate_stream
+from streamvault.objectstore.errors import AccessDenied
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, make_stream, payloads

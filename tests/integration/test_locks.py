@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from common.errors import Usage
-from manifests.replaced import delete_replaced
-from objectstore.errors import AccessDenied, ObjectStoreError
-from objectstore.s3.locks import open_locks
-from objectstore.uri import RootAddress
-from rotation.reports import RotateReport
 from streamvault import check_archive, compact_archive, export_stream, rotate_stream
+from streamvault.common.errors import Usage
+from streamvault.manifests.replaced import delete_replaced
+from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
+from streamvault.objectstore.s3.locks import open_locks
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.reports import RotateReport
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of

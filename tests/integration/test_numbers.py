@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Conflict, Failed
-from streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
-from streamstore.transactions import TransactionState
-from streamstore.uri import parse_stream
 from streamvault import copy_stream, export_stream, import_stream, translate
+from streamvault.common.errors import Conflict, Failed
+from streamvault.streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import TransactionState
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, events_of, frame, make_stream, payloads, shape_of

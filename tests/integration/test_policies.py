@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
-from streamstore.uri import StoreAddress, parse_stream
 from streamvault import export_stream, import_stream
+from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import StoreAddress, parse_stream
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, payloads, shape_of
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import pytest
 
-from streamstore.errors import (
+from streamvault.streamstore.errors import (
     AccessDenied,
     InvalidCut,
     NoSuchScope,
@@ -33,7 +33,7 @@ from streamstore.errors import (
     StreamStoreError,
     StreamStoreUnavailable,
 )
-from streamstore.model import (
+from streamvault.streamstore.model import (
     KeyRange,
     Retention,
     RetentionKind,
@@ -44,9 +44,9 @@ from streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamstore.pravega import PravegaSettings, PravegaStore
-from streamstore.pravega.appender import PravegaAppender
-from streamstore.pravega.reader import SegmentReader
+from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
+from streamvault.streamstore.pravega.appender import PravegaAppender
+from streamvault.streamstore.pravega.reader import SegmentReader
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN, Account
 from tests.servers.proxy import FaultProxy

@@ -10,15 +10,15 @@ from itertools import pairwise
 
 import pytest
 
-from common.progress import Progress
-from exporter.plan import TRUNCATED_BEFORE
-from exporter.reading import TRUNCATED
-from importer.lease import TargetBusy, lease_stream, take_lease
-from streamstore import lease
-from streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, export_stream, import_stream, show_archive
+from streamvault.common.progress import Progress
+from streamvault.exporter.plan import TRUNCATED_BEFORE
+from streamvault.exporter.reading import TRUNCATED
+from streamvault.importer.lease import TargetBusy, lease_stream, take_lease
+from streamvault.streamstore import lease
+from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import Contents, contents_of, rows_of
 from tests.servers.pravega import PravegaServer

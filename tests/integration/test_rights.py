@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamstore.model import StreamName
-from streamstore.pravega import PravegaSettings, PravegaStore
-from streamstore.store import StreamStore
 from streamvault.cli import main
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
+from streamvault.streamstore.store import StreamStore
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN, Account
 from tests.streams import digest_of, make_stream

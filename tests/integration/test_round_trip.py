@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import boto3
 import pytest
 
-from exporter.reports import ExportReport
-from importer.reports import ImportReport
-from manifests.model import Compression, Layout
-from streamstore.model import SegmentId, StreamCut, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
+from streamvault.exporter.reports import ExportReport
+from streamvault.importer.reports import ImportReport
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server

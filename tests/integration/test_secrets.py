@@ -11,11 +11,11 @@ from pathlib import Path
 import boto3
 import pytest
 
-from common.errors import Problem
-from streamstore.local import LocalStore
-from streamstore.model import StreamName
 from streamvault.cli import main
+from streamvault.common.errors import Problem
 from streamvault.demo.stream import fill
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamName
 from tests.servers.s3 import S3Server
 
 NAME = StreamName("shop", "orders")
@@ -132,7 +132,7 @@ def test_no_error_shows_a_secret(root: str, shell: Shell, tmp_path: Path, monkey
     assert main(["export", stream, root, "--master", "inline"]) == 0
     for catalog in (f"rest:http://{LOGIN}@127.0.0.1:1", f"sql:sqlite://{LOGIN}@/x", f"sql:nonsense://{LOGIN}@host/db"):
         shell.run("handoff", f"{root}/shop/orders", "--catalog", catalog, "--master", "inline", code=1)
-    monkeypatch.setattr("objectstore.uri.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("streamvault.objectstore.uri.RETRY_SECONDS", 0.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{LOGIN}@127.0.0.1:1")
     monkeypatch.setenv("HTTPS_PROXY", f"http://{LOGIN}@127.0.0.1:1")
     shell.run("show", f"{root}-elsewhere/shop/orders", code=1)

@@ -17,8 +17,8 @@ import obstore.exceptions
 import pytest
 from obstore.store import S3Store
 
-from streamstore.pravega import controller_pb2 as messages
-from streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
+from streamvault.streamstore.pravega import controller_pb2 as messages
+from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
 from tests.servers.minio import MinioServer, read_only
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN
@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 def look(_):
     import importlib.util, sys
     import pyarrow
-    return [(sys.executable, importlib.util.find_spec("exporter") is not None)]
+    return [(sys.executable, importlib.util.find_spec("streamvault") is not None)]
 
 spark = SparkSession.builder.master({master!r}).config("spark.ui.enabled", "false").getOrCreate()
 import json

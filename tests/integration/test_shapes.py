@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from streamstore.model import ContentKind, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
 from streamvault import (
     copy_stream,
     export_stream,
@@ -21,6 +19,8 @@ from streamvault import (
     promote_replica,
     replicate_stream,
 )
+from streamvault.streamstore.model import ContentKind, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
 from tests.integration.test_large_events import write_large
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer

@@ -17,13 +17,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkrun.java import java_home
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.routing import SegmentRouter
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
 from streamvault import export_stream
 from streamvault.spark import register
+from streamvault.sparkrun.java import java_home
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.routing import SegmentRouter
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster
@@ -299,7 +299,7 @@ def test_workers_without_the_code_can_read(
 THE_USERS_OWN_SPARK = """
 import sys
 from pyspark.sql import SparkSession
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.spark import register
 
 master = "local-cluster[1,1,1024]"
@@ -339,7 +339,7 @@ def test_programs_own_jobs_run_after_commands(tmp_path: Path) -> None:
 NOT_ACTIVATED = """
 import sys
 from pyspark.sql import SparkSession
-from common.errors import Problem
+from streamvault.common.errors import Problem
 from streamvault.spark import register
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")

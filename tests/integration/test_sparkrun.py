@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkrun.errors import SparkFailed, TaskFailed
-from sparkrun.opening import open_runner
-from sparkrun.runner import Runner
-from streamstore.errors import SegmentTruncated
+from streamvault.sparkrun.errors import SparkFailed, TaskFailed
+from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.errors import SegmentTruncated
 from tests.servers.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -82,8 +82,8 @@ def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
         script = f"""
-from common.errors import Problem
-from sparkrun.opening import open_runner
+from streamvault.common.errors import Problem
+from streamvault.sparkrun.opening import open_runner
 try:
     with open_runner("{master}"):
         pass
@@ -140,7 +140,7 @@ def test_failed_task_is_retried(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_permanent_error_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "sparkrun.failures"), pytest.raises(TaskFailed) as caught:
+    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.failures"), pytest.raises(TaskFailed) as caught:
         list(runner.run(raise_error, range(5)))
     assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
     assert "in raise_error" in caplog.text
@@ -188,7 +188,7 @@ def test_concurrent_runs_return_their_own_results(runner: Runner) -> None:
 # Separate programs, to be interrupted and killed.
 PROGRAM = """
 import json, logging, sys, time
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 
 logging.basicConfig(level=logging.WARNING)
 
@@ -300,8 +300,8 @@ def test_kill_leaves_no_process_and_no_file(start: Callable[..., Program]) -> No
 def test_killed_spark_process_is_one_line(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading, time
-from common.errors import Problem
-from sparkrun.opening import open_runner
+from streamvault.common.errors import Problem
+from streamvault.sparkrun.opening import open_runner
 import psutil
 
 if __name__ == "__main__":
@@ -323,7 +323,7 @@ if __name__ == "__main__":
 # Tasks that begin before Spark is ready.
 BEGINNING = """
 import json, logging, os, sys, time
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 
 logging.basicConfig(level=logging.WARNING)
 
@@ -371,16 +371,16 @@ def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
 # On a cluster. The code that runs there must not need this module, so it is part of a separate program.
 ON_CLUSTER = """
 import json, os, sys, time
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 
 def where(number):
-    import manifests.model
-    import streamstore.pravega.controller_pb2
+    import streamvault.manifests.model
+    import streamvault.streamstore.pravega.controller_pb2
     time.sleep(0.5)
-    return [sys.executable, manifests.model.__file__, os.getppid()]
+    return [sys.executable, streamvault.manifests.model.__file__, os.getppid()]
 
 def damaged(number):
-    from objectstore.errors import NoSuchObject
+    from streamvault.objectstore.errors import NoSuchObject
     raise NoSuchObject("no such object", where="events/x")
 
 def kill_its_executor_once(folder):
@@ -394,7 +394,7 @@ def kill_its_executor_once(folder):
     return len(os.listdir(folder))
 
 if __name__ == "__main__":
-    from common.errors import Problem
+    from streamvault.common.errors import Problem
     with open_runner(sys.argv[1]) as runner:
         places = [place for _, place in runner.run(where, range(8))]
         try:

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import pytest
 
-from streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.store import StreamStore
 from streamvault import move_stream, promote_replica, replicate_stream
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.store import StreamStore
 from tests.faults.commands import run, started, wait_until
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.servers.java_client import JavaClient

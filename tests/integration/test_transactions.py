@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from streamstore.errors import RequestFailed, TransactionEnded, TransactionsNotOffered
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.routing import SegmentRouter, key_position
-from streamstore.store import StreamStore
-from streamstore.transactions import Transaction, TransactionState, Written
-from streamstore.uri import parse_stream
+from streamvault.streamstore.errors import RequestFailed, TransactionEnded, TransactionsNotOffered
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.routing import SegmentRouter, key_position
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import Transaction, TransactionState, Written
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of, frame
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 import pytest
 from moto.moto_api import state_manager
 
-from objectstore.errors import InArchiveClass
-from objectstore.s3.cold import ColdStorage
-from objectstore.uri import RootAddress
 from streamvault import import_stream, warm_archive
 from streamvault.cli import main
+from streamvault.objectstore.errors import InArchiveClass
+from streamvault.objectstore.s3.cold import ColdStorage
+from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import KINDS, NAME, Vault
 
@@ -108,7 +108,7 @@ def test_cold_objects_are_restored_and_waited_for(
 
 @pytest.mark.usefixtures("by_hand")
 def test_import_waits_for_cold_objects(moto_s3: S3Server, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importer.import_.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.importer.import_.POLL_SECONDS", 0.05)
     freeze(moto_s3, vault, "DEEP_ARCHIVE")
     with pytest.raises(InArchiveClass, match="streamvault warm"):
         restore(vault, wait_for_warm=True)  # not requested before

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-import manifests.entries
-from common.errors import Problem
-from streamstore.model import StreamName
+import streamvault.manifests.entries
 from streamvault import check_archive, convert_archive, get_event, import_stream, list_archives, show_archive
+from streamvault.common.errors import Problem
+from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import NAME, scene_of
 from tests.faults.explorer.world import World, in_memory
@@ -157,7 +157,7 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _sealed(document: Any) -> bytes:
-    seal = getattr(manifests.entries, "seal", None)
+    seal = getattr(streamvault.manifests.entries, "seal", None)
     document.pop("sha256", None)
     with suppress(ValueError, TypeError):
         return bytes(seal(document)) if seal else json.dumps(document).encode()

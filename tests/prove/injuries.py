@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from common.errors import Problem
-from manifests.reports import CheckReport
-from streamstore.model import SegmentId, StreamName
 from streamvault import check_archive, compact_archive, handoff_archive, import_stream
+from streamvault.common.errors import Problem
+from streamvault.manifests.reports import CheckReport
+from streamvault.streamstore.model import SegmentId, StreamName
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.world import World, in_memory

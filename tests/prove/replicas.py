@@ -24,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from streamstore.errors import ScaleRefused
-from streamstore.model import (
+from streamvault.streamstore.errors import ScaleRefused
+from streamvault.streamstore.model import (
     KeyRange,
     Retention,
     RetentionKind,
@@ -36,8 +36,8 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import Command, run, started
 from tests.prove.servers import Tried, Wrong, try_kind
 from tests.prove.writer import Load, Sample, numbers_of, writing

@@ -24,9 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import LIMIT, POLL, Command, Ended, run, started, wait_until
 from tests.servers.availability import Unavailable
 from tests.servers.minio import MinioServer

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from streamstore.appender import SegmentAppender
-from streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, StreamStoreUnavailable
-from streamstore.framing import frame
-from streamstore.model import SegmentId, StreamName
-from streamstore.routing import SegmentRouter, key_position
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, StreamStoreUnavailable
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.routing import SegmentRouter, key_position
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["Load", "Sample", "WriterProcess", "numbers_of", "writing"]
 

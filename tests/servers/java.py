@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sparkrun import java as installed
-from sparkrun.errors import NoJava
+from streamvault.sparkrun import java as installed
+from streamvault.sparkrun.errors import NoJava
 from tests.servers.cache import cached
 from tests.servers.process import run_tool
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from streamstore.model import StreamName
+from streamvault.streamstore.model import StreamName
 from tests.servers.availability import Unavailable
 from tests.servers.certificates import STORE_PASSWORD
 from tests.servers.java import find_java

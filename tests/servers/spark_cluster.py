@@ -23,8 +23,8 @@ __all__ = ["SparkCluster"]
 
 HOST = "127.0.0.1"
 START_TIMEOUT = 120.0
-# One of the project's own packages, which the workers' Python must not find.
-OWN_PACKAGE = "exporter"
+# What the workers' Python must not find.
+OWN_PACKAGE = "streamvault"
 
 
 class SparkCluster:

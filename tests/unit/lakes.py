@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectStore
 from tests.unit.small_archives import NAME, objects_of
 
 PREFIX = f"{NAME}/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from objectstore.s3.locks import Lock, ObjectLocks
+from streamvault.objectstore.s3.locks import Lock, ObjectLocks
 
 
 class Locked(ObjectLocks):

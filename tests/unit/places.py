@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.spans import spans_of
-from manifests.model import Compression, Layout
-from objectstore.uri import RootAddress
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.walking import find_start
 from streamvault import check_archive, export_stream, import_stream
+from streamvault.exporter.spans import spans_of
+from streamvault.manifests.model import Compression, Layout
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.walking import find_start
 from tests.streams import append_events, digest_of, events_of
 from tests.unit.small_archives import NAME
 

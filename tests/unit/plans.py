@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifests.model import GapEntry
-from manifests.plan import Plan, PlannedSegment
-from manifests.rows import FinishedRange, Gap, Piece
-from streamstore.model import StreamCut
+from streamvault.manifests.model import GapEntry
+from streamvault.manifests.plan import Plan, PlannedSegment
+from streamvault.manifests.rows import FinishedRange, Gap, Piece
+from streamvault.streamstore.model import StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
 
 PREFIX = "scope/stream/"

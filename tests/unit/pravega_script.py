@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Self
 from uuid import UUID
 
-from streamstore.model import SegmentId, StreamName
-from streamstore.pravega import wire
-from streamstore.pravega.codec import HEADER, Command, decode, encode
-from streamstore.pravega.connection import Endpoint
-from streamstore.pravega.segments import SegmentStores
-from streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.codec import HEADER, Command, decode, encode
+from streamvault.streamstore.pravega.connection import Endpoint
+from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.pravega.settings import PravegaSettings
 
 NEVER_WROTE = -(2**63)
 STREAM = StreamName("scope", "stream")

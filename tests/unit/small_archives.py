@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from common.progress import Progress
-from exporter.reports import ExportReport
-from layouts.layout import open_layout
-from manifests.archive import Archive
-from manifests.model import Compression, Layout, now_utc
-from manifests.read_back import read_back
-from manifests.replaced import delete_replaced
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
-from sparkrun.inline import InlineRunner
-from streamstore.local import LocalStore
-from streamstore.model import EventPointer, StreamName
 from streamvault import export_stream
+from streamvault.common.progress import Progress
+from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout, now_utc
+from streamvault.manifests.read_back import read_back
+from streamvault.manifests.replaced import delete_replaced
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import append_events, events_of, make_stream
 
 NAME = StreamName("scope", "stream")

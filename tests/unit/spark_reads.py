@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from streamstore.local import LocalStore
-from streamstore.model import EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault.spark.pravega_source import PravegaSource
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import append_events
 from tests.unit.small_archives import NAME
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamstore.appender import SegmentAppender
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.transactions import Transaction, Transactions, TransactionState, Written
 from streamvault.spark.pravega_sink import TaskDone
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
 from tests.streams import events_of
 
 TARGET = StreamName("scope", "target")

@@ -1,4 +1,4 @@
-"""The worked examples of docs/contributing.md, executed in a copy of the packages."""
+"""The worked examples of docs/contributing.md, executed in a copy of the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ ROUND_TRIP = """
 import sys
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.demo.stream import compare, fill
-from streamstore.model import StreamName
-from streamstore.uri import parse_stream
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 
 streams, root, layout = sys.argv[1:]
 source, target = StreamName("demo", "orders"), StreamName("demo", "restored")
@@ -34,10 +33,8 @@ with parse_stream(f"{streams}/{source}")[0].open() as store:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Copy the packages to a folder."""
-    project = tomllib.loads((TOP / "pyproject.toml").read_text())
-    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        shutil.copytree(TOP / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the package to a folder."""
+    shutil.copytree(TOP / "streamvault", tmp_path / "streamvault", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -62,15 +59,15 @@ def run(copy: Path, *words: str) -> None:
 
 
 def test_added_object_store_holds_an_archive(copy: Path) -> None:
-    add_example(copy, "objectstore/ram.py")
-    change_line(copy, "objectstore/uri.py", '"memory": "objectstore.memory",', '"ram": "objectstore.ram",')
+    add_example(copy, "streamvault/objectstore/ram.py")
+    change_line(copy, "streamvault/objectstore/uri.py", '"memory": "streamvault.objectstore.memory",', '"ram": "streamvault.objectstore.ram",')
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", "ram://example/vault", "events")
 
 
 def test_added_layout_holds_an_archive(copy: Path) -> None:
-    add_example(copy, "layouts/blocks.py")
+    add_example(copy, "streamvault/layouts/blocks.py")
     old, new = 'Literal["events", "chunks"]', 'Literal["events", "chunks", "blocks"]'
-    change_line(copy, "layouts/layout.py", f"LayoutName = {old}", f"LayoutName = {new}")
+    change_line(copy, "streamvault/layouts/layout.py", f"LayoutName = {old}", f"LayoutName = {new}")
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/vault", "blocks")
     assert list((copy / "vault" / "demo" / "orders" / "blocks").rglob("*-*"))
 

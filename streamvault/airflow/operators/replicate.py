@@ -7,10 +7,10 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from common.sizes import seconds_text
-from common.times import parse_duration
 from streamvault.airflow.operators.command import flag, options
 from streamvault.airflow.operators.target import MirrorOperator
+from streamvault.common.sizes import seconds_text
+from streamvault.common.times import parse_duration
 
 __all__ = ["ReplicateStreamOperator"]
 

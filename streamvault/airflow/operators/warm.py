@@ -110,7 +110,7 @@ class WarmArchiveOperator(BaseOperator):
 
 
 def _tier(text: str) -> Any:
-    from objectstore.s3.storage_classes import Tier  # noqa: PLC0415  (not where DAGs are parsed)
+    from streamvault.objectstore.s3.storage_classes import Tier  # noqa: PLC0415  (not where DAGs are parsed)
 
     if text not in get_args(Tier):
         raise AirflowFailException(f"unknown tier {text!r}. Use one of {', '.join(get_args(Tier))}.")

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from streamstore.errors import NoSuchScope, NoSuchStream
-from streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
-from streamstore.own import is_own
-from streamstore.store import StreamStore
 from streamvault import (
     check_archive,
     compact_archive,
@@ -27,6 +23,10 @@ from streamvault import (
     rotate_stream,
     work_queue,
 )
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.own import is_own
+from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, open_source, scale
 from tests.faults.explorer.world import World
 
@@ -127,7 +127,7 @@ def _convert(scene: Scene, _: World) -> object:
 
 def _hold(first: bool) -> Callable[[Scene, World], object]:
     def hold(scene: Scene, _: World) -> object:
-        from manifests.archive import Archive  # noqa: PLC0415
+        from streamvault.manifests.archive import Archive  # noqa: PLC0415
 
         generations = Archive(scene.root.open(), NAME).generations() if first else []
         return hold_archive(scene.archive, "kept", generation=generations[0] if generations else None)

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from common.errors import Conflict, Damaged, Problem
-from layouts.layout import open_layout
-from manifests.archive import Archive, NoSuchArchive
-from manifests.hold import NoSuchHold
-from objectstore.uri import RootAddress
-from streamstore.errors import NoSuchScope
-from streamstore.model import StreamName
 from streamvault import check_archive, export_stream, import_stream
+from streamvault.common.errors import Conflict, Damaged, Problem
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.hold import NoSuchHold
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.errors import NoSuchScope
+from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.commands import COMMANDS, OTHER
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene

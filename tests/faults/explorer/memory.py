@@ -13,12 +13,12 @@ from itertools import islice, takewhile
 from threading import Lock
 from typing import Protocol, TypeVar
 
-from objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
-from objectstore.paths import check_key, check_prefix
-from objectstore.store import SMALL, ObjectInfo, ObjectStore
-from streamstore.appender import SegmentAppender
-from streamstore.cuts import is_before, validate_cut
-from streamstore.errors import (
+from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
+from streamvault.objectstore.paths import check_key, check_prefix
+from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.cuts import is_before, validate_cut
+from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
     NoSuchSegment,
@@ -32,10 +32,10 @@ from streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamstore.framing import MAX_APPEND_BYTES
-from streamstore.local.folder import check_first, check_live
-from streamstore.local.record import StreamRecord
-from streamstore.model import (
+from streamvault.streamstore.framing import MAX_APPEND_BYTES
+from streamvault.streamstore.local.folder import check_first, check_live
+from streamvault.streamstore.local.record import StreamRecord
+from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
     SegmentId,
@@ -45,10 +45,10 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamstore.numbering import predict_order
-from streamstore.own import is_own
-from streamstore.ranges import check_replaces
-from streamstore.store import StreamStore
+from streamvault.streamstore.numbering import predict_order
+from streamvault.streamstore.own import is_own
+from streamvault.streamstore.ranges import check_replaces
+from streamvault.streamstore.store import StreamStore
 
 __all__ = ["Bucket", "Cluster", "Gate", "MemoryObjects", "MemoryStreams", "StreamState", "open_gate"]
 

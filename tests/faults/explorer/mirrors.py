@@ -16,12 +16,12 @@ from itertools import pairwise
 
 import greenlet
 
-from common.errors import Conflict, Failed, Problem
-from importer.lease import lease_stream
-from streamstore.counterparts import counterparts
-from streamstore.errors import NoSuchScope, NoSuchStream
-from streamstore.model import SegmentId, StreamName
-from streamstore.own import TARGET_LEDGER, is_own, stream_beside, users_tags
+from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.importer.lease import lease_stream
+from streamvault.streamstore.counterparts import counterparts
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside, users_tags
 from tests.faults.explorer.commands import COMMANDS, MIRRORS, TARGET_NAME, USERS
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, NAME, Scene

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from manifests.model import Compression, Layout
-from objectstore.uri import RootAddress
-from streamstore.framing import frame
-from streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
-from streamstore.store import StreamStore
-from streamstore.uri import parse_stream
+from streamvault.manifests.model import Compression, Layout
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.faults.explorer.world import World, in_memory
 
 __all__ = ["CLUSTER", "NAME", "ROOT", "SCENES", "Scene", "add", "open_source", "scene_of"]
@@ -137,7 +137,7 @@ def _freed(scene: Scene) -> None:
 
 
 def _free(scene: Scene) -> None:
-    from manifests.archive import Archive  # noqa: PLC0415
+    from streamvault.manifests.archive import Archive  # noqa: PLC0415
 
     to = Archive(scene.root.open(), NAME).manifest().to
     with open_source() as store:
@@ -165,7 +165,7 @@ def _merged(scene: Scene) -> None:
 
 def _strayed(scene: Scene) -> None:
     """As grown, with strays inside events: in each generation, and after the last one."""
-    from layouts.keys import chunk_key, event_key  # noqa: PLC0415
+    from streamvault.layouts.keys import chunk_key, event_key  # noqa: PLC0415
 
     _grown(scene)
     key_of = event_key if scene.layout == "events" else chunk_key

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from exporter.run import ExportRun
-from layouts.layout import open_layout
+from streamvault.exporter.run import ExportRun
+from streamvault.layouts.layout import open_layout
 from tests.faults.explorer.explore import at_each_point, run, shrink
 from tests.faults.explorer.many import explore, fails_alike, sort_of
 from tests.faults.explorer.schedule import Schedule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectStore
 from tests.contract.object_store import ObjectStoreContract
 from tests.contract.stream_store import Open, StreamStoreContract
 from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams

@@ -15,16 +15,16 @@ from typing import Any, Self, TypeVar
 
 import greenlet
 
-import objectstore.errors as object_errors
-import streamstore.errors as stream_errors
-from common.errors import Problem
-from layouts.keys import MANIFESTS
-from objectstore import bulk
-from objectstore.uri import RootAddress
-from sparkrun.failures import task_failed
-from sparkrun.inline import InlineRunner
-from streamstore.model import StreamCut, StreamDescription
-from streamstore.uri import StoreAddress
+import streamvault.objectstore.errors as object_errors
+import streamvault.streamstore.errors as stream_errors
+from streamvault.common.errors import Problem
+from streamvault.layouts.keys import MANIFESTS
+from streamvault.objectstore import bulk
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.failures import task_failed
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.model import StreamCut, StreamDescription
+from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
 
 __all__ = ["Actor", "Killed", "World", "in_memory"]
@@ -33,9 +33,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
-PACKAGES = frozenset(
-    {"exporter", "importer", "lake", "layouts", "manifests", "objectstore", "rotation", "streamstore", "streamvault"}
-)
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -373,7 +370,7 @@ def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], 
 def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any]]:
     """In every module that has imported a function."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in PACKAGES:
+        if name.partition(".")[0] == "streamvault":
             for attribute, value in list(vars(module).items()):
                 if value is original:
                     yield module, attribute, replacement
@@ -381,9 +378,9 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
-    from layouts import keys  # noqa: PLC0415
-    from manifests import entries, listing, ranges  # noqa: PLC0415
-    from streamstore import cuts  # noqa: PLC0415
+    from streamvault.layouts import keys  # noqa: PLC0415
+    from streamvault.manifests import entries, listing, ranges  # noqa: PLC0415
+    from streamvault.streamstore import cuts  # noqa: PLC0415
 
     encode, between = entries.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
@@ -417,23 +414,23 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
-    import importer.run  # noqa: PLC0415
-    import manifests.cold  # noqa: PLC0415
-    import manifests.entries  # noqa: PLC0415
-    import streamstore.lease  # noqa: PLC0415
+    import streamvault.importer.run  # noqa: PLC0415
+    import streamvault.manifests.cold  # noqa: PLC0415
+    import streamvault.manifests.entries  # noqa: PLC0415
+    import streamvault.streamstore.lease  # noqa: PLC0415
 
     yield from _remembering()
     yield RootAddress, "open", lambda self, **_: _world().open_root(self)
     yield StoreAddress, "open", lambda self: _world().open_streams(self)
     yield time, "sleep", lambda seconds: _world().sleep(seconds)
     yield time, "monotonic", lambda: _world().monotonic()
-    yield manifests.entries, "datetime", _Datetime
+    yield streamvault.manifests.entries, "datetime", _Datetime
     yield secrets, "token_hex", _token
     yield bulk, "_Threads", _Threads
     yield bulk, "in_order", _in_order
     yield InlineRunner, "run", _run_inline
-    yield manifests.cold, "ThreadPoolExecutor", _Pool
-    yield importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
-    yield streamstore.lease, "threading", SimpleNamespace(Thread=_NoThread, Event=_Event, Lock=_Lock)
-    yield streamstore.lease, "_this_host", lambda: "host"
-    yield streamstore.lease, "_start_time", lambda _: "0"
+    yield streamvault.manifests.cold, "ThreadPoolExecutor", _Pool
+    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
+    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=_NoThread, Event=_Event, Lock=_Lock)
+    yield streamvault.streamstore.lease, "_this_host", lambda: "host"
+    yield streamvault.streamstore.lease, "_start_time", lambda _: "0"

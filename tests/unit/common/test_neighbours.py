@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.neighbours import joined
+from streamvault.common.neighbours import joined
 
 Range = tuple[int, int]
 

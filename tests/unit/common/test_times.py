@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Usage
-from common.times import age_text, moment_text, parse_duration, parse_moment
+from streamvault.common.errors import Usage
+from streamvault.common.times import age_text, moment_text, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(

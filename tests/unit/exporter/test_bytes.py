@@ -10,16 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import Usage
-from exporter import task as export_task
-from exporter.ranges import NotEvents
-from importer import run as import_run
-from manifests.model import Compression, Layout
-from manifests.range_row import RangeRow
-from sparkrun.errors import TaskFailed
-from streamstore.errors import InvalidCut
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault import (
     check_archive,
     compact_archive,
@@ -36,7 +26,17 @@ from streamvault import (
     show_archive,
 )
 from streamvault.cli import main
+from streamvault.common.errors import Usage
+from streamvault.exporter import task as export_task
+from streamvault.exporter.ranges import NotEvents
+from streamvault.importer import run as import_run
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.range_row import RangeRow
 from streamvault.spark.archive_source import ArchiveSource
+from streamvault.sparkrun.errors import TaskFailed
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from tests.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
 

@@ -8,16 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import Failed, Usage
-from exporter.ranges import FindTask, NotEvents, find_range
-from exporter.reading import TRUNCATED
-from exporter.spans import Span
-from manifests.model import Compression, Layout
-from streamstore.errors import InvalidCut
-from streamstore.local import LocalStore
-from streamstore.local.appender import LocalAppender
-from streamstore.model import SegmentId, StreamName
-from streamstore.uri import parse_stream
 from streamvault import (
     check_archive,
     compact_archive,
@@ -28,6 +18,16 @@ from streamvault import (
     import_stream,
     read_archive,
 )
+from streamvault.common.errors import Failed, Usage
+from streamvault.exporter.ranges import FindTask, NotEvents, find_range
+from streamvault.exporter.reading import TRUNCATED
+from streamvault.exporter.spans import Span
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, events_of
 from tests.unit.places import SEGMENT, Place
 from tests.unit.small_archives import KINDS, NAME

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Conflict
-from exporter import identity
-from exporter.plan import PlanOptions, settle_plan
-from exporter.run import ExportRun
-from streamstore.errors import NoSuchSegment, NoSuchStream
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault import check_archive
+from streamvault.common.errors import Conflict
+from streamvault.exporter import identity
+from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.run import ExportRun
+from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 
 FIRST = SegmentId(0, 0)

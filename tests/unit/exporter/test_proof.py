@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Failed
-from exporter.proof import SegmentChain
-from manifests.rows import FinishedRange, Gap, Piece
+from streamvault.common.errors import Failed
+from streamvault.exporter.proof import SegmentChain
+from streamvault.manifests.rows import FinishedRange, Gap, Piece
 
 DIGEST = "0" * 64
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Overtaken
-from exporter.plan import PlanOptions, settle_plan
-from layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
-from manifests.archive import Archive
-from manifests.model import Compression, Layout
-from manifests.plan import end_plan
-from manifests.sweeping import SweepTask, remove_strays
-from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
-from objectstore.obstore_store import ObstoreStore
-from objectstore.uri import RootAddress
-from streamstore.errors import InvalidCut, NoSuchSegment
-from streamstore.local import LocalStore
-from streamstore.model import SegmentId, StreamName
 from streamvault import check_archive, export_stream, rotate_stream
+from streamvault.common.errors import Conflict, Overtaken
+from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.plan import end_plan
+from streamvault.manifests.sweeping import SweepTask, remove_strays
+from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import append_events
 from tests.unit.places import SEGMENT, Place
 from tests.unit.small_archives import KINDS, NAME
@@ -181,7 +181,7 @@ def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypa
         rotate_stream(place.uri(), place.root, keep=1, layout=layout, master="inline")
         return remove_strays(task)
 
-    monkeypatch.setattr("manifests.check_archive.remove_strays", overtaken)
+    monkeypatch.setattr("streamvault.manifests.check_archive.remove_strays", overtaken)
     assert check_archive(place.archive, repair=True, master="inline").ok
     assert check_archive(place.archive, read_data=True, master="inline").ok
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.spans import span_of, spans_of
+from streamvault.exporter.spans import span_of, spans_of
 
 
 @given(start=st.integers(0, 5000), length=st.integers(0, 5000), size=st.integers(1, 700))

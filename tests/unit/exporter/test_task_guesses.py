@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.plan import PlanOptions, settle_plan
-from exporter.spans import Span
-from exporter.task import ExportTask, export_range
-from layouts.windows import WINDOW
-from manifests.archive import Archive
-from manifests.model import Compression, Layout
-from objectstore.uri import RootAddress
-from streamstore.uri import parse_stream
+from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.spans import Span
+from streamvault.exporter.task import ExportTask, export_range
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import frame
 from tests.unit.places import SEGMENT, Place, lure
 from tests.unit.small_archives import KINDS, NAME

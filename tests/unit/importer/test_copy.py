@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Failed, Usage
-from importer.lease import TargetBusy
-from importer.target import Target, TargetTaken
-from streamstore.byte_source import LiveSegment
-from streamstore.errors import InvalidCut, StreamExists
-from streamstore.ledger import LedgerNameTaken
-from streamstore.local import LocalStore
-from streamstore.local.appender import LocalAppender
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault import copy_stream, export_stream, import_stream
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.importer.lease import TargetBusy
+from streamvault.importer.target import Target, TargetTaken
+from streamvault.streamstore.byte_source import LiveSegment
+from streamvault.streamstore.errors import InvalidCut, StreamExists
+from streamvault.streamstore.ledger import LedgerNameTaken
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from tests.streams import append_events, boundary, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -298,7 +298,7 @@ def test_copy_killed_at_its_end_is_finished(streams: Streams, monkeypatch: pytes
         patched.setattr(Target, "finish", finish)
         with pytest.raises(Killed):
             streams.copy()
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
     if not sealed:
         streams.add(b"more")
         with streams.store as store:
@@ -334,7 +334,7 @@ def copy_killed(streams: Streams, monkeypatch: pytest.MonkeyPatch, method: str, 
         kill_at(patched, method, after=after)
         with pytest.raises(Killed):
             streams.copy(**options)
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -446,7 +446,7 @@ def test_finished_copy_is_read_back(streams: Streams, monkeypatch: pytest.Monkey
     assert (again.bytes, again.head, again.tail) == (first.bytes, first.head, first.tail)
     streams.add(b"more")
     assert streams.copy(read_back=True).read_back
-    monkeypatch.setattr("importer.copied.COMPARED_BYTES", 1)
+    monkeypatch.setattr("streamvault.importer.copied.COMPARED_BYTES", 1)
     with streams.store as store:
         segment, end = max(store.describe(TARGET).tail.offsets.items())
     flip(streams, "copy", segment, end - 5)
@@ -569,7 +569,7 @@ def test_another_commands_lease_stays(streams: Streams, monkeypatch: pytest.Monk
         patched.setattr(LocalStore, "seal", killed)
         with pytest.raises(Killed):
             import_stream(f"{archive}/{TARGET}", streams_of, master="inline")
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
     for dry_run in (True, False):
         with pytest.raises(TargetTaken, match="the unfinished stream of another import"):
             copy_stream(streams.source, streams_of, master="inline", dry_run=dry_run)
@@ -641,7 +641,7 @@ def test_copy_killed_while_it_deletes_its_ledger_leaves_none(
         patched.setattr(LocalStore, "delete", delete)
         with pytest.raises(Killed):
             streams.copy(offsets="shift")
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
     assert own_streams(streams)
     assert streams.copy(offsets="shift").unchanged
     assert own_streams(streams) == []
@@ -813,7 +813,7 @@ def test_torn_event_is_filled_up(streams: Streams, monkeypatch: pytest.MonkeyPat
         stop_fill(patched, 2000)
         with pytest.raises(Failed):
             streams.copy()
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
     with streams.store as store:
         end = store.describe(TARGET).tail.offsets
     ((target, held),) = end.items()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from importer.replay import CannotReplay, plan_replay
-from streamstore.counterparts import common_counterparts, counterparts
-from streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
-from streamstore.numbering import nudge
 from streamvault import import_stream, translate
 from streamvault.cli import main
+from streamvault.importer.replay import CannotReplay, plan_replay
+from streamvault.streamstore.counterparts import common_counterparts, counterparts
+from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
+from streamvault.streamstore.numbering import nudge
 from tests.streams import append_events, events_of
 from tests.unit.small_archives import NAME, Vault
 
@@ -113,7 +113,7 @@ def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault, monkeypatch
     payloads = [payload for _, payload in vault.events()]
     delete(vault)
     with monkeypatch.context() as patched:
-        patched.setattr("importer.target.Target.scale", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("streamvault.importer.target.Target.scale", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             import_stream(vault.archive, vault.uri(), numbers="map", master="inline")
     assert restore(vault, NAME) == 4

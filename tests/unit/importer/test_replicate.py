@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Conflict, Failed, Problem, Usage
-from importer.replica import NotAReplica
-from importer.target import TargetTaken
-from streamstore.errors import ScaleRefused, SegmentSealed
-from streamstore.lease import Lease
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
-from streamstore.own import OWN
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Failed, Problem, Usage
+from streamvault.importer.replica import NotAReplica
+from streamvault.importer.target import TargetTaken
+from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.own import OWN
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -458,7 +458,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, method: str, name: StreamName, verb:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
 from streamvault.cli import main
+from streamvault.streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
 from tests.streams import append_events
 from tests.unit.small_archives import KINDS, NAME, Vault
 

@@ -16,14 +16,15 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Failed, Problem
-from importer import run as importing
-from importer.target import Target
-from streamstore import lease
-from streamstore.errors import OffsetConflict, StoreBusy
-from streamstore.lease import Lease, LeaseHeld
-from streamstore.local import LocalStore
-from streamstore.model import (
+from streamvault import import_stream
+from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.importer import run as importing
+from streamvault.importer.target import Target
+from streamvault.streamstore import lease
+from streamvault.streamstore.errors import OffsetConflict, StoreBusy
+from streamvault.streamstore.lease import Lease, LeaseHeld
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import (
     KeyRange,
     Retention,
     RetentionKind,
@@ -34,7 +35,6 @@ from streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault import import_stream
 from tests.streams import append_events, digest_of
 from tests.unit.small_archives import NAME, Vault
 

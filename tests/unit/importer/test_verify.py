@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Damaged, Failed
-from importer import fill, run
-from importer.fill import Filled, FillTask
-from importer.reports import ImportReport
-from importer.verify import VerifyTask
-from manifests.model import Compression, Layout
-from streamstore.model import StreamName
 from streamvault import import_stream
 from streamvault.cli import main
+from streamvault.common.errors import Damaged, Failed
+from streamvault.importer import fill, run
+from streamvault.importer.fill import Filled, FillTask
+from streamvault.importer.reports import ImportReport
+from streamvault.importer.verify import VerifyTask
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 

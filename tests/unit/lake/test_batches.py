@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake import batches
-from lake.batches import EVENT_SCHEMA, event_batches
-from streamstore.framing import NotAnEvent
-from streamstore.model import EventPointer, SegmentId, StreamName
+from streamvault.lake import batches
+from streamvault.lake.batches import EVENT_SCHEMA, event_batches
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import EventPointer, SegmentId, StreamName
 from tests.streams import frame
 
 STREAM, SEGMENT = StreamName("scope", "stream"), SegmentId(3, 7)

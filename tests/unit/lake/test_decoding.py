@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Usage
-from lake.avro import avro_columns
-from lake.column_types import arrow_type, hive_type, trino_type
-from lake.decoding import decoded_columns
-from lake.inference import infer_columns
-from lake.options import TableOptions, columns_for
-from lake.payloads import NotDecoded, as_time
+from streamvault.common.errors import Usage
+from streamvault.lake.avro import avro_columns
+from streamvault.lake.column_types import arrow_type, hive_type, trino_type
+from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.inference import infer_columns
+from streamvault.lake.options import TableOptions, columns_for
+from streamvault.lake.payloads import NotDecoded, as_time
 
 COLUMNS = {
     "id": "bigint",

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-import lake.run
-from common.errors import Conflict, Failed, Problem, Usage
-from exporter.plan import TRUNCATED_BEFORE
-from exporter.ranges import FindTask
-from exporter.reading import TRUNCATED
-from exporter.spans import Span
-from lake.reports import HandoffReport
-from lake.sources import StreamSource
-from lake.task import FileTask, WrittenFile, write_file
-from manifests.archive import Archive, TableArchive
-from objectstore.store import ObjectStore
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamstore.uri import parse_stream
+import streamvault.lake.run
 from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Failed, Problem, Usage
+from streamvault.exporter.plan import TRUNCATED_BEFORE
+from streamvault.exporter.ranges import FindTask
+from streamvault.exporter.reading import TRUNCATED
+from streamvault.exporter.spans import Span
+from streamvault.lake.reports import HandoffReport
+from streamvault.lake.sources import StreamSource
+from streamvault.lake.task import FileTask, WrittenFile, write_file
+from streamvault.manifests.archive import Archive, TableArchive
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, frame, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
 from tests.unit.places import lure
@@ -123,7 +123,7 @@ def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> No
 def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
     # if a segment's part is no larger than a file, it is not read to find boundaries
-    monkeypatch.setattr("lake.from_stream.find_range", None)
+    monkeypatch.setattr("streamvault.lake.from_stream.find_range", None)
     before = contents(vault.root)
     vault.add(b"before the scale")
     scale(vault)
@@ -201,7 +201,7 @@ def test_events_appended_during_a_handoff_come_with_the_next(vault: Vault, monke
         return write_file(task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lake.run, "write_file", write)
+        patch.setattr(streamvault.lake.run, "write_file", write)
         assert hand_off(vault).added == (1,), "head and tail are fixed when it starts"
     assert hand_off(vault).added == (2,)
     assert is_whole(vault)
@@ -240,7 +240,7 @@ def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.Monk
 
     known = {row["pointer"] for row in rows_of(vault.root)}
     with monkeypatch.context() as patch:
-        patch.setattr(lake.run, "write_file", write)
+        patch.setattr(streamvault.lake.run, "write_file", write)
         report = hand_off(vault)
     assert {gap.reason for gap in report.gaps} == {TRUNCATED}
     new = sorted((row["pointer"], row["payload"]) for row in rows_of(vault.root) if row["pointer"] not in known)
@@ -288,7 +288,7 @@ def test_another_stream_of_the_same_name_and_shape_is_refused(
     vault = filled(Vault(tmp_path), b"a")
     with monkeypatch.context() as patch:
         if begun:
-            patch.setattr(lake.run, "write_file", killed)
+            patch.setattr(streamvault.lake.run, "write_file", killed)
         with suppress(Died):
             hand_off(vault)
     other = filled(Vault(tmp_path / "elsewhere", vault.root) if elsewhere else vault, b"b")
@@ -368,7 +368,7 @@ def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch:
         truncate(vault, 10**6)
         return write_file(task)
 
-    monkeypatch.setattr(lake.run, "write_file", write)
+    monkeypatch.setattr(streamvault.lake.run, "write_file", write)
     report = hand_off(vault, catalog=catalog, target_size=None)
     assert (report.registered, report.events) == ((3,), 0)
     assert report.gaps

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import Conflict, Damaged, Usage
-from lake.reports import HandoffReport
-from manifests.model import Compression, Layout
-from streamstore.model import EventPointer, StreamName
 from streamvault import check_archive, handoff_archive, import_stream, list_archives
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.lake.reports import HandoffReport
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object

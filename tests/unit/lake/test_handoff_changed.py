@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import lake.run
-from common.errors import Conflict, Damaged
-from lake.reports import HandoffReport
-from lake.task import FileTask, WrittenFile, write_file
-from layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
-from manifests.archive import NoSuchArchive, TableArchive
-from manifests.model import Compression, Layout
-from streamstore.model import StreamName
+import streamvault.lake.run
 from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.lake.reports import HandoffReport
+from streamvault.lake.task import FileTask, WrittenFile, write_file
+from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
+from streamvault.manifests.archive import NoSuchArchive, TableArchive
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
 from tests.unit.lakes import rows_in, rows_of, table_keys
 from tests.unit.small_archives import (
@@ -209,7 +209,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files:
             act()
         return write_file(task)
 
-    monkeypatch.setattr(lake.run, "write_file", write)
+    monkeypatch.setattr(streamvault.lake.run, "write_file", write)
 
 
 @pytest.mark.parametrize(("files", "added"), [(0, [5, 7]), (1, [5, 6, 7])])

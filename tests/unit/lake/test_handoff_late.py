@@ -12,17 +12,17 @@ from unittest.mock import patch
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-import lake.run
-from common.errors import Conflict, Problem
-from lake.reports import HandoffReport
-from lake.task import FileTask, WrittenFile, write_file
-from layouts.keys import table_end_key
-from manifests.archive import TableArchive
-from objectstore.memory import _STORES
-from objectstore.uri import _open
-from streamstore.errors import InvalidCut
-from streamstore.model import StreamConfiguration
+import streamvault.lake.run
 from streamvault import compact_archive, handoff_archive, rotate_stream
+from streamvault.common.errors import Conflict, Problem
+from streamvault.lake.reports import HandoffReport
+from streamvault.lake.task import FileTask, WrittenFile, write_file
+from streamvault.layouts.keys import table_end_key
+from streamvault.manifests.archive import TableArchive
+from streamvault.objectstore.memory import _STORES
+from streamvault.objectstore.uri import _open
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.lakes import rows_in, rows_of, table_keys
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
@@ -201,7 +201,7 @@ def spoiled(task: FileTask) -> WrittenFile:
 
 def give_up(vault: Vault) -> None:
     """A run that cannot read the planned data."""
-    with patch.object(lake.run, "write_file", spoiled), suppress(Problem):
+    with patch.object(streamvault.lake.run, "write_file", spoiled), suppress(Problem):
         from_stream(vault)
 
 
@@ -216,7 +216,7 @@ def test_late_handoff_beside_a_run_that_gives_up_is_whole(pauses: Pauses) -> Non
 
 def test_late_run_that_gives_up_removes_nothing_published(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
-        with patch.object(lake.run, "write_file", write_file):
+        with patch.object(streamvault.lake.run, "write_file", write_file):
             from_stream(vault)
 
     for vault in pauses(make, give_up, others):
@@ -230,11 +230,11 @@ def test_run_does_not_give_up_what_another_published(tmp_path: Path) -> None:
     vault = make(tmp_path)
 
     def overtaken(task: FileTask) -> WrittenFile:
-        with patch.object(lake.run, "write_file", write_file):
+        with patch.object(streamvault.lake.run, "write_file", write_file):
             from_stream(vault)
         return spoiled(task)
 
-    with patch.object(lake.run, "write_file", overtaken), pytest.raises(InvalidCut):
+    with patch.object(streamvault.lake.run, "write_file", overtaken), pytest.raises(InvalidCut):
         from_stream(vault)
     assert is_whole(vault)
     assert from_stream(vault).unchanged
@@ -248,7 +248,7 @@ def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
         tasks.append(task)
         return spoiled(task)
 
-    with patch.object(lake.run, "write_file", seen), pytest.raises(InvalidCut):
+    with patch.object(streamvault.lake.run, "write_file", seen), pytest.raises(InvalidCut):
         from_stream(vault)
     assert f"{NAME}/_table/stream/{table_end_key(0)}" in [found.key for found in objects_of(vault.root).list("")]
     assert from_stream(vault).added == (2,)

@@ -10,13 +10,13 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import lake.run
-from common.errors import Conflict, Failed
-from lake.task import FileTask, WrittenFile, write_file
-from manifests.archive import TableArchive
-from streamstore.cuts import segments_between
-from streamstore.model import StreamCut, StreamName
+import streamvault.lake.run
 from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault.common.errors import Conflict, Failed
+from streamvault.lake.task import FileTask, WrittenFile, write_file
+from streamvault.manifests.archive import TableArchive
+from streamvault.streamstore.cuts import segments_between
+from streamvault.streamstore.model import StreamCut, StreamName
 from tests.streams import events_of
 from tests.unit.lakes import rows_of
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, objects_of
@@ -75,7 +75,7 @@ class Lake:
         elif what == "clear":
             clear(self.vault)
         elif what == "kill":
-            with patch.object(lake.run, "write_file", Killed(size)):
+            with patch.object(streamvault.lake.run, "write_file", Killed(size)):
                 self.hand_off()
         else:
             self.hand_off()

@@ -14,12 +14,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from common.errors import Problem
-from lake.batches import EVENT_SCHEMA
-from manifests.model import Compression, Layout
-from streamstore.model import EventPointer, StreamCut
 from streamvault import read_archive
 from streamvault.cli import main
+from streamvault.common.errors import Problem
+from streamvault.lake.batches import EVENT_SCHEMA
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
 

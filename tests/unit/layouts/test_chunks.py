@@ -12,16 +12,16 @@ import pytest
 import zstandard
 from obstore.store import MemoryStore
 
-from common.errors import Conflict, Damaged
-from layouts.chunks import PART_BYTES, ChunksLayout
-from layouts.frames import FRAME_BYTES
-from layouts.layout import Extent, UnknownLayout, Written, open_layout
-from layouts.place import Place
-from objectstore.metered import MeteredStore
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import ObjectStore
-from streamstore.model import SegmentId
-from streamstore.splitting import EventBlock
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts.chunks import PART_BYTES, ChunksLayout
+from streamvault.layouts.frames import FRAME_BYTES
+from streamvault.layouts.layout import Extent, UnknownLayout, Written, open_layout
+from streamvault.layouts.place import Place
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.splitting import EventBlock
 from tests.streams import frame
 
 RAW, ZSTD = ChunksLayout(), ChunksLayout(compress=True)

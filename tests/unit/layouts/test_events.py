@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from common.errors import Conflict, Damaged
-from layouts import keys
-from layouts.events import EventsLayout
-from layouts.layout import Extent, Finding, UnknownLayout, open_layout
-from layouts.place import Place
-from objectstore.folder.store import FolderStore
-from objectstore.metered import MeteredStore
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import SMALL, ObjectStore
-from streamstore.model import SegmentId
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts import keys
+from streamvault.layouts.events import EventsLayout
+from streamvault.layouts.layout import Extent, Finding, UnknownLayout, open_layout
+from streamvault.layouts.place import Place
+from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import SMALL, ObjectStore
+from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
 
 LAYOUT = EventsLayout()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts import keys
-from layouts.keys import GenerationSpan
-from objectstore.errors import InvalidKey
-from streamstore.model import SegmentId
+from streamvault.layouts import keys
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.objectstore.errors import InvalidKey
+from streamvault.streamstore.model import SegmentId
 
 INT31 = 2**31 - 1
 INT63 = 2**63 - 1

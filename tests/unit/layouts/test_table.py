@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import lake.task
-from common.errors import Damaged
-from layouts import table as table_reader
-from layouts.extent import Extent
-from layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
-from layouts.layout import RangeReader, UnknownLayout, open_reader
-from manifests.archive import Archive, TableArchive
-from objectstore.errors import InvalidKey, WrongSize
-from streamstore.model import SegmentId
+import streamvault.lake.task
 from streamvault import handoff_archive
+from streamvault.common.errors import Damaged
+from streamvault.layouts import table as table_reader
+from streamvault.layouts.extent import Extent
+from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
+from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
+from streamvault.manifests.archive import Archive, TableArchive
+from streamvault.objectstore.errors import InvalidKey, WrongSize
+from streamvault.streamstore.model import SegmentId
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
 
@@ -27,7 +27,7 @@ from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, s
 @pytest.fixture
 def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
     """A table with small row groups and files that hold several segments."""
-    monkeypatch.setattr(lake.task, "ROW_GROUP_BYTES", 1500)
+    monkeypatch.setattr(streamvault.lake.task, "ROW_GROUP_BYTES", 1500)
     monkeypatch.setattr(table_reader, "BATCH_ROWS", 7)
     vault = Vault(tmp_path)
     vault.make(events=200, largest=5000)

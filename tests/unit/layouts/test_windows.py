@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Usage
-from layouts.windows import MIN_WINDOW, WINDOW, check_window
 from streamvault.cli import main
+from streamvault.common.errors import Usage
+from streamvault.layouts.windows import MIN_WINDOW, WINDOW, check_window
 from tests.unit.small_archives import NAME, Vault, archive_of
 
 MIB = 1024 * 1024
@@ -73,7 +73,7 @@ def test_window_must_fit_the_ranges_of_an_existing_plan(tmp_path: Path, monkeypa
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     with monkeypatch.context() as patch:
-        patch.setattr("exporter.run.ExportRun._prove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("streamvault.exporter.run.ExportRun._prove", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         chunks = ["--layout", "chunks", "--range-size", "64MiB", "--window", "64MiB"]
         assert main(["export", vault.uri(), vault.root, "--master", "inline", *chunks]) == 130
     line = ["export", vault.uri(), vault.root, "--master", "inline"]

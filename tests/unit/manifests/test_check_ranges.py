@@ -9,12 +9,19 @@ from typing import TypeVar
 
 import pytest
 
-from layouts.keys import EVENT_KEYS, GenerationSpan, event_key
-from manifests.archive import Archive
-from manifests.check_ranges import MAX_FINDINGS, CheckResult, check_ranges, find_strays, foreign_keys, plan_check
-from manifests.plan import Plan, PlannedSegment, create_plan, find_plan
-from objectstore.uri import RootAddress
-from streamstore.model import SegmentId, StreamCut
+from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, event_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.check_ranges import (
+    MAX_FINDINGS,
+    CheckResult,
+    check_ranges,
+    find_strays,
+    foreign_keys,
+    plan_check,
+)
+from streamvault.manifests.plan import Plan, PlannedSegment, create_plan, find_plan
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, generation, publish, two_generations
 
 T = TypeVar("T")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from manifests.costs import cost_of_conversion, cost_of_export, cost_of_import
-from manifests.model import Compression, Layout
-from manifests.range_row import RangeRow
-from objectstore.uri import RootAddress
-from streamstore.model import SegmentId
 from streamvault import export_stream, import_stream
+from streamvault.manifests.costs import cost_of_conversion, cost_of_export, cost_of_import
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.range_row import RangeRow
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, data_keys
 
 MIB = 1024 * 1024

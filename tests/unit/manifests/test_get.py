@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Problem
-from manifests.model import Compression, Layout
-from streamstore.model import EventPointer, StreamCut
 from streamvault import get_event
 from streamvault.cli import main
+from streamvault.common.errors import Problem
+from streamvault.manifests.model import Compression, Layout
+from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, contents, data_keys, replace_object
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key
-from manifests.listing import Listing, read_listing
-from manifests.marks import Decision, Hold
-from objectstore.uri import RootAddress
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key
+from streamvault.manifests.listing import Listing, read_listing
+from streamvault.manifests.marks import Decision, Hold
+from streamvault.objectstore.uri import RootAddress
 
 PREFIX = "scope/stream/"
 NOTHING = Decision(scope="scope", stream="stream", number=0)

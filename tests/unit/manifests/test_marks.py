@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from common.errors import Conflict, Damaged
-from layouts.keys import GenerationSpan, checked_key, decision_key
-from manifests.archive import Archive
-from manifests.entries import seal
-from manifests.listing import Listing
-from manifests.marks import Checked, Decision, Hold, find_checked
-from objectstore.errors import AlreadyExists
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.entries import seal
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.marks import Checked, Decision, Hold, find_checked
+from streamvault.objectstore.errors import AlreadyExists
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 from tests.archives import NAME
 
 PREFIX = f"{NAME}/"

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from common.errors import Damaged, Failed
-from manifests.entries import decode, seal
-from manifests.model import Configuration, EpochEntry, Manifest
-from manifests.schema import SCHEMA_FILE, schema_text
-from streamstore.model import (
+from streamvault.common.errors import Damaged, Failed
+from streamvault.manifests.entries import decode, seal
+from streamvault.manifests.model import Configuration, EpochEntry, Manifest
+from streamvault.manifests.schema import SCHEMA_FILE, schema_text
+from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
     Retention,
@@ -46,9 +46,9 @@ def test_manifest_round_trips() -> None:
 
 def test_oversized_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = two_generations()[0].manifest
-    monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()))
+    monkeypatch.setattr("streamvault.manifests.entries.SMALL", len(manifest.encode()))
     manifest.encode()
-    monkeypatch.setattr("manifests.entries.SMALL", len(manifest.encode()) - 1)
+    monkeypatch.setattr("streamvault.manifests.entries.SMALL", len(manifest.encode()) - 1)
     with pytest.raises(Failed, match="too many segments and epochs: its manifest would have"):
         manifest.encode()
 
@@ -90,7 +90,7 @@ def test_any_changed_bit_is_found(data: st.DataObject) -> None:
 
 
 def test_committed_schema_is_that_of_the_model() -> None:
-    assert SCHEMA_FILE.read_text() == schema_text(), "run python -m manifests.schema"
+    assert SCHEMA_FILE.read_text() == schema_text(), "run python -m streamvault.manifests.schema"
 
 
 def test_manifest_is_valid_by_the_schema() -> None:

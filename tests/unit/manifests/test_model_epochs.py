@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from manifests.model import EpochEntry
-from streamstore.model import Epoch, KeyRange, SegmentId
+from streamvault.manifests.model import EpochEntry
+from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 49, 98, 103, 1000])

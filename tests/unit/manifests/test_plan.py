@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import Damaged
-from layouts.keys import GenerationSpan, plan_key, row_key
-from manifests.entries import seal
-from manifests.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
-from manifests.rows import find_rows, leave_row
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
-from streamstore.model import SegmentId
+from streamvault.common.errors import Damaged
+from streamvault.layouts.keys import GenerationSpan, plan_key, row_key
+from streamvault.manifests.entries import seal
+from streamvault.manifests.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
+from streamvault.manifests.rows import find_rows, leave_row
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId
 from tests.archives import LEFT, NAME
 from tests.unit.plans import PREFIX, plan_of, row
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Damaged
-from layouts.frames import MAX_FRAME_BYTES
-from manifests.range_row import RangeRow, segment_digest
-from manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
-from streamstore.model import SegmentId
+from streamvault.common.errors import Damaged
+from streamvault.layouts.frames import MAX_FRAME_BYTES
+from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.manifests.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
+from streamvault.streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
 
 WHERE = "s3://bucket/scope/stream/_manifest/0000000001.ranges.parquet"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from layouts.keys import MANIFESTS
-from manifests.show import NoSuchPlace
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import ObjectInfo
-from objectstore.uri import RootAddress
-from streamstore.model import StreamConfiguration
 from streamvault import export_stream, handoff_archive, list_archives
 from streamvault.cli import main
+from streamvault.layouts.keys import MANIFESTS
+from streamvault.manifests.show import NoSuchPlace
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.small_archives import NAME, Vault, a_root, objects_of
 
 EVENTS = 3

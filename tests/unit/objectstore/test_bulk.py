@@ -11,11 +11,11 @@ from contextlib import closing
 import pytest
 from obstore.store import MemoryStore
 
-from common.errors import Conflict
-from objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
-from objectstore.errors import AccessDenied, NoSuchObject, WrongSize
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import SMALL
+from streamvault.common.errors import Conflict
+from streamvault.objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
+from streamvault.objectstore.errors import AccessDenied, NoSuchObject, WrongSize
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import SMALL
 
 
 class Watched(ObstoreStore):

@@ -7,12 +7,12 @@ from threading import Barrier, Thread
 import pytest
 from obstore.store import MemoryStore
 
-from layouts.keys import GenerationSpan
-from manifests.plan import create_plan
-from manifests.rows import leave_row
-from objectstore.deciding import WAITS, decide
-from objectstore.errors import AlreadyExists, ObjectStoreUnavailable
-from objectstore.obstore_store import ObstoreStore
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.plan import create_plan
+from streamvault.manifests.rows import leave_row
+from streamvault.objectstore.deciding import WAITS, decide
+from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
+from streamvault.objectstore.obstore_store import ObstoreStore
 from tests.archives import LEFT
 from tests.unit.plans import PREFIX, plan_of, row
 
@@ -34,7 +34,7 @@ class Contradicting(ObstoreStore):
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seen: list[float] = []
-    monkeypatch.setattr("objectstore.deciding.time.sleep", seen.append)
+    monkeypatch.setattr("streamvault.objectstore.deciding.time.sleep", seen.append)
     return seen
 
 

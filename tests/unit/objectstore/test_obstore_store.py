@@ -11,8 +11,8 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from common.errors import Problem
-from objectstore.errors import (
+from streamvault.common.errors import Problem
+from streamvault.objectstore.errors import (
     AccessDenied,
     AlreadyExists,
     InvalidRoot,
@@ -25,10 +25,10 @@ from objectstore.errors import (
     UnorderedListing,
     WrongSize,
 )
-from objectstore.obstore_store import ObstoreStore
-from objectstore.s3.access import S3Access, StaticKeys
-from objectstore.s3.scheme import open_bucket
-from objectstore.store import ObjectStore
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.scheme import open_bucket
+from streamvault.objectstore.store import ObjectStore
 
 Says = Callable[[bytes], ObjectStore]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from common.progress import Progress
-from objectstore.errors import UnorderedListing
-from objectstore.obstore_store import ObstoreStore
-from objectstore.store import ObjectInfo
 from streamvault import export_stream, handoff_archive
+from streamvault.common.progress import Progress
+from streamvault.objectstore.errors import UnorderedListing
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectInfo
 from tests.unit.small_archives import Vault, data_keys
 
 

@@ -9,11 +9,11 @@ from threading import Lock
 import pytest
 from obstore.store import MemoryStore
 
-from objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
-from objectstore.metered import MeteredStore
-from objectstore.obstore_store import ObstoreStore
-from objectstore.retrying import RetryingStore
-from objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.retrying import RetryingStore
+from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 
 class Failing(ObjectStore):
@@ -91,8 +91,8 @@ def away() -> ObjectStoreUnavailable:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
-    monkeypatch.setattr("objectstore.retrying.FIRST_WAIT", 0.01)
-    monkeypatch.setattr("objectstore.retrying.LONGEST_WAIT", 0.05)
+    monkeypatch.setattr("streamvault.objectstore.retrying.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("streamvault.objectstore.retrying.LONGEST_WAIT", 0.05)
     return Failing()
 
 
@@ -174,7 +174,7 @@ def test_last_error_is_raised_when_retries_are_over(failing: Failing) -> None:
 
 
 def test_server_that_never_answered_is_given_less_time(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectstore.retrying.FIRST_CONTACT", 0.2)
+    monkeypatch.setattr("streamvault.objectstore.retrying.FIRST_CONTACT", 0.2)
     store = RetryingStore(failing, total_seconds=2.5)
     failing.before = [away()] * 10_000
     began = time.monotonic()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from objectstore.errors import AccessDenied, InvalidRoot, NoSuchBucket, ObjectStoreError
-from objectstore.s3.access import S3Access
-from objectstore.uri import RootAddress
+from streamvault.objectstore.errors import AccessDenied, InvalidRoot, NoSuchBucket, ObjectStoreError
+from streamvault.objectstore.s3.access import S3Access
+from streamvault.objectstore.uri import RootAddress
 
 SECRET = "wJalrXUtnFEMI-not-to-be-shown"
 

@@ -15,10 +15,10 @@ from benchmarks.processes import run_together
 from benchmarks.product import PeakWatch
 from benchmarks.results import size_text, spread_text, table
 from benchmarks.workload import Workload
-from layouts.keys import EVENT_KEYS
-from streamstore.framing import frame_many
-from streamstore.model import SegmentId, StreamName
-from streamstore.splitting import EventSplitter
+from streamvault.layouts.keys import EVENT_KEYS
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.splitting import EventSplitter
 
 MIB = 1024 * 1024
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sparkrun.code import PACKAGES
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
 
@@ -18,7 +17,7 @@ FOR_USERS = sorted([ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")]
 
 @pytest.fixture(scope="module")
 def sources() -> str:
-    return "\n".join(file.read_text() for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return "\n".join(file.read_text() for file in (ROOT / "streamvault").rglob("*.py"))
 
 
 def test_every_message_of_the_troubleshooting_guide_is_in_the_sources(sources: str) -> None:

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from sparkrun.opening import TABLE_MODULES, TASK_MODULES
+from streamvault.sparkrun.opening import TABLE_MODULES, TASK_MODULES
 
 VERBS = (
-    "exporter.export",
-    "exporter.convert.convert",
-    "importer.import_",
-    "manifests.check_archive",
-    "manifests.get",
-    "rotation.compact.compact",
-    "rotation.rotate",
+    "streamvault.exporter.export",
+    "streamvault.exporter.convert.convert",
+    "streamvault.importer.import_",
+    "streamvault.manifests.check_archive",
+    "streamvault.manifests.get",
+    "streamvault.rotation.compact.compact",
+    "streamvault.rotation.rotate",
 )
 
 

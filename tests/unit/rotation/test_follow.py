@@ -19,22 +19,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import Damaged, Failed, Problem, Usage
-from common.progress import Progress
-from manifests import retries
-from manifests.model import Manifest
-from manifests.retries import Retrier
-from objectstore import retrying
-from objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
-from objectstore.obstore_store import ObstoreStore
-from rotation.compact import run as compact
-from rotation.compact.choose import FACTOR, choose_runs, choose_tiers
-from sparkrun.opening import open_runner
-from streamstore.errors import NoSuchStream, StreamStoreUnavailable
-from streamstore.local import LocalStore
-from streamstore.model import StreamName
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.cli import main
+from streamvault.common.errors import Damaged, Failed, Problem, Usage
+from streamvault.common.progress import Progress
+from streamvault.manifests import retries
+from streamvault.manifests.model import Manifest
+from streamvault.manifests.retries import Retrier
+from streamvault.objectstore import retrying
+from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.rotation.compact import run as compact
+from streamvault.rotation.compact.choose import FACTOR, choose_runs, choose_tiers
+from streamvault.sparkrun.opening import open_runner
+from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamName
 from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, Vault, archive_of, contents
@@ -161,7 +161,7 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
     """It is opened once; the time is not subtracted from a later round."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
-        monkeypatch.setattr("sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
+        monkeypatch.setattr("streamvault.sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
         adding = iter([b"first", b"second"])
 
         class Adding(Notes):
@@ -403,7 +403,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("manifests.rounds.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    monkeypatch.setattr("streamvault.manifests.rounds.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)

@@ -10,20 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Damaged, Problem, Usage
-from importer.run import ImportRun
-from layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
-from manifests import check_archive as checking
-from manifests.archive import Archive
-from manifests.deleting import below_head, delete_expired
-from manifests.listing import Listing
-from manifests.marks import find_checked
-from manifests.model import now_utc
-from manifests.read_back import read_back
-from objectstore.obstore_store import ObstoreStore
-from objectstore.uri import RootAddress
-from rotation.reports import RotateReport
-from streamstore.model import KeyRange, SegmentId, StreamCut
 from streamvault import (
     check_archive,
     convert_archive,
@@ -37,6 +23,20 @@ from streamvault import (
     show_archive,
     show_timeline,
 )
+from streamvault.common.errors import Conflict, Damaged, Problem, Usage
+from streamvault.importer.run import ImportRun
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
+from streamvault.manifests import check_archive as checking
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.deleting import below_head, delete_expired
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.marks import find_checked
+from streamvault.manifests.model import now_utc
+from streamvault.manifests.read_back import read_back
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.reports import RotateReport
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut
 from tests.streams import digest_of, shape_of
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
@@ -210,10 +210,10 @@ def test_keep_does_not_count_generations_without_events(vault: Vault) -> None:
 @pytest.mark.parametrize("grown", [False, True])
 def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool) -> None:
     ahead = now_utc() + timedelta(days=3650)
-    monkeypatch.setattr("rotation.expire.now_utc", lambda: ahead)
+    monkeypatch.setattr("streamvault.rotation.expire.now_utc", lambda: ahead)
     if grown:
         vault.add(b"new")
-        monkeypatch.setattr("exporter.plan.now_utc", lambda: ahead)
+        monkeypatch.setattr("streamvault.exporter.plan.now_utc", lambda: ahead)
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
     assert report.stopped is not None
@@ -307,7 +307,7 @@ def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.Mon
 
     heads: list[StreamCut] = []
 
-    monkeypatch.setattr("rotation.rotate.read_back", made_again)
+    monkeypatch.setattr("streamvault.rotation.rotate.read_back", made_again)
     with pytest.raises(Conflict, match="not the one that was archived"):
         rotate(vault, truncate_source=True)
     with vault.store as store:
@@ -377,7 +377,7 @@ def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: py
     def slow(_address: RootAddress) -> None:
         hold_archive(vault.archive, "late", generation=2)
 
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", slow)
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", slow)
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -426,7 +426,7 @@ def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pyt
         segment = [one for one in archive_of(vault.root).manifest(2).segments if one.events][-1]
         locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
         locked = locked.removeprefix(PREFIX)
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked(PREFIX + locked))
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked(PREFIX + locked))
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -434,7 +434,7 @@ def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pyt
     assert report.stopped.until == "2030-01-01T00:00:00Z"
     assert locked in report.stopped.reason
     assert is_sound(vault.root)
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked("nothing"))
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked("nothing"))
     assert rotate(vault, keep=1).expired == (2, 3)
 
 
@@ -726,14 +726,14 @@ def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatc
     rotate(vault)
     key = next(key for key in data_keys(vault.root) if "/events/" in key)
     answers = iter([None, Locked(key)])
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: next(answers))
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
     assert any("was not deleted" in warning and key in warning for warning in report.warnings)
     assert key in contents(vault.root)
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: None)
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: None)
     assert rotate(vault).resumed
     assert key not in contents(vault.root)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from sparkrun.class_archive import ABANDONED_SECONDS, RUNTIMES_OWN, ClassArchive
-from sparkrun.java import java_home
+from streamvault.sparkrun.class_archive import ABANDONED_SECONDS, RUNTIMES_OWN, ClassArchive
+from streamvault.sparkrun.java import java_home
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_archive_that_java_did_not_start_with_is_discarded(places: tuple[Path, P
 def test_spark_makes_the_archive_and_starts_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     program = """
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 with open_runner("local[1]") as runner:
     assert list(runner.run(abs, [-1])) == [(0, 1)]
     from pyspark import SparkContext

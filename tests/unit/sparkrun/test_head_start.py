@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import pytest
 
-from common.errors import Problem, Usage
-from sparkrun import spark
-from sparkrun.errors import NoJava, SparkFailed
-from sparkrun.head_start import MAX_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
-from sparkrun.inline import InlineRunner
-from sparkrun.masters import Master
-from sparkrun.opening import open_runner
+from streamvault.common.errors import Problem, Usage
+from streamvault.sparkrun import spark
+from streamvault.sparkrun.errors import NoJava, SparkFailed
+from streamvault.sparkrun.head_start import MAX_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import open_runner
 
 WAIT_SECONDS = 30.0
 

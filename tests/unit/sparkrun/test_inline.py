@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from common.errors import Damaged
-from objectstore.errors import NoSuchObject
-from sparkrun.errors import TaskFailed
-from sparkrun.inline import InlineRunner
-from sparkrun.opening import open_runner
+from streamvault.common.errors import Damaged
+from streamvault.objectstore.errors import NoSuchObject
+from streamvault.sparkrun.errors import TaskFailed
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.opening import open_runner
 
 
 def square(number: int) -> int:
@@ -74,7 +74,7 @@ def test_other_error_becomes_a_failed_task_of_one_line(caplog: pytest.LogCapture
     def work(_: int) -> None:
         raise ValueError("first line\nsecond line")
 
-    with caplog.at_level("DEBUG", "sparkrun"), pytest.raises(TaskFailed) as caught:
+    with caplog.at_level("DEBUG", "streamvault.sparkrun"), pytest.raises(TaskFailed) as caught:
         list(InlineRunner(1).run(work, [1]))
     assert str(caught.value).startswith("a task failed: ValueError: first line second line.")
     assert "in work" in caplog.text

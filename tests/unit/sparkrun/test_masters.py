@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from common.errors import Usage
-from sparkrun.errors import InvalidMaster, SparkFailed
-from sparkrun.masters import Master
-from sparkrun.opening import open_runner
+from streamvault.common.errors import Usage
+from streamvault.sparkrun.errors import InvalidMaster, SparkFailed
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import open_runner
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamstore.byte_source import LiveSegment
-from streamstore.local import LocalStore
-from streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
+from streamvault.streamstore.byte_source import LiveSegment
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, frame
 
 NAME = StreamName("scope", "stream")

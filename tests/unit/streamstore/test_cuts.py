@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamstore.cuts import is_before, later_of, segments_between, validate_cut
-from streamstore.errors import InvalidCut
-from streamstore.model import (
+from streamvault.streamstore.cuts import is_before, later_of, segments_between, validate_cut
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
     SegmentId,

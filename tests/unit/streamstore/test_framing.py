@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamstore.boundary import guess_boundary
-from streamstore.framing import (
+from streamvault.streamstore.boundary import guess_boundary
+from streamvault.streamstore.framing import (
     MAX_BLOCK_BYTES,
     NotAnEvent,
     filler,
@@ -21,8 +21,8 @@ from streamstore.framing import (
     frame_into,
     frame_many,
 )
-from streamstore.model import MAX_EVENT_BYTES
-from streamstore.splitting import EventSplitter
+from streamvault.streamstore.model import MAX_EVENT_BYTES
+from streamvault.streamstore.splitting import EventSplitter
 
 PAYLOADS = st.lists(
     st.one_of(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict
-from streamstore import lease
-from streamstore.errors import StreamStoreUnavailable
-from streamstore.framing import frame
-from streamstore.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record
-from streamstore.local import LocalStore
-from streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
+from streamvault.common.errors import Conflict
+from streamvault.streamstore import lease
+from streamvault.streamstore.errors import StreamStoreUnavailable
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 
 NAME = StreamName("scope", "lease")
 HELD = LeaseHeld("it is held", where="here")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
-from streamstore.local import LocalStore
-from streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamConfiguration, StreamName
 
 NAME, ABOUT = StreamName("scope", "ledger"), StreamName("scope", "stream")
 

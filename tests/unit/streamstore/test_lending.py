@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamstore import uri
-from streamstore.local import LocalStore
-from streamstore.uri import lend
+from streamvault.streamstore import uri
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.uri import lend
 
 WAIT = 30.0
 

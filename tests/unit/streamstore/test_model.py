@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Problem
-from streamstore import errors
-from streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
-from streamstore.model import (
+from streamvault.common.errors import Problem
+from streamvault.streamstore import errors
+from streamvault.streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
+from streamvault.streamstore.model import (
     SEGMENT_END,
     Epoch,
     EventPointer,

@@ -9,13 +9,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Failed
-from importer import run as importing
-from importer.lease import lease_stream, take_lease
-from rotation import rotate as rotating
-from streamstore.fifo.place import NotAQueue, QueueSegment
-from streamstore.model import StreamConfiguration, StreamName
-from streamstore.own import OWN, OwnStream
 from streamvault import (
     export_stream,
     follow_stream,
@@ -26,8 +19,15 @@ from streamvault import (
     show_queue,
 )
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Failed
+from streamvault.importer import run as importing
+from streamvault.importer.lease import lease_stream, take_lease
+from streamvault.rotation import rotate as rotating
 from streamvault.spark.ledger import WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink
+from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.own import OWN, OwnStream
 from tests.streams import append_events
 from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamstore.errors import ScaleRefused
-from streamstore.model import KeyRange, SegmentId
-from streamstore.ranges import check_replaces
+from streamvault.streamstore.errors import ScaleRefused
+from streamvault.streamstore.model import KeyRange, SegmentId
+from streamvault.streamstore.ranges import check_replaces
 
 A, B, A1, A2 = SegmentId(0, 0), SegmentId(0, 1), SegmentId(1, 2), SegmentId(1, 3)
 OPEN = {A1: KeyRange(0.0, 0.25), A2: KeyRange(0.25, 0.5), B: KeyRange(0.5, 1.0)}

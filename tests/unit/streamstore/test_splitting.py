@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamstore.framing import MAX_APPEND_BYTES, NotAnEvent
-from streamstore.model import MAX_EVENT_BYTES
-from streamstore.splitting import EventBlock, EventSplitter, whole_event_blocks
+from streamvault.streamstore.framing import MAX_APPEND_BYTES, NotAnEvent
+from streamvault.streamstore.model import MAX_EVENT_BYTES
+from streamvault.streamstore.splitting import EventBlock, EventSplitter, whole_event_blocks
 from tests.streams import frame
 
 # the value of the fill bytes matters as well: zeros parse as empty events

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.errors import InvalidName
-from streamstore.model import StreamName
-from streamstore.uri import StoreAddress, is_same_store, parse_stream
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import StoreAddress, is_same_store, parse_stream
 
 
 @pytest.mark.parametrize(

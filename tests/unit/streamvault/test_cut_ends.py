@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from streamstore.errors import InvalidCut
-from streamstore.model import SEGMENT_END, SegmentId, StreamCut
 from streamvault import copy_stream, export_stream, import_stream, read_archive, request_restore, translate
 from streamvault.cli import main
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import SEGMENT_END, SegmentId, StreamCut
 from tests.streams import digest_of
 from tests.unit.small_archives import NAME, Vault, a_root
 

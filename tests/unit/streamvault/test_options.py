@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import streamvault
-from common.errors import Usage
-from common.options import Options, command_line
-from exporter.options import ConvertOptions, ExportOptions
-from importer.options import CopyOptions, ImportOptions, RestoreOptions, WorkOptions
-from importer.queue.model import RestoreRequest
-from lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
-from manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
-from rotation.options import CompactOptions, FollowOptions, RotateOptions
 from streamvault.cli import main
 from streamvault.cli.app import load_command
+from streamvault.common.errors import Usage
+from streamvault.common.options import Options, command_line
+from streamvault.exporter.options import ConvertOptions, ExportOptions
+from streamvault.importer.options import CopyOptions, ImportOptions, RestoreOptions, WorkOptions
+from streamvault.importer.queue.model import RestoreRequest
+from streamvault.lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
+from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
+from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 
 VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
     "export": (streamvault.export_stream, ExportOptions),

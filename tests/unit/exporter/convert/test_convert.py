@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import Damaged, Failed, Problem
-from exporter.convert import run as convert
-from exporter.reports import ConvertReport
-from manifests.model import Compression, Layout, Manifest
-from streamstore.local import LocalStore
-from streamstore.model import StreamName
 from streamvault import check_archive, convert_archive, import_stream
 from streamvault.cli import main
+from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.exporter.convert import run as convert
+from streamvault.exporter.reports import ConvertReport
+from streamvault.manifests.model import Compression, Layout, Manifest
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import (
     KINDS,

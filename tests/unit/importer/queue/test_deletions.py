@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from importer.queue.deletions import request_deletions
-from importer.queue.reports import FinishedRequest, WorkReport
-from manifests.model import segment_key
-from objectstore.uri import RootAddress
-from streamstore.fifo.place import NotAQueue
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
+from streamvault.importer.queue.deletions import request_deletions
+from streamvault.importer.queue.reports import FinishedRequest, WorkReport
+from streamvault.manifests.model import segment_key
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.fifo.place import NotAQueue
 from tests.unit.locks import Locked
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
 
@@ -93,7 +93,7 @@ def test_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     place = f"/{segment.epoch:010d}.{segment.number:010d}/{entry.start:019d}-"
     locked = next(key for key in data_keys(vault.root) if place in key)
     rotate(vault, keep=2, queue=queue)
-    monkeypatch.setattr("objectstore.s3.locks.open_locks", lambda _: Locked(locked))
+    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked(locked))
     done, finished = work(queue)
     assert (done.done, done.failed) == (1, 0)
     assert locked in (finished[0].report or {})["stopped"]
@@ -121,7 +121,7 @@ def test_rotation_requests_deletions_that_a_killed_one_did_not(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rotation.rotate.request_deletions", killed)
+    monkeypatch.setattr("streamvault.rotation.rotate.request_deletions", killed)
     with pytest.raises(KeyboardInterrupt):
         rotate(vault, keep=1, queue=queue)
     monkeypatch.undo()

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import Conflict, Damaged, Failed, Problem, Usage
-from common.progress import Progress
-from importer.queue import handlers
-from importer.queue.model import (
+from streamvault import request_restore, show_queue, work_queue
+from streamvault.cli import main
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
+from streamvault.common.progress import Progress
+from streamvault.importer.queue import handlers
+from streamvault.importer.queue.model import (
     DeleteRequest,
     NotARequest,
     RestoreRequest,
@@ -25,19 +27,17 @@ from importer.queue.model import (
     decode_request,
     encode,
 )
-from importer.queue.reports import FinishedRequest, WorkReport
-from objectstore.errors import ObjectStoreUnavailable
-from streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
-from streamstore.fifo.backlog import outstanding_entries
-from streamstore.fifo.consumer import Consumer
-from streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry
-from streamstore.fifo.place import NotAQueue, QueueSegment
-from streamstore.fifo.producer import Producer, QueueFull
-from streamstore.lease import LeaseHeld
-from streamstore.model import StreamConfiguration, StreamName
-from streamstore.uri import parse_stream
-from streamvault import request_restore, show_queue, work_queue
-from streamvault.cli import main
+from streamvault.importer.queue.reports import FinishedRequest, WorkReport
+from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.fifo.backlog import outstanding_entries
+from streamvault.streamstore.fifo.consumer import Consumer
+from streamvault.streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry
+from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.lease import LeaseHeld
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events
 from tests.unit.small_archives import Vault
 
@@ -84,7 +84,7 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
     """A function that replaces the handler of restores."""
 
     def use(handler: Handler) -> None:
-        monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": handler})
+        monkeypatch.setattr("streamvault.importer.queue.processor.HANDLERS", {"restore": handler})
 
     return use
 

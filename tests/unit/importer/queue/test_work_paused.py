@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import Problem, Usage
-from importer.queue.model import RestoreRequest
-from streamstore import lease
-from streamstore.errors import OffsetConflict
-from streamstore.lease import LeaseHeld
-from streamstore.local import LocalStore
-from streamstore.model import SegmentId, StreamName
 from streamvault import request_restore, show_queue, work_queue
+from streamvault.common.errors import Problem, Usage
+from streamvault.importer.queue.model import RestoreRequest
+from streamvault.streamstore import lease
+from streamvault.streamstore.errors import OffsetConflict
+from streamvault.streamstore.lease import LeaseHeld
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId, StreamName
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 COUNT = 3
@@ -125,7 +125,7 @@ def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
 ) -> None:
     for pause in range(1, 1000, every):
         requests = Requests(tmp_path / str(pause))
-        monkeypatch.setattr("importer.queue.processor.HANDLERS", {"restore": requests.handle})
+        monkeypatch.setattr("streamvault.importer.queue.processor.HANDLERS", {"restore": requests.handle})
         if late == "retry":
             requests.work()
         run: list[str] = []

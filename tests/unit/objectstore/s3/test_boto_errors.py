@@ -12,7 +12,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from objectstore.errors import (
+from streamvault.objectstore.errors import (
     AccessDenied,
     NoSuchBucket,
     NoSuchObject,
@@ -20,7 +20,7 @@ from objectstore.errors import (
     ObjectStoreUnavailable,
     ServerBusy,
 )
-from objectstore.s3.boto_errors import named_errors
+from streamvault.objectstore.s3.boto_errors import named_errors
 
 WHERE = "s3://vault/key"
 

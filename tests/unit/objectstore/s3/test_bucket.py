@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from objectstore.s3.access import S3Access, StaticKeys
-from objectstore.uri import RootAddress
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.uri import RootAddress
 
 LARGE = b"x" * (2 * 1024 * 1024)
 

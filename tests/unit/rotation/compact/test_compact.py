@@ -10,22 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Damaged, Failed, Usage
-from common.progress import Progress
-from exporter import run as exporting
-from exporter.convert import run as convert
-from importer import run as importing
-from layouts.keys import CHUNK_KEYS, GenerationSpan, checked_key, decision_key, manifest_key, plan_key, ranges_key
-from manifests import check_archive as checking
-from manifests import replaced
-from manifests.archive import Archive
-from manifests.model import Compression, Layout, now_utc
-from manifests.replaced import delete_replaced, merges_under_way
-from objectstore.obstore_store import ObstoreStore
-from rotation.compact import run as compact
-from rotation.reports import CompactReport
-from sparkrun.inline import InlineRunner
-from streamstore.model import StreamName
 from streamvault import (
     check_archive,
     compact_archive,
@@ -40,6 +24,30 @@ from streamvault import (
     show_timeline,
 )
 from streamvault.cli import main
+from streamvault.common.errors import Conflict, Damaged, Failed, Usage
+from streamvault.common.progress import Progress
+from streamvault.exporter import run as exporting
+from streamvault.exporter.convert import run as convert
+from streamvault.importer import run as importing
+from streamvault.layouts.keys import (
+    CHUNK_KEYS,
+    GenerationSpan,
+    checked_key,
+    decision_key,
+    manifest_key,
+    plan_key,
+    ranges_key,
+)
+from streamvault.manifests import check_archive as checking
+from streamvault.manifests import replaced
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout, now_utc
+from streamvault.manifests.replaced import delete_replaced, merges_under_way
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.rotation.compact import run as compact
+from streamvault.rotation.reports import CompactReport
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, data_keys, replace_object
 
@@ -605,7 +613,7 @@ def test_replaced_generations_stay_until_the_merged_one_is_read_back(
     data = bytearray(contents(chunks.root)[joined])
     data[len(data) // 2] ^= 1
     replace_object(chunks.root, joined, bytes(data))
-    monkeypatch.setattr("rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))

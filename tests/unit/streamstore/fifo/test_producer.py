@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.appender import SegmentAppender
-from streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
-from streamstore.fifo.consumer import Consumer
-from streamstore.fifo.entry import Entry
-from streamstore.fifo.place import QueueSegment
-from streamstore.fifo.producer import Producer
-from streamstore.local import LocalStore
-from streamstore.model import SegmentId, StreamName
-from streamstore.store import StreamStore
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
+from streamvault.streamstore.fifo.consumer import Consumer
+from streamvault.streamstore.fifo.entry import Entry
+from streamvault.streamstore.fifo.place import QueueSegment
+from streamvault.streamstore.fifo.producer import Producer
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.store import StreamStore
 
 Flush = Callable[[SegmentAppender], int]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from streamstore.appender import SegmentAppender
-from streamstore.errors import (
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import (
     AccessDenied,
     InvalidName,
     NoSuchScope,
@@ -35,10 +35,10 @@ from streamstore.errors import (
     StreamStoreError,
     StreamStoreUnavailable,
 )
-from streamstore.framing import frame
-from streamstore.local import LocalStore
-from streamstore.local.state import write_state
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.local.state import write_state
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)
@@ -246,9 +246,9 @@ def test_full_disk_loses_nothing_acknowledged(store: LocalStore, folder: Path) -
 FULL_DISK = """
 import sys
 from pathlib import Path
-from streamstore.errors import StoreFull
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.errors import StoreFull
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamName
 from tests.unit.streamstore.local.test_store import NAME, FIRST, fill_up, frame, read
 
 root = Path(sys.argv[1])
@@ -411,7 +411,7 @@ def test_interrupted_append_leaves_a_usable_segment(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, interrupted: Callable[..., None], kept: bytes
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("streamstore.local.appender.write_state", interrupted)
+        patch.setattr("streamvault.streamstore.local.appender.write_state", interrupted)
         with pytest.raises(KeyboardInterrupt):
             append(store, frame(b"event"))
     append(store, frame(b"next"))
@@ -462,7 +462,7 @@ def test_closing_waits_for_what_is_being_acknowledged(store: LocalStore, monkeyp
         busy.append(closing.is_alive())
         write_state(path, **state)
 
-    monkeypatch.setattr("streamstore.local.appender.write_state", write_late)
+    monkeypatch.setattr("streamvault.streamstore.local.appender.write_state", write_late)
     appender.append(frame(b"event"))
     assert appender.flush() == 13
     closing.join()

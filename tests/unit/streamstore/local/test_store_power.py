@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from streamstore.framing import frame
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 NAME = StreamName("scope", "stream")
 LEFT, RIGHT = SegmentId(0, 0), SegmentId(0, 1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamstore.errors import (
+from streamvault.streamstore.errors import (
     AccessDenied,
     NoSuchSegment,
     OffsetConflict,
@@ -19,10 +19,10 @@ from streamstore.errors import (
     StreamStoreUnavailable,
     WireError,
 )
-from streamstore.framing import MAX_APPEND_BYTES
-from streamstore.pravega import wire
-from streamstore.pravega.appender import PravegaAppender
-from streamstore.pravega.codec import Command
+from streamvault.streamstore.framing import MAX_APPEND_BYTES
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.appender import PravegaAppender
+from streamvault.streamstore.pravega.codec import Command
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, ScriptedStore
 
 BLOCKS = [bytes([number]) * (50 + number) for number in range(40)]

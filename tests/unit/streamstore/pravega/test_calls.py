@@ -10,13 +10,16 @@ from typing import Any
 import grpc
 import pytest
 
-from streamstore.errors import NoSuchScope, RequestFailed
-from streamstore.model import StreamConfiguration, StreamName
-from streamstore.pravega import controller_pb2 as pb
-from streamstore.pravega.calls import ControllerCalls
-from streamstore.pravega.controller_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
-from streamstore.pravega.settings import PravegaSettings
-from streamstore.pravega.store import PravegaStore
+from streamvault.streamstore.errors import NoSuchScope, RequestFailed
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.pravega import controller_pb2 as pb
+from streamvault.streamstore.pravega.calls import ControllerCalls
+from streamvault.streamstore.pravega.controller_pb2_grpc import (
+    ControllerServiceServicer,
+    add_ControllerServiceServicer_to_server,
+)
+from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.store import PravegaStore
 
 SCOPE = pb.ScopeInfo(scope="plant")
 

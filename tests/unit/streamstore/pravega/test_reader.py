@@ -8,10 +8,16 @@ import time
 
 import pytest
 
-from streamstore.errors import AccessDenied, NoSuchSegment, SegmentTruncated, StreamStoreUnavailable, WireError
-from streamstore.pravega import wire
-from streamstore.pravega.codec import Command, encode
-from streamstore.pravega.reader import SegmentReader
+from streamvault.streamstore.errors import (
+    AccessDenied,
+    NoSuchSegment,
+    SegmentTruncated,
+    StreamStoreUnavailable,
+    WireError,
+)
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.codec import Command, encode
+from streamvault.streamstore.pravega.reader import SegmentReader
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore
 
 DATA = random.Random(5).randbytes(10_000)

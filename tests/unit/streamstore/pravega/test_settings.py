@@ -8,10 +8,10 @@ import pickle
 
 import pytest
 
-from streamstore.errors import InvalidName, StreamStoreError
-from streamstore.model import StreamName
-from streamstore.pravega import PravegaSettings
-from streamstore.pravega.segments import DEFAULT_LIFETIME, DelegationTokens, lifetime
+from streamvault.streamstore.errors import InvalidName, StreamStoreError
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.pravega import PravegaSettings
+from streamvault.streamstore.pravega.segments import DEFAULT_LIFETIME, DelegationTokens, lifetime
 
 STREAM = StreamName("scope", "stream")
 
@@ -116,7 +116,7 @@ def test_token_is_kept_renewed_in_time_and_forgotten_when_refused(monkeypatch: p
         asked.append((stream, write))
         return token_of(len(asked), len(asked) + 600)
 
-    monkeypatch.setattr("streamstore.pravega.segments.time.monotonic", lambda: now)
+    monkeypatch.setattr("streamvault.streamstore.pravega.segments.time.monotonic", lambda: now)
     tokens = DelegationTokens(ask)
     first = tokens.get(STREAM, write=False)
     now = 479.0

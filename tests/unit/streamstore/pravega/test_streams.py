@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from streamstore.errors import RequestFailed
-from streamstore.model import Epoch, KeyRange, SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
-from streamstore.pravega import streams
-from streamstore.pravega.controller import StreamState
+from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.model import (
+    Epoch,
+    KeyRange,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
+from streamvault.streamstore.pravega import streams
+from streamvault.streamstore.pravega.controller import StreamState
 
 NAME = StreamName("scope", "stream")
 ALL = KeyRange(0.0, 1.0)

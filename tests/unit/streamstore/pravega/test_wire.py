@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamstore.errors import WireError
-from streamstore.pravega import wire
-from streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, Command, decode, encode
+from streamvault.streamstore.errors import WireError
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, Command, decode, encode
 
 VALUES = {
     "i": st.integers(-(2**31), 2**31 - 1),

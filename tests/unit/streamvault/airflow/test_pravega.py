@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from objectstore.s3.aws import resolve_access
-from streamstore.pravega.settings import PravegaSettings
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
+from streamvault.objectstore.s3.aws import resolve_access
+from streamvault.streamstore.pravega.settings import PravegaSettings
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from importer.options import ReplicateOptions
 from streamvault.airflow.operators import ReplicateStreamOperator
 from streamvault.airflow.replications import Options, read_replications
+from streamvault.importer.options import ReplicateOptions
 
 
 def streams(scope: str, connection: str) -> list[str]:

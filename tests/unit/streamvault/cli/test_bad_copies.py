@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from importer.lease import lease_stream
-from streamstore.errors import AccessDenied
-from streamstore.lease import Lease
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, StreamConfiguration, StreamName
-from streamstore.own import TARGET_LEDGER, stream_beside
-from streamstore.pravega.settings import PravegaSettings
 from streamvault.cli import main
+from streamvault.importer.lease import lease_stream
+from streamvault.streamstore.errors import AccessDenied
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName
+from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
+from streamvault.streamstore.pravega.settings import PravegaSettings
 from tests.streams import append_events, digest_of, events_of, frame, make_stream
 from tests.told import assert_ends
 
@@ -138,7 +138,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     shutil.copytree(made.folder, tmp_path / "world", symlinks=True)
-    monkeypatch.setattr("streamstore.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     return World(tmp_path.resolve() / "world")
 
 
@@ -824,10 +824,12 @@ def test_translate_has_a_login_for_each_cluster(
         if settings.host == "two":
             raise AccessDenied("denied")
 
-    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.__init__", lambda _, settings: refuse(settings))
-    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.close", lambda _: None)
+    monkeypatch.setattr(
+        "streamvault.streamstore.pravega.store.PravegaStore.__init__", lambda _, settings: refuse(settings)
+    )
+    monkeypatch.setattr("streamvault.streamstore.pravega.store.PravegaStore.close", lambda _: None)
     described = SimpleNamespace(epochs=())
-    monkeypatch.setattr("streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
+    monkeypatch.setattr("streamvault.streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
     position = "shop/orders/0.#epoch.0:0-8"
     assert main(["translate", "pravega://one:1/shop/orders", "pravega://two:1/shop/orders", position]) == 1
     assert capfd.readouterr().err == "streamvault: denied\n"

@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from common.report import Cost, GapReport
-from exporter.reports import ExportReport
-from importer.reports import ImportReport, MovedBoundary
-from manifests.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
-from rotation.reports import RotateReport, StoppedReport
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
@@ -20,6 +15,11 @@ from streamvault.cli.output import Results
 from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
 from streamvault.cli.timeline import _show as show_timeline
+from streamvault.common.report import Cost, GapReport
+from streamvault.exporter.reports import ExportReport
+from streamvault.importer.reports import ImportReport, MovedBoundary
+from streamvault.manifests.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from streamvault.rotation.reports import RotateReport, StoppedReport
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict, Damaged, Failed, Problem, Usage
-from common.progress import Progress
-from exporter.reports import ExportReport
-from streamstore.errors import InvalidCut, StreamStoreUnavailable
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running, run, whole_command
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
+from streamvault.common.progress import Progress
+from streamvault.exporter.reports import ExportReport
+from streamvault.streamstore.errors import InvalidCut, StreamStoreUnavailable
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamstore.local import LocalStore
+from streamvault.streamstore.local import LocalStore
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamstore.model import SegmentId
 from streamvault.spark.advancing import share_out
+from streamvault.streamstore.model import SegmentId
 
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 1000)), st.integers(1, 500))

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter
 
-from common.errors import Problem
-from lake.batches import EVENT_SCHEMA
-from layouts.keys import chunk_key, event_key
-from manifests.selection import select_parts
-from objectstore.metered import MeteredStore
-from objectstore.store import ObjectStore
-from objectstore.uri import RootAddress
-from streamstore.model import SegmentId
+from streamvault.common.errors import Problem
+from streamvault.lake.batches import EVENT_SCHEMA
+from streamvault.layouts.keys import chunk_key, event_key
+from streamvault.manifests.selection import select_parts
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveSource
+from streamvault.streamstore.model import SegmentId
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
 from tests.unit.spark_reads import events_in, read, text
 

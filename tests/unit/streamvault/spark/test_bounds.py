@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from streamstore.model import SegmentId
 from streamvault.spark.bounds import Bounds
+from streamvault.streamstore.model import SegmentId
 
 columns = st.sampled_from([("epoch",), ("segment",), ("offset",), ("length",), ("a", "b")])
 numbers = st.integers(0, 6)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
-from common.errors import Failed, Problem
-from streamstore.framing import NotAnEvent
-from streamstore.local import LocalStore
-from streamstore.model import StreamCut
+from streamvault.common.errors import Failed, Problem
 from streamvault.spark import slices
 from streamvault.spark.pravega_source import PravegaSource
 from streamvault.spark.slices import DataLoss, SlicePartition
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamCut
 from tests.streams import events_of, frame, make_stream, payloads
 from tests.unit.small_archives import NAME
 from tests.unit.spark_reads import FIRST, events_in, read, single, source, text

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
-from streamstore.local import LocalStore
-from streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.slices import DataLoss
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import append_events, events_of, make_stream
 from tests.unit.small_archives import NAME
 from tests.unit.spark_reads import FIRST, Events, events_in, single, source, text

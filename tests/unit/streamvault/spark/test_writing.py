@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Problem
+from streamvault.common.errors import Problem
 from streamvault.spark.writing import write_options
 from tests.unit.spark_reads import schema_of
 

@@ -11,18 +11,6 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from common.errors import Conflict, Overtaken, Problem
-from common.options import Options
-from exporter.options import ExportOptions
-from importer.options import CopyOptions, ImportOptions, MoveOptions, PromoteOptions, ReplicateOptions
-from manifests.archive import NoSuchArchive
-from manifests.options import CheckOptions, WarmOptions
-from objectstore.errors import AccessDenied, NoSuchBucket
-from rotation.options import RotateOptions
-from sparkrun.errors import NoJava
-from streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
-from streamstore.lease import LeaseHeld
-from streamstore.pravega.settings import PravegaSettings
 from streamvault.airflow.operators import (
     CheckArchiveOperator,
     CopyStreamOperator,
@@ -38,6 +26,18 @@ from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.outcome import raising_for_airflow, report_of
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 from streamvault.cli.errors import command_error
+from streamvault.common.errors import Conflict, Overtaken, Problem
+from streamvault.common.options import Options
+from streamvault.exporter.options import ExportOptions
+from streamvault.importer.options import CopyOptions, ImportOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.manifests.archive import NoSuchArchive
+from streamvault.manifests.options import CheckOptions, WarmOptions
+from streamvault.objectstore.errors import AccessDenied, NoSuchBucket
+from streamvault.rotation.options import RotateOptions
+from streamvault.sparkrun.errors import NoJava
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
+from streamvault.streamstore.lease import LeaseHeld
+from streamvault.streamstore.pravega.settings import PravegaSettings
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 

@@ -1,0 +1,143 @@
+"""Options of the verbs, declared once for the command line, Airflow and Python callers.
+
+Each verb has a frozen class with a field for each option: its type, default, bounds and help text. A `CommandLine`
+among a field's annotations describes how the option is written on a command line. This module reads no command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import index
+from pathlib import Path
+from typing import Any, Self, SupportsIndex
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from streamvault.common.errors import Usage
+from streamvault.common.sizes import parse_percent, parse_size, size_text
+from streamvault.common.times import duration_text, parse_duration, parse_moment
+
+__all__ = ["DURATION", "PERCENT", "SIZE", "TIME", "CommandLine", "Options", "command_line", "load_file", "moment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """How an option is written on a command line.
+
+    Attributes:
+        name: the option, such as ``--from``; empty if it follows from the field's name.
+        metavar: placeholder for the value in help texts.
+        parse: converts the text; raises ValueError.
+        load: converts the text, given the option's name, where that may read a file; raises Usage.
+        text: converts a value to text, for help texts and messages.
+        choices: the texts that may be given, with their values, if the values differ from the texts.
+        environment: whether the environment variable ``STREAMVAULT_<OPTION>`` sets the option too; False if another
+            command has an option of the same name and another meaning.
+    """
+
+    name: str = ""
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    load: Callable[[str, str], Any] | None = None
+    text: Callable[[Any], str] = str
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    environment: bool = True
+
+    def named(self, name: str) -> Self:
+        """Return a copy with another option name."""
+        return dataclasses.replace(self, name=name)
+
+    def option(self, keyword: str) -> str:
+        """Return the option's name, given the field's keyword."""
+        return self.name or f"--{keyword.replace('_', '-')}"
+
+
+SIZE = CommandLine(metavar="SIZE", parse=parse_size, text=size_text)
+DURATION = CommandLine(metavar="TIME", parse=parse_duration, text=duration_text)
+TIME = CommandLine(metavar="TIME", load=parse_moment)
+PERCENT = CommandLine(metavar="PERCENT", parse=parse_percent, text=lambda share: f"{100 * share:g}%")
+
+
+class Options(BaseModel):
+    """Base class of the verbs' options. Values that are not valid raise `Usage`."""
+
+    # strict: a verb uses its arguments as they are, so "false" must not pass as False
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, strict=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _raise_usage(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, dict):
+            values = {name: _plain(value) for name, value in values.items()}
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise cls._usage(error) from None
+
+    @classmethod
+    def keyword_fields(cls) -> dict[str, FieldInfo]:
+        """Return the fields by keyword: the argument's name in Python."""
+        return {declared.alias or name: declared for name, declared in cls.model_fields.items()}
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the options as keyword arguments."""
+        return {declared.alias or name: getattr(self, name) for name, declared in type(self).model_fields.items()}
+
+    @classmethod
+    def _usage(cls, error: ValidationError) -> Usage:
+        first = error.errors(include_url=False)[0]
+        keyword, value = str(first["loc"][0]) if first["loc"] else "", first["input"]
+        declared = cls.keyword_fields().get(keyword)
+        if declared is None:
+            return Usage(first["msg"], where=keyword)
+        form = command_line(declared)
+        option = form.option(keyword)
+        bounds = first.get("ctx", {})
+        match first["type"]:
+            case "greater_than_equal":
+                what = f"{option} must be at least {form.text(bounds['ge'])}"
+            case "greater_than" if bounds["gt"] == 0:
+                what = f"{option} must be positive"
+            case "greater_than":
+                what = f"{option} must be more than {form.text(bounds['gt'])}"
+            case "less_than_equal":
+                what = f"{option} must be at most {form.text(bounds['le'])}"
+            case "literal_error":
+                what = f"{option} must be {bounds['expected']}"
+            case "missing":
+                return Usage(f"{option} is required")
+            case _:
+                return Usage(f"{option} is not valid: {first['msg']}", where=repr(value))
+        return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of another type, such as NumPy's, as an int; any other value as it is."""
+    return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else value
+
+
+def command_line(declared: FieldInfo) -> CommandLine:
+    """Return how a field's option is written on a command line."""
+    return next((form for form in declared.metadata if isinstance(form, CommandLine)), CommandLine())
+
+
+def moment(option: str) -> BeforeValidator:
+    """Return the validator of an option that is a time: RFC 3339 text or a timezone-aware datetime, made UTC."""
+    return BeforeValidator(lambda value: value if value is None else parse_moment(value, option))
+
+
+def load_file(name: str, option: str, todo: str = "") -> str:
+    """Read a text file that an option names.
+
+    Raises:
+        Usage: it cannot be read.
+    """
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise Usage(f"{option} cannot be read", where=f"{name}: {reason}", todo=todo) from None

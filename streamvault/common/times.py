@@ -1,0 +1,76 @@
+"""Parsing and formatting of timestamps and durations."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from streamvault.common.errors import Usage
+
+__all__ = ["age_text", "duration_text", "moment_text", "parse_duration", "parse_moment"]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Parse a duration such as ``90d``, ``36h``, ``15m`` or ``2w`` into seconds.
+
+    Raises:
+        ValueError: the text is not a duration; the message gives examples.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 15m, 30s.")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration in its largest whole unit, as `parse_duration` reads it back: ``90d``, ``10m``, ``0.5s``."""
+    for unit in "dhm":
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds // _SECONDS[unit]:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def parse_moment(value: str | datetime, what: str) -> datetime:
+    """Convert a timestamp to UTC.
+
+    Args:
+        value: RFC 3339 text, or a timezone-aware datetime.
+        what: the option it comes from, for the message.
+
+    Raises:
+        Usage: the value is neither.
+    """
+    todo = "Examples: 2026-01-31T18:00:00Z, 2026-01-31T19:00:00+01:00."
+    if not isinstance(value, str | datetime):
+        raise Usage(f"{what} is not a time", where=repr(value), todo=todo)
+    try:
+        moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
+    except ValueError:
+        raise Usage(f"{what} is not a time", where=repr(value), todo=todo) from None
+    if moment.tzinfo is None:
+        raise Usage(f"{what} has no time zone", where=str(value), todo=todo)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise Usage(f"{what} is not a time", where=str(value), todo=todo) from None
+
+
+def moment_text(moment: datetime) -> str:
+    """Format a timestamp as RFC 3339 in UTC, as used in manifests."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def age_text(seconds: float) -> str:
+    """Format a time span in its two largest units: ``3 d 04 h``, ``2 h 05 min``, ``1 min 03 s``, ``0.25 s``."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24:02d} h"

@@ -1,0 +1,46 @@
+"""Reads the events of an archived range and verifies its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamvault.layouts.place import Place
+from streamvault.manifests.archived_range import damaged_range, read_verified
+from streamvault.manifests.range_row import RangeRow
+from streamvault.streamstore.splitting import EventBlock, open_splitter
+
+__all__ = ["verified_events"]
+
+
+def verified_events(
+    place: Place, layout: str, row: RangeRow, window: int, *, part: tuple[int, int] | None = None
+) -> Iterator[EventBlock]:
+    """Yield a range's events, or its bytes; the digest is verified after the last block.
+
+    Args:
+        place: see `read_verified`.
+        layout: see `read_verified`.
+        row: see `read_verified`.
+        window: see `read_verified`.
+        part: start and end of the part to yield (bytes; of events, both are boundaries); None for all. The whole
+            range is read and verified in any case, since only it has a digest.
+
+    Raises:
+        Damaged: as for `read_verified`, or the number of events differs from the manifest.
+    """
+    start, end = part or (row.start, row.end)
+    bounds = [row.start, *sorted({start, end} - {row.start, row.end}), row.end]
+    splitters = [open_splitter(row.content, offset, str(row.segment)) for offset in bounds[:-1]]
+    count, at = 0, row.start
+    for block in read_verified(place, layout, row, window):
+        view = memoryview(block)
+        for splitter, low, high in zip(splitters, bounds, bounds[1:], strict=False):
+            for events in splitter.feed(view[max(low - at, 0) : max(high - at, 0)]):
+                count += events.count
+                if start <= low < end:
+                    yield events
+        at += len(view)
+    for splitter in splitters:
+        splitter.finish()
+    if count != row.events:
+        raise damaged_range(place, row)

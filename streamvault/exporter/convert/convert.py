@@ -1,0 +1,108 @@
+"""The *convert* command."""
+
+from __future__ import annotations
+
+import time
+
+from streamvault.common.errors import Usage
+from streamvault.common.progress import Progress
+from streamvault.common.version import TOOL
+from streamvault.exporter.convert.head import begin_where, check_beginning
+from streamvault.exporter.convert.run import convert_generation
+from streamvault.exporter.options import ConvertOptions
+from streamvault.exporter.reports import ConvertReport
+from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.costs import cost_of_conversion
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.overtaken import unless_changed
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+
+__all__ = ["convert_archive"]
+
+
+def convert_archive(
+    archive: str,
+    root: str,
+    *,
+    layout: Layout,
+    compress: Compression = "",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ConvertReport:
+    """Copy an archive to another root in another layout.
+
+    Every generation is verified: it is published only if its bytes match the manifest's digests. The old archive is not
+    changed. The same call resumes an interrupted conversion, and adds new generations later.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        root: the new archive's root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        layout: ``"events"`` or ``"chunks"``.
+        compress: ``"zstd"`` compresses chunks.
+        window: maximum data a task buffers in memory (bytes); for chunks, at least the archive's range size.
+        master: a Spark master, or ``"inline"`` to run without Spark.
+        dry_run: report what would be written, and its cost in S3, without writing.
+        progress: receives the progress.
+
+    Raises:
+        NoSuchArchive: there is no archive.
+        Damaged: the archive is damaged.
+        Conflict: the target is another archive, or generations expired or were merged meanwhile.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    options = ConvertOptions(layout=layout, compress=compress, window=window)
+    open_layout(layout, compress)
+    Master.parse(master)
+    source = Archive.open(archive)
+    target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
+    if source.uri == target.uri:
+        raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
+    history = source.history()
+    layout_of(history.generations[-1].manifest.content, layout)
+    largest_range = max(g.manifest.range_size for g in history.generations)
+    check_window(options.window, open_layout(layout).min_window(largest_range))
+    listing = target.listing()
+    # earlier generations have expired in the target
+    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]
+    todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
+    rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
+    report = ConvertReport(
+        source=source.uri,
+        archive=target.uri,
+        generations=tuple(g.manifest.generation for g in history.generations),
+        converted=tuple(g.manifest.generation for g in todo),
+        unchanged=not todo,
+        events=history.events,
+        bytes=history.bytes,
+        ranges=len(rows),
+        dry_run=dry_run,
+        cost=cost_of_conversion(rows, options.layout) if dry_run else None,
+    )
+    check_beginning(target, history)
+    if dry_run:
+        return report.timed(time.monotonic() - began, 0.0)
+    begin_where(target, history)
+    moved = 0
+    with open_runner(master if todo else "inline", TASK_MODULES) as runner:
+        for generation in wanted:
+            with unless_changed(source, history, generation.manifest.first, doing="converted"):
+                moved += convert_generation(
+                    (source.root, generation),
+                    (target.root, target),
+                    runner,
+                    progress,
+                    layout=options.layout,
+                    compression=options.compress,
+                    window=options.window,
+                    tool=TOOL,
+                ).moved_bytes
+        start_seconds = runner.start_seconds
+    progress.end()
+    return report.timed(time.monotonic() - began, start_seconds, moved)

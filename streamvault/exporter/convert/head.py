@@ -1,0 +1,35 @@
+"""The head of a converted archive, if the head of the old one has moved."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Conflict
+from streamvault.manifests.archive import Archive, History
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.marks import Decision
+
+__all__ = ["begin_where", "check_beginning"]
+
+
+def check_beginning(target: Archive, history: History) -> None:
+    """Reject a target archive that ends before the old one begins.
+
+    Raises:
+        Conflict: generations between them have expired.
+    """
+    newest, first = target.listing().newest, history.first
+    if newest and newest + 1 < first:
+        raise Conflict(
+            f"the target archive ends with generation {newest}, but the source begins with generation {first}",
+            where=target.uri,
+            todo="Convert to another root.",
+        )
+
+
+def begin_where(target: Archive, history: History) -> None:
+    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired."""
+    before = history.first - 1
+
+    def change(listing: Listing) -> Decision | None:
+        return listing.decision.expire(before).sweep(before) if before and not listing.newest else None
+
+    target.decide(change)

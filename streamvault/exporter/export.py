@@ -1,0 +1,301 @@
+"""The *export* command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Self
+
+from streamvault.common.progress import Progress
+from streamvault.common.report import Cost, GapReport
+from streamvault.common.version import TOOL
+from streamvault.exporter.estimate import count_ranges, estimate_events
+from streamvault.exporter.finish import finish_again
+from streamvault.exporter.options import ExportOptions
+from streamvault.exporter.plan import Planned, PlanOptions, make_plan, settle_plan
+from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.run import ExportRun
+from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.costs import cost_of_export
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
+from streamvault.manifests.plan import Plan, current_plan
+from streamvault.objectstore.probe import fit_server
+from streamvault.objectstore.s3.storage_classes import check_storage_class
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.cut_option import Cut
+from streamvault.streamstore.cuts import live_ends, with_ends
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress, parse_stream
+
+__all__ = ["ResolvedExport", "export_next", "export_stream"]
+
+
+def export_stream(
+    stream: str,
+    root: str,
+    *,
+    from_cut: Cut | None = None,
+    to_cut: Cut | None = None,
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
+    compress: Compression = "",
+    range_size: int = RANGE_SIZE,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    storage_class: str = "",
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Archive a stream, or what has been added since the newest generation, as the next generation.
+
+    Head and tail are fixed when the run starts. An unfinished generation is resumed with its plan, no matter which run
+    began it. If the newest generation already has everything, nothing is written.
+
+    Args:
+        stream: ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``.
+        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        from_cut: the stream cut at which to begin, as JSON text or ``{"scope/stream/N.#epoch.E": offset}``; None for
+            the stream's head, or the end of the archive.
+        to_cut: the stream cut at which to end; None for the stream's tail.
+        content: ``"bytes"`` archives a byte stream, whose segments hold no events; None for the archive's content, or
+            ``"events"`` if there is no archive yet.
+        layout: ``"events"``: one object per event; ``"chunks"``: one per range. None for ``"events"``, or for
+            ``"chunks"`` if the content is bytes.
+        compress: ``"zstd"`` compresses chunks; their digests remain those of the segment's bytes.
+        range_size: size of ranges (bytes).
+        window: maximum data a task buffers in memory (bytes); for chunks, at least `range_size`.
+        largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
+            events are enabled.
+        storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
+        master: a Spark master, or ``"inline"`` to run without Spark.
+        dry_run: report what would be done, and its cost in S3, without writing.
+        progress: receives the progress.
+
+    Raises:
+        Problem: with the exit code of the command line.
+    """
+    began = time.monotonic()
+    Master.parse(master)  # fail before a plan is made
+    options = ExportOptions(
+        from_cut=from_cut,
+        to_cut=to_cut,
+        content=content,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+        storage_class=storage_class,
+    )
+    return export_next(
+        ResolvedExport.of(stream, root, options),
+        lambda: open_runner(master, TASK_MODULES),
+        progress or Progress(),
+        began=began,
+        dry_run=dry_run,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedExport:
+    """The stream, root and options of an export, parsed and validated.
+
+    Attributes:
+        source: the stream's store.
+        name: the stream.
+        root: the archive's root.
+        wanted: the options of a new plan.
+        options: as given by the user.
+    """
+
+    source: StoreAddress
+    name: StreamName
+    root: RootAddress
+    wanted: PlanOptions
+    options: ArchivingOptions
+
+    @classmethod
+    def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
+        """Parse and validate the arguments of `export_stream`.
+
+        Raises:
+            Usage: an argument is not valid.
+            Problem: the root's bucket cannot be reached.
+        """
+        source, name = parse_stream(stream)
+        address = RootAddress.parse(root).resolve()
+        layout = open_layout(layout_of(options.content or "events", options.layout), options.compress)
+        check_window(options.window, layout.min_window(options.range_size))
+        check_storage_class(options.storage_class, address)
+        return cls(source, name, address, _wanted(name, options), options)
+
+    def with_ends(self, store: StreamStore) -> Self:
+        """Return the same with the ends of segments in its cuts in place of `SEGMENT_END`.
+
+        Raises:
+            InvalidCut: a segment is not sealed, or its end is not known.
+        """
+        wanted, end_of = self.wanted, live_ends(store, self.name)
+        from_cut, to_cut = (cut and with_ends(cut, end_of) for cut in (wanted.from_cut, wanted.to_cut))
+        return replace(self, wanted=replace(wanted, from_cut=from_cut, to_cut=to_cut))
+
+    def archive(self) -> Archive:
+        """Open the archive."""
+        return Archive.at(self.root, self.name)
+
+
+def export_next(
+    order: ResolvedExport,
+    runner_of: Callable[[], AbstractContextManager[Runner]],
+    progress: Progress,
+    *,
+    began: float,
+    dry_run: bool,
+) -> ExportReport:
+    """Export like `export_stream`, with a given runner.
+
+    Args:
+        order: what to export.
+        runner_of: opens the runner of tasks; called only if there is something to move.
+        progress: receives the progress.
+        began: start time, on the monotonic clock (seconds).
+        dry_run: report what would be done without writing.
+    """
+    source, window = order.source, order.options.window
+    with source.open() as store:
+        order = order.with_ends(store)
+        archive, wanted = order.archive(), order.wanted
+        if dry_run:
+            return _rehearse(archive, store, order, began)
+        plan_began = time.monotonic()
+        planned = settle_plan(archive, store, wanted, source.uri)
+        warnings = _warnings(planned, wanted)
+        if planned.newest is None and not planned.adopted:
+            warnings += fit_server(archive.store, archive.prefix)
+        for warning in warnings:
+            progress.warn(warning)
+        if planned.plan is not None:
+            check_window(window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
+        if planned.plan is None:
+            return _unchanged(archive, planned, progress, began)
+        opening = time.monotonic()
+        with runner_of() as runner:
+            start_seconds = time.monotonic() - opening  # in this call; when following, the runner is already open
+            run = ExportRun(
+                archive,
+                source,
+                planned.plan,
+                planned.attempt,
+                tool=TOOL,
+                window=window,
+                largest_event=order.options.largest_event,
+                storage_class=order.options.storage_class,
+            )
+            published = run.run(runner, progress)
+            seconds = published.committed - plan_began - start_seconds
+    manifest, ranges = published.generation.manifest, published.generation.rows.values()
+    gaps = tuple(GapReport(segment=g.segment, start=g.start, end=g.end, reason=g.reason) for g in manifest.gaps)
+    for gap in gaps:
+        warnings.append(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}")
+        progress.warn(warnings[-1])
+    return ExportReport(
+        archive=archive.uri,
+        generation=manifest.generation,
+        adopted=planned.adopted,
+        events=manifest.events,
+        bytes=manifest.bytes,
+        moved_bytes=published.moved_bytes,
+        ranges=sum(map(len, ranges)),
+        fingerprint=published.generation.fingerprint,
+        gaps=gaps,
+        warnings=tuple(warnings),
+        seconds=round(seconds, 3),
+        total_seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
+    from_cut, to_cut = (options.from_cut, options.to_cut) if isinstance(options, ExportOptions) else (None, None)
+    return PlanOptions(
+        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name, ends=True),
+        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name, ends=True),
+        layout=options.layout,
+        compression=options.compress,
+        range_size=options.range_size,
+        content=options.content,
+    )
+
+
+def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
+    plan = planned.plan
+    if plan is None:
+        return []
+    holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size, plan.content)
+    asked = replace(
+        wanted,
+        from_cut=wanted.from_cut or plan.from_,
+        to_cut=wanted.to_cut or plan.to,
+        layout=wanted.layout or layout_of(plan.content),
+        content=wanted.content or plan.content,
+    )
+    if asked == holds:
+        return []
+    layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
+    begun = f"content {plan.content}, layout {layout}, range size {plan.range_size}, its own cuts"
+    return [f"resuming generation {plan.generation} with its original options ({begun}); run again to archive the rest"]
+
+
+def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
+    if planned.newest is None:
+        raise RuntimeError("a first generation always has a plan")
+    # clean up after a run that was killed between publication and cleanup
+    finish_again(archive, planned.newest.generation, progress)
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=planned.newest.generation,
+        unchanged=True,
+        seconds=seconds,
+        total_seconds=seconds,
+    )
+
+
+def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began: float) -> ExportReport:
+    newest = archive.newest()
+    generation = newest.generation + 1 if newest else 1
+    found, _ = current_plan(archive.store, archive.prefix, generation)
+    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, order.wanted)
+    events, exact = estimate_events(store, plan, order.options.largest_event) if plan else (0, True)
+    ranges = count_ranges(plan) if plan else 0
+    seconds = round(time.monotonic() - began, 3)
+    return ExportReport(
+        archive=archive.uri,
+        generation=generation if plan else generation - 1,
+        unchanged=plan is None,
+        adopted=found is not None,
+        events=events,
+        bytes=plan.bytes if plan else 0,
+        ranges=ranges,
+        seconds=seconds,
+        total_seconds=seconds,
+        dry_run=True,
+        cost=_cost(plan, events, ranges, exact=exact) if plan else None,
+    )
+
+
+def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
+    layout = open_layout(plan.layout)
+    objects = layout.object_count(ranges, events)
+    estimated = layout.one_object_per_event and not exact
+    return cost_of_export(objects, ranges, estimated=estimated, first=plan.generation == 1)

@@ -1,0 +1,64 @@
+"""Cleanup after a generation is published: delete strays, then the work files of its runs."""
+
+from __future__ import annotations
+
+from streamvault.common.progress import Progress
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.plan import find_plan, remove_work
+from streamvault.manifests.sweeping import remove_strays, tasks_of
+from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
+from streamvault.sparkrun.opening import open_runner
+
+__all__ = ["finish", "finish_again", "tidy_up"]
+
+
+def finish(archive: Archive, generation: int, progress: Progress, *, strays: bool) -> None:
+    """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.
+
+    Args:
+        archive: the archive.
+        generation: the generation's number.
+        progress: receives warnings about what could not be deleted.
+        strays: whether there may be strays.
+    """
+    if strays:
+        try:
+            _sweep(archive, generation)
+        except (AccessDenied, ObjectStoreUnavailable) as error:
+            progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
+    tidy_up(archive, GenerationSpan.of(generation), progress)
+
+
+def finish_again(archive: Archive, generation: int, progress: Progress) -> None:
+    """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
+    if find_plan(archive.store, archive.prefix, GenerationSpan.of(generation)) is not None:
+        finish(archive, generation, progress, strays=True)
+
+
+def _sweep(archive: Archive, generation: int) -> None:
+    def sweep(listing: Listing) -> None:
+        span = GenerationSpan.of(generation)
+        if span not in listing.spans:
+            return  # merged or expired meanwhile, so the objects no longer follow its index
+        tasks = list(tasks_of([archive.load_span(span)], archive.root, archive.prefix, lambda _: ()))
+        with open_runner("inline[4]") as runner:
+            for _ in runner.run(remove_strays, tasks):
+                pass
+
+    archive.stable(sweep)
+
+
+def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
+    """Delete a published generation's plan and rows.
+
+    If deletion is not allowed, or the server becomes unavailable, they remain, which is harmless: the generation is
+    published, and a later run may delete them.
+    """
+    try:
+        remove_work(archive.store, archive.prefix, span)
+    except AccessDenied:
+        progress.warn(f"deletion is not allowed; the work files of generation {span.last} remain under _work/")
+    except ObjectStoreUnavailable as error:
+        progress.warn(f"the work files of generation {span.last} remain under _work/ for now: {error}")

@@ -1,0 +1,30 @@
+"""Options of *export* and *convert*."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from streamvault.common.options import CommandLine, Options
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.entries import Layout
+from streamvault.manifests.options import ArchivingOptions, CompressOption, Window
+from streamvault.streamstore.cut_option import FromCut, ToCut
+
+__all__ = ["ConvertOptions", "ExportOptions"]
+
+
+class ExportOptions(ArchivingOptions):
+    """Options of *export*."""
+
+    from_cut: FromCut = None
+    to_cut: ToCut = None
+
+
+class ConvertOptions(Options):
+    """Options of *convert*."""
+
+    layout: Annotated[Layout, Field(description="Layout of the copy."), CommandLine(environment=False)]
+    compress: CompressOption = ""
+    window: Window = WINDOW

@@ -1,0 +1,229 @@
+"""The plan of the next generation: head and tail, each segment's bytes between them, and the gaps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamvault.common.errors import Usage
+from streamvault.exporter.identity import check_gone, check_same_stream, take_witness
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import layout_of
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
+from streamvault.manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
+from streamvault.streamstore.cuts import segments_between, validate_cut
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
+from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["TRUNCATED_BEFORE", "PlanOptions", "Planned", "make_plan", "settle_plan"]
+
+TRUNCATED_BEFORE = "truncated at the source before this generation began"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The options of a plan.
+
+    Attributes:
+        from_cut: the cut at which the first generation begins; None for the stream's head.
+        to_cut: the cut at which this generation ends; None for the stream's tail.
+        layout: the layout of the data; None for the content's own.
+        compression: the compression of chunks.
+        range_size: size of ranges (bytes).
+        content: what the stream's segments hold; None for the archive's, or events.
+    """
+
+    from_cut: StreamCut | None = None
+    to_cut: StreamCut | None = None
+    layout: Layout | None = None
+    compression: Compression = ""
+    range_size: int = 64 * 1024 * 1024
+    content: ContentKind | None = None
+
+    def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
+        """Return content and layout of the generation after an archive's newest one, if there is one.
+
+        Raises:
+            Usage: the archive has another content, or the layout cannot hold it.
+        """
+        content = self.content or (newest.content if newest else "events")
+        if newest is not None and content != newest.content:
+            raise Usage(
+                f"the archive holds {newest.content}, not {content}",
+                where=f"{newest.name}, generation {newest.generation}",
+                todo=f"Omit --content, or export below another root with --content {content}.",
+            )
+        return content, layout_of(content, self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan to work on.
+
+    Attributes:
+        plan: the plan; None if the newest generation already has everything.
+        newest: the newest generation's manifest, if there is one.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
+        adopted: whether an earlier or concurrent run created the plan.
+    """
+
+    plan: Plan | None
+    newest: Manifest | None
+    attempt: int = 1
+    adopted: bool = False
+
+
+def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, source: str) -> Planned:
+    """Return the plan of the unfinished generation, or create the next one, create-only.
+
+    Args:
+        archive: the archive.
+        store: the stream's store.
+        wanted: the options of a new plan.
+        source: the store's address as given by the user.
+
+    Raises:
+        InvalidCut, Usage: a cut is not valid, or the archive has another content.
+        Conflict: the stream is not the one archived or planned, or is not a user's stream.
+    """
+    while True:
+        newest = archive.newest()
+        generation = newest.generation + 1 if newest else 1
+        plan, attempt = current_plan(archive.store, archive.prefix, generation)
+        described = describe_source(store, archive.stream)
+        asked = wanted
+        _, layout = wanted.stored(newest)
+        for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
+            check_same_stream(described, store, ended)
+            if ended.layout == layout:  # chunks have the same names, compressed or not
+                asked = replace(asked, compression=ended.compression)
+        if plan is not None:
+            check_same_stream(described, store, plan)
+            return Planned(plan, newest, attempt, adopted=True)
+        plan = make_plan(described, store, newest, asked, source)
+        if plan is None:
+            return Planned(None, newest)
+        plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
+        if not created:
+            continue  # another run was first; its plan may have ended meanwhile
+        if generation > archive.listing().newest:
+            return Planned(plan, newest, attempt)
+        # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
+        remove_work(archive.store, archive.prefix, GenerationSpan.of(generation))
+
+
+def make_plan(
+    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions, source: str = ""
+) -> Plan | None:
+    """Return the plan that follows the newest generation; None if there is nothing new.
+
+    Args:
+        described: the stream's current state.
+        store: the stream's store.
+        newest: the manifest of the newest generation; None if this is the first.
+        wanted: the options.
+        source: the store's address as given by the user, for the manifest.
+
+    Raises:
+        InvalidCut, Usage: a cut is not valid, or the archive has another content.
+        Conflict: the stream is not the one of the newest generation.
+    """
+    content, layout = wanted.stored(newest)
+    to = wanted.to_cut or described.tail
+    if wanted.to_cut is not None:
+        _check_cut(described, store, wanted.to_cut)
+    epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
+    configuration = Configuration.of(described.configuration)
+    metadata = (epochs, configuration, described.sealed)
+    is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
+    # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
+    witness = tuple(take_witness(store, to)) if is_new else ()
+    start = _start(described, store, newest, wanted)
+    if not is_new:
+        return None
+    segments, gaps = _segments(described, store, start, to)
+    return Plan(
+        generation=newest.generation + 1 if newest else 1,
+        created=now_utc(),
+        scope=described.name.scope,
+        stream=described.name.stream,
+        layout=layout,
+        compression=wanted.compression,
+        content=content,
+        range_size=wanted.range_size,
+        configuration=configuration,
+        epochs=epochs,
+        from_=start,
+        to=to,
+        segments=tuple(segments),
+        gaps=tuple(gaps),
+        sealed=described.sealed,
+        source=source,
+        witness=witness,
+    )
+
+
+def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions) -> StreamCut:
+    """Return the cut at which the generation begins: the end of the previous one; for the first, the user's choice."""
+    if newest is None:
+        if wanted.from_cut is not None:
+            _check_cut(described, store, wanted.from_cut)
+        return wanted.from_cut or described.head
+    if wanted.from_cut not in {None, newest.to}:
+        raise Usage(
+            "--from is not where the archive ends",
+            where=f"{described.name}, generation {newest.generation}",
+            todo="Omit it: a generation starts where the previous one ended.",
+        )
+    check_same_stream(described, store, newest)
+    return newest.to
+
+
+def _check_cut(described: StreamDescription, store: StreamStore, cut: StreamCut) -> None:
+    """Reject a cut that is not valid, also one beyond the end of a sealed segment."""
+    validate_cut(described, cut)
+    for info in store.segment_info(described.name, list(cut.offsets)):
+        if cut.offsets[info.segment] > info.write_offset:
+            raise InvalidCut(
+                f"the stream cut lies beyond the segment's end ({info.write_offset})",
+                where=f"offset {cut.offsets[info.segment]} of {info.segment.in_stream(described.name)}",
+            )
+
+
+def _segments(
+    described: StreamDescription, store: StreamStore, start: StreamCut, to: StreamCut
+) -> tuple[list[PlannedSegment], list[GapEntry]]:
+    """Return the segments between the cuts, and the gaps: what the source no longer has of them."""
+    between = segments_between(described, start, to)
+    readable = segments_between(described, described.head, to)
+    whole = [segment for segment, (_, end) in between.items() if end is None]
+    ends = _sealed_ends(store, described.name, whole)
+    current = described.epochs[-1].segments
+    segments, gaps = [], []
+    for segment, (low, planned_end) in between.items():
+        end = planned_end if planned_end is not None else ends.get(segment, low)
+        first = min(max(low, readable[segment][0]), end) if segment in readable else end
+        name = segment.in_stream(described.name)
+        is_sealed = described.sealed or segment not in current
+        segments.append(PlannedSegment(name=name, start=low, end=end, sealed=is_sealed))
+        if planned_end is None and segment not in ends and segment in readable:
+            check_gone(store, described.name, segment)
+        if first > low or (planned_end is None and segment not in ends):
+            gaps.append(GapEntry(segment=name, start=low, end=first, reason=TRUNCATED_BEFORE))
+    return segments, gaps
+
+
+def _sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
+    """Return segment → end offset; a segment that the source no longer has, whose end is unknown, is absent."""
+    try:
+        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
+    except NoSuchSegment:
+        ends: dict[SegmentId, int] = {}
+        for segment in segments:
+            with contextlib.suppress(NoSuchSegment):
+                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
+        return ends

@@ -1,0 +1,87 @@
+"""Reports of the *export* and *convert* commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from streamvault.common.report import Cost, GapReport, Report
+
+__all__ = ["ConvertReport", "ExportReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport(Report):
+    """Result of an export.
+
+    Attributes:
+        archive: the archive's URI.
+        generation: the newest generation after the export.
+        unchanged: whether there was nothing new and nothing was written.
+        adopted: whether the plan of an unfinished or concurrent run was used.
+        events: number of events of this generation; 0 if unchanged.
+        bytes: number of bytes of this generation, event headers included; 0 if unchanged.
+        moved_bytes: the bytes moved by this run; the rest was moved by earlier runs.
+        ranges: number of ranges of this generation.
+        fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
+        gaps: what was truncated before it could be archived.
+        warnings: the warnings of the run.
+        seconds: duration from the plan to the commit, without the start of Spark.
+        total_seconds: duration of the call (on the command line, of the command).
+        dry_run: whether nothing was written.
+        cost: the estimated cost, in a dry run.
+    """
+
+    archive: str
+    generation: int
+    unchanged: bool = False
+    adopted: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    ranges: int = 0
+    fingerprint: str = ""
+    gaps: tuple[GapReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertReport(Report):
+    """Result of a conversion.
+
+    Attributes:
+        archive: URI of the new archive.
+        source: URI of the old archive.
+        generations: the generations of the old archive.
+        converted: the generations written by this run.
+        unchanged: whether all of them already existed.
+        events: number of events in all generations.
+        bytes: number of bytes in all generations, event headers included.
+        moved_bytes: the bytes written by this run.
+        ranges: number of ranges of the written generations.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: as for an export.
+        cost: as for an export.
+    """
+
+    archive: str
+    source: str
+    generations: tuple[int, ...]
+    converted: tuple[int, ...]
+    unchanged: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    ranges: int = 0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+    def timed(self, total: float, start: float, moved_bytes: int = 0) -> ConvertReport:
+        """Return the report with the total duration, minus the start of Spark (seconds), and the bytes written."""
+        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3), moved_bytes=moved_bytes)

@@ -1,0 +1,276 @@
+"""The run of one generation: tasks, proof, commit, sweep. Ranges finished by earlier runs are not moved again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streamvault.common.errors import Overtaken, Problem
+from streamvault.common.progress import Progress
+from streamvault.exporter.finish import finish
+from streamvault.exporter.identity import check_same_stream, check_witness
+from streamvault.exporter.proof import SegmentChain, prove_all
+from streamvault.exporter.ranges import NotEvents
+from streamvault.exporter.spans import Span
+from streamvault.exporter.task import ExportTask, export_range
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive, Generation
+from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
+from streamvault.manifests.plan import Plan, PlannedSegment, end_plan
+from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from streamvault.manifests.sweeping import SweepTask, count_strays, sweep_tasks
+from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.errors import InvalidCut, NoSuchStream
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
+from streamvault.streamstore.uri import StoreAddress
+
+__all__ = ["ExportRun", "Published"]
+
+FEW_OBJECTS = 10_000
+"""Up to this many objects are listed faster by the driver than by tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published generation.
+
+    Attributes:
+        generation: the generation, or the one it has been merged into.
+        moved_bytes: the bytes moved by this run.
+        first: whether this run published it, not another one.
+        committed: time of the commit, before the cleanup, on the monotonic clock (seconds).
+    """
+
+    generation: Generation
+    moved_bytes: int
+    first: bool
+    committed: float
+
+
+class ExportRun:
+    """Executes a plan until its generation is published.
+
+    Args:
+        archive: the archive.
+        source: address of the stream's store, for tasks.
+        plan: the generation's plan.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
+        tool: name and version of the program, for the manifest.
+        window: maximum data a task buffers in memory (bytes).
+        largest_event: maximum payload of an event (bytes).
+        storage_class: S3 storage class of the data objects; empty for the bucket's default.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        source: StoreAddress,
+        plan: Plan,
+        attempt: int,
+        *,
+        tool: str,
+        window: int,
+        largest_event: int = LARGEST_EVENT_BYTES,
+        storage_class: str = "",
+    ) -> None:
+        self._archive = archive
+        self._source = source
+        self._plan = plan
+        self._attempt = attempt
+        self._tool = tool
+        self._window = window
+        self._largest_event = largest_event
+        self._storage_class = storage_class
+        self._gaps: dict[SegmentId, list[GapEntry]] = {}
+        for gap in plan.gaps:
+            self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
+        self._segments = {segment_key(segment.name): segment for segment in plan.segments}
+        self._chains = {key: self._chain(key, segment) for key, segment in self._segments.items()}
+        self._moved = 0
+
+    def _chain(self, key: SegmentId, segment: PlannedSegment) -> SegmentChain:
+        first = max([segment.start, *(gap.end for gap in self._gaps.get(key, ()))])
+        return SegmentChain(first, segment.end, self._plan.range_size)
+
+    def run(self, runner: Runner, progress: Progress) -> Published:
+        """Move what is missing, prove it, publish it, clean up.
+
+        No data object is deleted before the generation is published, and then only by its index. If another run
+        publishes the generation first, that one counts.
+
+        Raises:
+            NotEvents, InvalidCut: the plan can never be finished (its cuts are inside events); it is ended.
+            Conflict: the stream is a different one by now, or the generation of another plan was published.
+        """
+        try:
+            self._move(runner, progress)
+            self._check_source()
+            strays = self._prove(runner, progress)
+            manifest, rows = self._manifest()
+            self._end()
+            generation = self._archive.commit(manifest, rows)
+        except Problem as problem:
+            if self._published() is None:
+                if isinstance(problem, (NotEvents, InvalidCut)):
+                    self._end(str(problem))
+                raise
+            generation, strays = None, 0
+        committed = time.monotonic()
+        finish(self._archive, self._plan.generation, progress, strays=bool(strays))
+        progress.end()
+        first = generation is not None
+        return Published(
+            generation or self._archive.load(self._plan.generation), self._moved, first=first, committed=committed
+        )
+
+    def _end(self, reason: str = "") -> None:
+        """Record how the plan ended; `reason` as for `manifests.plan.end_plan`.
+
+        Raises:
+            Conflict: everything is archived, but another run has found that the plan can never be finished.
+        """
+        store, prefix = self._archive.store, self._archive.prefix
+        given_up = end_plan(store, prefix, self._plan.generation, self._attempt, reason)
+        if given_up and not reason:
+            where = f"{self._archive.uri}, generation {self._plan.generation}"
+            raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)
+
+    def _published(self) -> Manifest | None:
+        """Return the generation's manifest if another run has published it.
+
+        Raises:
+            Conflict: it has expired, or another plan's was published.
+        """
+        with suppress(ObjectStoreUnavailable):  # then the earlier error is reported
+            return self._archive.published(self._plan)
+        return None
+
+    def _check_source(self) -> None:
+        """Check, after everything was read, that the source is still the planned stream, so as not to mix streams.
+
+        Raises:
+            Conflict: it is a different stream.
+            NoSuchStream: it was deleted, and a part could no longer be read.
+        """
+        has_gaps = any(True for chain in self._chains.values() for _ in chain.gaps())
+        with self._source.lend() as store:
+            if check_witness(store, self._plan) and not has_gaps:
+                return
+            try:
+                described = store.describe(self._archive.stream)
+            except NoSuchStream:
+                if has_gaps:
+                    raise
+                return
+            check_same_stream(described, store, self._plan)
+
+    def _move(self, runner: Runner, progress: Progress) -> None:
+        """Move ranges until they are proved to be contiguous from each segment's start to its end."""
+        done = self._read_rows()
+        total = sum(chain.end - chain.start for chain in self._chains.values())
+        progress.begin("exporting", total, done)
+        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
+
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+            for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
+                if result.row is not None:
+                    self._moved += result.row.bytes
+                    progress.advance(result.row.events, result.row.bytes)
+                yield result.segment, result.row
+
+        def decide(segment: SegmentId, row: FinishedRange) -> FinishedRange:
+            return leave_row(store, prefix, generation, segment, row, attempt=self._attempt)
+
+        prove_all(self._chains, run, decide)
+
+    def _read_rows(self) -> int:
+        """Read the rows of earlier runs; return the number of bytes they cover."""
+        done = 0
+        store, prefix = self._archive.store, self._archive.prefix
+        for segment, row in find_rows(store, prefix, self._plan.span, attempt=self._attempt):
+            if segment in self._chains:
+                self._chains[segment].add(row)
+                done += row.bytes
+        return done
+
+    def _task(self, segment: SegmentId, span: Span) -> ExportTask:
+        return ExportTask(
+            source=self._source,
+            stream=self._archive.stream,
+            segment=segment,
+            segment_end=self._segments[segment].end,
+            root=self._archive.root,
+            prefix=self._archive.prefix,
+            generation=self._plan.generation,
+            attempt=self._attempt,
+            layout=self._plan.layout,
+            compression=self._plan.compression,
+            window=self._window,
+            span=span,
+            storage_class=self._storage_class,
+            largest=self._largest_event,
+            content=self._plan.content,
+        )
+
+    def _prove(self, runner: Runner, progress: Progress) -> int:
+        """Prove, before publication, that every object exists; return the number of strays.
+
+        Raises:
+            Damaged: an object of this generation has disappeared.
+        """
+        tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
+        progress.begin("verifying", sum(task.end - task.start for task in tasks))
+        events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
+        objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
+        strays = 0
+        with open_runner("inline[4]") as here:
+            for index, found in (here if objects <= FEW_OBJECTS else runner).run(count_strays, tasks):
+                strays += found
+                progress.advance(0, tasks[index].end - tasks[index].start)
+        return strays
+
+    def _whole_segment(self, segment: SegmentId) -> SweepTask:
+        return SweepTask(
+            root=self._archive.root,
+            prefix=self._archive.prefix,
+            layout=self._plan.layout,
+            segment=segment,
+            start=self._segments[segment].start,
+            end=self._segments[segment].end,
+            ranges=tuple((piece.start, piece.end) for piece in self._chains[segment].pieces()),
+        )
+
+    def _manifest(self) -> tuple[Manifest, list[RangeRow]]:
+        entries, gaps, rows = [], [], []
+        for segment, chain in self._chains.items():
+            planned = self._segments[segment]
+            held = [_row(segment, piece) for piece in chain.pieces()]
+            entries.append(_entry(planned, held))
+            gaps += self._gaps.get(segment, [])
+            gaps += [
+                GapEntry(segment=planned.name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
+            ]
+            rows += held
+        return self._plan.manifest(entries, gaps, self._tool), rows
+
+
+def _row(segment: SegmentId, piece: Piece) -> RangeRow:
+    return RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
+
+
+def _entry(planned: PlannedSegment, held: Iterable[RangeRow]) -> SegmentEntry:
+    rows = list(held)
+    return SegmentEntry(
+        name=planned.name,
+        start=planned.start,
+        end=planned.end,
+        sealed=planned.sealed,
+        events=sum(row.events for row in rows),
+        bytes=sum(row.end - row.start for row in rows),
+        digest=segment_digest(row.digest for row in rows),
+    )

@@ -1,0 +1,202 @@
+"""Fill one segment of the target: one task, one appender, blocks at known offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from streamvault.common.errors import Conflict
+from streamvault.manifests.archived_range import DigestMismatch
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.byte_source import ByteSource
+from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES, filler, zeros
+from streamvault.streamstore.model import HEADER_BYTES, ContentKind, SegmentId, StreamName
+from streamvault.streamstore.splitting import whole_event_blocks
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress
+
+__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "fill_segment"]
+
+TRUNCATE_EVERY = 64 * 1024 * 1024
+"""Filler bytes below a start offset after which they are truncated, so that they never pile up."""
+
+FOREIGN_APPENDS = 5
+"""How often an append may find the segment longer than expected before the import gives up.
+
+A block of a killed run can still arrive while the next run starts; it holds the same bytes, so the task continues
+after it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a target segment and the source of its bytes.
+
+    Attributes:
+        start: first offset in the target (bytes); of events, a boundary.
+        end: offset after the last byte, likewise.
+        origin: where the bytes are; None for filler, either truncated later or in place of a gap: zeros, in a stream of
+            events framed as events. Filler to be truncated follows a torn event of a killed run, and may be too short
+            for an event.
+        source: the offset in the origin's segment that corresponds to `start` (bytes).
+    """
+
+    start: int
+    end: int
+    origin: ByteSource | None = None
+    source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FillTask:
+    """Specification of a task that fills one segment.
+
+    Attributes:
+        target: address of the target's store.
+        stream: the target.
+        segment: the target's segment.
+        window: maximum data buffered in memory (bytes).
+        head: the segment's start offset in the target; everything below is filler and is truncated at once.
+        sections: from offset 0 to the segment's end, without holes.
+        compare: how many of the last bytes that the segment holds already are compared with their sources first.
+        whole_events: append whole events, so that after a kill the segment ends with one. Larger events than 8 MiB are
+            appended in pieces nevertheless, and so is what is no event.
+        content: what the segment holds.
+    """
+
+    target: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    window: int
+    head: int
+    sections: tuple[Section, ...]
+    compare: int = 0
+    whole_events: bool = False
+    content: ContentKind = "events"
+
+    @property
+    def where(self) -> str:
+        """The segment, for a message."""
+        return f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
+
+    @property
+    def end(self) -> int:
+        """The segment's final write offset (bytes)."""
+        return self.sections[-1].end if self.sections else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Result of filling a segment.
+
+    Attributes:
+        segment: the segment, now complete.
+        appended: bytes that this run appended, filler included.
+        moved: bytes that this run appended, filler not included.
+        proved_from: target offset. This run appended every byte of the sections that begin there or later, and the
+            appended bytes had the digests that were known.
+    """
+
+    segment: SegmentId
+    appended: int
+    moved: int
+    proved_from: int
+
+
+def fill_segment(task: FillTask) -> Filled:
+    """Append the bytes that the segment does not have yet. Existing bytes are checked later, by `importer.verify`.
+
+    Raises:
+        Conflict: the segment is longer than planned, holds other bytes, or another process appends to it.
+        Damaged: an object of the archive is missing or has the wrong size or digest.
+    """
+    with advising_new_import(task.stream), task.target.lend() as store:
+        for _ in range(FOREIGN_APPENDS):
+            try:
+                return _append_rest(store, task)
+            except (OffsetConflict, SegmentSealed):
+                continue
+    raise Conflict("another process is appending to the segment", where=task.where)
+
+
+@contextmanager
+def advising_new_import(target: StreamName) -> Iterator[None]:
+    """Let a digest's mismatch say what to do with the target."""
+    try:
+        yield
+    except DigestMismatch as mismatch:
+        todo = f"Restore the archive from a copy, delete {target} and import again."
+        raise DigestMismatch(mismatch.what, where=mismatch.where, todo=todo) from None
+
+
+def _append_rest(store: StreamStore, task: FillTask) -> Filled:
+    with store.appender(task.stream, task.segment) as appender:
+        begun = appender.offset
+        if begun > task.end:
+            raise Conflict(
+                f"the segment has {begun} bytes, but the source only {task.end}",
+                where=task.where,
+            )
+        if task.compare:
+            compare_last(store, task, begun)
+        dropped = begun
+        for section in task.sections:
+            start = max(section.start, appender.offset)
+            for block in _blocks(task, section, start):
+                appender.append(block)
+                if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
+                    dropped = _drop(store, task, appender)
+            if section.end == task.head > dropped:
+                dropped = _drop(store, task, appender)
+        moved = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
+        return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
+
+
+def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
+    """Compare the last bytes before ``end`` with their sources; filler is not compared.
+
+    Raises:
+        Conflict: they differ.
+    """
+    for section in task.sections:
+        low, high = max(section.start, end - task.compare), min(section.end, end)
+        if section.origin is None or low >= high:
+            continue
+        shift = section.source - section.start
+        there = b"".join(bytes(block) for block in store.read(task.stream, task.segment, low, high))
+        expected = b"".join(bytes(block) for block in section.origin.blocks(low + shift, high + shift, task.window))
+        if there != expected:
+            at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
+            raise Conflict(
+                f"the target has other bytes than the source, from offset {low + at} on",
+                where=task.where,
+                todo="Something else wrote to it. Choose another name, or delete it first.",
+            )
+
+
+def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
+    offset = appender.flush()
+    store.truncate_segment(task.stream, task.segment, offset)
+    return offset
+
+
+def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | memoryview]:
+    """Yield the section's bytes from ``start`` on, in blocks small enough to append."""
+    if start >= section.end:
+        return
+    if section.origin is None:
+        length = section.end - start
+        is_framed = task.content == "events" and not (section.end <= task.head and length < HEADER_BYTES)
+        yield from filler(length) if is_framed else zeros(length)
+        return
+    shift = section.source - section.start
+    blocks = section.origin.blocks(start + shift, section.end + shift, task.window)
+    if task.whole_events:
+        yield from whole_event_blocks(blocks)
+        return
+    for block in blocks:
+        view = memoryview(block)
+        for piece in range(0, len(view), MAX_BLOCK_BYTES):
+            yield view[piece : piece + MAX_BLOCK_BYTES]

@@ -1,0 +1,138 @@
+"""Reports of the queue's commands; the same for ``--json`` and users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamvault.common.report import Report
+
+__all__ = ["FinishedRequest", "QueueReport", "RequestReport", "WaitingRequest", "WorkReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReport(Report):
+    """A request that was put into a queue.
+
+    Attributes:
+        queue: URI of the queue.
+        text: the request, as text for users.
+        request: the request as stored in the queue, without unset fields.
+        id: the request's id; empty after a dry run.
+        outstanding_bytes: bytes of the queue's unprocessed entries, this one included.
+        dry_run: True if nothing was put in.
+    """
+
+    queue: str
+    text: str
+    request: Mapping[str, Any]
+    id: str = ""
+    outstanding_bytes: int = 0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRequest(Report):
+    """A request that was done or has failed.
+
+    Attributes:
+        id: as in `RequestReport`.
+        kind: ``restore`` or ``delete``; empty if the entry is not a request.
+        text: as in `RequestReport`.
+        ok: whether it was done; if not, it was moved to the queue of failed requests.
+        tries: number of attempts.
+        seconds: duration of the last attempt.
+        latency_seconds: time from the put to the end.
+        report: the report of the restore or deletion.
+        error: why it failed: ``what``, ``where``, ``todo``, ``exit_code``.
+    """
+
+    id: str
+    kind: str
+    text: str
+    ok: bool
+    tries: int
+    seconds: float
+    latency_seconds: float
+    report: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkReport(Report):
+    """Result of `work`.
+
+    Attributes:
+        queue: URI of the queue.
+        done: number of requests done.
+        failed: number of failed requests.
+        failed_exit_codes: exit codes of the failed requests, sorted, without duplicates.
+        unfinished: the request that was not done in time and stays in the queue, and why; empty if there is none.
+        retries: number of retries.
+        outstanding_bytes: bytes of the queue's unprocessed entries.
+        failed_bytes: bytes of the queue of failed requests, earlier ones included.
+        latency_seconds: average time from a request's put to its end.
+        seconds: as for an export.
+        total_seconds: as for an export.
+    """
+
+    queue: str
+    done: int
+    failed: int
+    failed_exit_codes: tuple[int, ...] = ()
+    unfinished: str = ""
+    retries: int = 0
+    outstanding_bytes: int = 0
+    failed_bytes: int = 0
+    latency_seconds: float = 0.0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRequest(Report):
+    """A waiting or failed request.
+
+    Attributes:
+        id: as in `RequestReport`.
+        text: as in `RequestReport`.
+        put: when it was put in (RFC 3339).
+        age_seconds: time since then; for a failed request, since it failed.
+        bytes: its size.
+        error: why it failed, in one line; empty if it waits.
+    """
+
+    id: str
+    text: str
+    put: str
+    age_seconds: float
+    bytes: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport(Report):
+    """Content of a queue.
+
+    Attributes:
+        queue: URI of the queue.
+        waiting: number of waiting requests.
+        failed: number of failed requests.
+        outstanding_bytes: size of the waiting requests.
+        failed_bytes: size of the failed requests.
+        first_waiting: the first 100 waiting requests.
+        first_failed: the first 100 failed requests.
+        moved: number of failed requests put back.
+        dropped: number of failed requests dropped.
+    """
+
+    queue: str
+    waiting: int
+    failed: int
+    outstanding_bytes: int
+    failed_bytes: int
+    first_waiting: tuple[WaitingRequest, ...] = ()
+    first_failed: tuple[WaitingRequest, ...] = ()
+    moved: int = 0
+    dropped: int = 0

@@ -1,0 +1,480 @@
+"""Brings a replica up to its source, round by round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamvault.common.errors import Conflict, Failed
+from streamvault.common.progress import Progress
+from streamvault.importer.lease import TargetBusy, take_lease, unfinished_work
+from streamvault.importer.options import MirrorOptions
+from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.replica import REPLICA, Record, Replica
+from streamvault.importer.run import ImportRun
+from streamvault.importer.source import Look, Source, bytes_between
+from streamvault.importer.target import (
+    LOOKS,
+    OTHER_NAME,
+    TargetTaken,
+    Unfinished,
+    check_missing_filler,
+    has_data,
+    taken_error,
+)
+from streamvault.manifests.model import Configuration, now_utc
+from streamvault.manifests.rounds import Round
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.byte_source import SourceTruncated
+from streamvault.streamstore.counterparts import counterparts
+from streamvault.streamstore.cuts import is_before, later_of
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
+
+__all__ = ["Replication", "replica_work"]
+
+SHORT_BYTES = 64 * 1024 * 1024
+"""A round of fewer bytes runs in threads of this process, without Spark."""
+
+SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
+
+RECORD_SECONDS = 10.0
+"""How often the ledger is told that a source has nothing new."""
+
+
+class Replication:
+    """Brings a replica up to its source, round by round.
+
+    Args:
+        source: the source.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
+        progress: receives the progress.
+        tasks: opens the runner of long rounds.
+
+    Attributes:
+        source: the source.
+        replica: the replica.
+        work: see `Record.work`; known after `look_first`.
+        is_new: whether there was no target then.
+        cutover_seconds: from sealing the source until the replica could be written to.
+        moved_bytes: bytes that were appended, without filler.
+        rounds: rounds that found something new.
+        lag: from taking the tail to having it, in the newest round that found something new (seconds).
+        most_lag: the longest such time.
+        segments: the source's segment → the replica's.
+        warnings: the newest ones.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        replica: Replica,
+        options: MirrorOptions,
+        *,
+        keep_head: bool = False,
+        progress: Progress,
+        tasks: Tasks,
+    ) -> None:
+        self.source = source
+        self.replica = replica
+        self._options = options
+        self._keep_head = keep_head
+        self._progress = progress
+        self._tasks = tasks
+        self._lease: Lease | None = None
+        self._noted = -math.inf
+        self._deleted: Record | None = None
+        self.is_new = False
+        self.cutover_seconds = 0.0
+        self.work = ""
+        self.moved_bytes = self.rounds = 0
+        self._look: Look | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
+        self.lag = self.most_lag = 0.0
+        self.segments: Mapping[SegmentId, SegmentId] = {}
+
+    @property
+    def _keeps_head(self) -> bool:
+        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
+        record = self.replica.record
+        return self._keep_head or (record is not None and record.keep_head)
+
+    def look_first(self) -> StreamDescription:
+        """Check the source, the target and what a replica still needs, and change nothing; return the source.
+
+        Raises:
+            TargetTaken: the target is neither free nor this replica, or something else has changed it.
+            Conflict: as `round`.
+            NoSuchStream, NoSuchArchive: there is no such source.
+            Usage: too much filler is needed.
+            CannotReplay: the source's numbers cannot be kept.
+        """
+        for look in range(LOOKS):
+            try:
+                return self._look_first()
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment):
+                if look == LOOKS - 1:
+                    raise
+        raise AssertionError
+
+    def _look_first(self) -> StreamDescription:
+        self._check_promoting()
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        look = self.source.look()
+        self.work = replica_work(self.source, look.described, self._options)
+        self._read()
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        if unfinished is not None and not self.is_new:
+            self._is_truncated(look, unfinished)
+            self._run(plan).check_unfinished(unfinished)
+        return look.described
+
+    def begin(self) -> Lease:
+        """As `look_first`, and take the lease.
+
+        Raises:
+            Problem: as `look_first`.
+            TargetBusy: another process brings the replica up to date.
+        """
+        self.look_first()
+        return self.hold()
+
+    def release(self, *, remove: bool = False) -> None:
+        """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
+        if self._lease is not None:
+            self._lease.release(remove=remove or not self._lease.is_finishing)
+            self._lease = None
+
+    def check_complete(self) -> None:
+        """Check that the replica ends where its source ends.
+
+        Raises:
+            Failed: it does not.
+        """
+        described = self.source.look().described
+        copied = self.replica.store.describe(self.replica.name)
+        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
+            raise Failed(
+                "the replica does not end where its source ends",
+                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
+                todo="Run the same command again.",
+            )
+
+    def behind(self) -> int:
+        """Return how many bytes the source has that the replica does not have."""
+        while True:
+            unfinished = Unfinished.find(self.replica.store, self.replica.name)
+            look = self.source.look()
+            try:
+                return bytes_between(self.source, look.described, self._reached(look, unfinished))
+            except SourceTruncated:
+                continue
+
+    def round(self) -> Round:
+        """Bring the replica up to the source's tail of now.
+
+        Raises:
+            Problem: it failed.
+        """
+        lease = self.hold()
+        look = self.source.look()
+        record = self.replica.record
+        if self._look is not None and look.described == self._look.described:
+            self._note_idle(look)
+            return Round(changed=False, sealed=look.described.sealed)
+        self._check_same(look, record)
+        if self._deleted is not None:
+            self._begin_ledger(look)  # replaces the record of a replica that was deleted, before there is another one
+        if record is not None and self._keep_head and not record.keep_head:
+            self.replica.note(keep_head=True)
+        moved = -self.moved_bytes
+        while True:
+            try:
+                ends = self._bring_up(look, lease)
+                break
+            except SourceTruncated:
+                before, look = look, self.source.look()
+                self._check_same(look, self.replica.record)
+                if before.described.head == look.described.head:
+                    raise
+        moved += self.moved_bytes
+        self._look = look
+        after = self.replica.note(
+            tail=look.described.tail.to_json(),
+            ends=ends,
+            taken=look.taken.isoformat(),
+            configuration=_document(look.described),
+            sealed=look.described.sealed,
+            filler_limit=self._options.filler_limit,
+            skipping=False,
+        )
+        self._noted = time.monotonic()
+        new = record is None or replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
+        self.rounds += 1
+        self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
+        self.most_lag = max(self.most_lag, self.lag)
+        return Round(changed=True, sealed=look.described.sealed)
+
+    def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
+        """Run one import up to a tail; return `Record.ends`."""
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        is_first = self.replica.record is None or self.replica.record.tail is None
+        if self._is_truncated(look, unfinished):
+            if not self.replica.newest.skipping:
+                self.replica.note(skipping=True)
+            warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+            self.warnings.append(warning)
+            self._progress.warn(warning)
+        left = bytes_between(self.source, look.described, self._reached(look, unfinished))
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        run = self._run(plan)
+        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
+        try:
+            self.segments = run.advance(
+                lease,
+                runner,
+                self._progress,
+                move_head=not self._keeps_head or is_first,
+                taken=lambda: self._begin_ledger(look),
+            )
+        finally:
+            self.moved_bytes += run.moved_bytes
+        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
+
+    def _plan(self, look: Look) -> RestorePlan:
+        content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
+        return plan_restore(content, self._options, limit_filler=False)
+
+    def _run(self, plan: RestorePlan) -> ImportRun:
+        return ImportRun(
+            self.replica.store,
+            self.replica.address,
+            self.replica.name,
+            plan=plan,
+            window=self._options.window,
+            read_back=False,
+            trust_earlier=True,
+            whole_events=True,
+        )
+
+    def _begin_ledger(self, look: Look) -> None:
+        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+
+        So no ledger is left if the store refuses the target.
+
+        Raises:
+            TargetBusy: another process has begun it.
+        """
+        if self.replica.record is not None:
+            return
+        if self._deleted is None and self.replica.read(create=True) is not None:
+            raise TargetBusy("another process brings the replica up to date", where=self.replica.uri)
+        self.replica.note(self._first_record(look))
+        self.is_new, self._deleted = False, None
+
+    def _is_truncated(self, look: Look, unfinished: Unfinished | None) -> bool:
+        """Return whether the source has truncated what the replica does not have.
+
+        Raises:
+            Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
+        """
+        described = look.described
+        if is_before(described, described.head, self._reached(look, unfinished)):
+            return False
+        if self._keeps_head:
+            raise Conflict(
+                "the source was truncated beyond what the replica has, so the replica would miss events",
+                where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
+                todo=f"Promote {self.replica.uri} as it is, or delete it and replicate again.",
+            )
+        return True
+
+    def _first_head(self, look: Look) -> StreamCut:
+        record = self.replica.record
+        return look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
+
+    def _reached(self, look: Look, unfinished: Unfinished | None) -> StreamCut:
+        """Return the cut up to which the replica has the source's bytes."""
+        first_head = self._first_head(look)
+        if unfinished is None:
+            return first_head
+        copied = unfinished.described
+        reached = self.cut_of(copied, copied.tail, look.described)
+        return first_head if reached is None else later_of(look.described, reached, first_head)
+
+    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
+        """Return the source's cut that corresponds to a replica's; None if a segment has no counterpart.
+
+        Args:
+            copied: the replica.
+            cut: a cut of it.
+            described: the source.
+        """
+        segments = counterparts(described.epochs, copied.epochs)
+        names = {} if segments is None else {new: old for old, new in segments.items()}
+        if not names.keys() >= cut.offsets.keys():
+            return None
+        record = self.replica.record
+        bases = StreamCut.from_json(record.head, self.source.name).offsets if record is not None else {}
+        shifted = bases if self._options.offsets == "shift" else {}
+        reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
+        return StreamCut(self.source.name, reached)
+
+    def hold(self, wait_seconds: float = 0.0) -> Lease:
+        """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
+
+        Raises:
+            TargetBusy: another process brings the replica up to date.
+            TargetTaken: the target is not this replica any more, or its promotion has begun.
+        """
+        if self._lease is not None:
+            try:
+                self._lease.check()
+            except TargetBusy:
+                self._lease.release(remove=False)
+                self._lease = None
+        if self._lease is None:
+            replica = self.replica
+            self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
+            try:
+                self._read()  # others may have created, promoted or deleted it before the lease was taken
+            except BaseException:
+                self.release()
+                raise
+        return self._lease
+
+    def _read(self) -> None:
+        """Check the target, and read the ledger."""
+        begun = self._check_target()
+        record = self.replica.read()
+        self.is_new, self._deleted = begun is None, None
+        if begun is None:
+            self._deleted, self.replica.record = record, None
+        elif record is not None and record.promoted:
+            raise self._promoting()
+        elif (
+            record is None
+            and self._options.offsets == "shift"
+            and has_data(self.replica.store.describe(self.replica.name))
+        ):
+            raise TargetTaken(
+                "the replica's ledger is gone, which says from where offsets are shifted",
+                where=self.replica.uri,
+                todo="Delete the replica and replicate again.",
+            )
+
+    def _check_promoting(self) -> None:
+        """Check that no promotion of the target was killed, whatever it is a replica of.
+
+        Raises:
+            TargetTaken: one was.
+        """
+        replica = self.replica
+        begun = unfinished_work(replica.store, replica.name)
+        if begun is not None and begun.startswith(REPLICA):
+            record = replica.read()
+            begins = record is not None and record.work == begun and record.promoted
+            if begins or not is_own(replica.store.describe(replica.name).configuration):
+                raise self._promoting()
+
+    def _check_target(self) -> str | None:
+        """Check that the target is free, or this replica; return `unfinished_work`.
+
+        Raises:
+            TargetTaken: it is neither.
+        """
+        replica = self.replica
+        begun = unfinished_work(replica.store, replica.name)
+        if begun is None:
+            return None
+        described = replica.store.describe(replica.name)
+        if begun == self.work:
+            if not is_own(described.configuration):
+                raise self._promoting()
+            return begun
+        where = replica.uri
+        record = replica.read()
+        if begun and record is not None and record.work == begun and record.source == self.source.uri:
+            if (record.offsets, record.numbers) != (self._options.offsets, self._options.numbers):
+                what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
+                raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
+            raise TargetTaken(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=self.source.uri,
+                todo=f"Promote {where} as it is, or choose another name.",
+            )
+        if promoted := tag_of(described.configuration, REPLICA_OF):
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=OTHER_NAME)
+        raise taken_error(replica.store, described, begun=begun)
+
+    def _promoting(self) -> Conflict:
+        todo = "Run the same 'promote' or 'move' again."
+        return TargetTaken("a promotion of the replica has not ended", where=self.replica.uri, todo=todo)
+
+    def _check_same(self, look: Look, record: Record | None) -> None:
+        """Check that the source is still the stream that is replicated.
+
+        Raises:
+            Conflict: it was deleted and created again.
+        """
+        if record is not None and replica_work(self.source, look.described, self._options) != record.work:
+            raise Conflict(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=self.source.uri,
+                todo=f"Promote {self.replica.uri} as it is, or replicate into another stream.",
+            )
+
+    def _first_record(self, look: Look) -> Record:
+        described, former = look.described, self._deleted
+        sealing = former is not None and former.work == self.work and former.sealing
+        return Record(
+            work=self.work,
+            source=self.source.uri,
+            stream=str(described.name),
+            offsets=self._options.offsets,
+            numbers=self._options.numbers,
+            filler_limit=self._options.filler_limit,
+            keep_head=self._keep_head,
+            head=described.head.to_json(),
+            configuration=_document(described),
+            sealed=former.sealed if former is not None and sealing else described.sealed,
+            sealing=sealing,
+        )
+
+    def _note_idle(self, look: Look) -> None:
+        """Let the ledger know from time to time that the replica still has everything."""
+        if time.monotonic() - self._noted >= RECORD_SECONDS:
+            self.replica.note(taken=look.taken.isoformat())
+            self._noted = time.monotonic()
+
+
+def replica_work(source: Source, described: StreamDescription, options: MirrorOptions) -> str:
+    """Return a replica's name (`RestorePlan.work`): the same for the same source and options.
+
+    A source that was deleted and created again is another one.
+    """
+    first = [segment.value for segment in described.epochs[0].segments]
+    content = [source.uri, str(described.name), first, options.offsets, options.numbers]
+    return REPLICA + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def _document(described: StreamDescription) -> Mapping[str, Any]:
+    return Configuration.of(described.configuration).document()

@@ -1,0 +1,285 @@
+"""Reports of *import*, *copy*, *replicate*, *promote*, *move* and *translate*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamvault.common.report import Cost, GapReport, Report
+
+__all__ = [
+    "CopyReport",
+    "ImportReport",
+    "MoveReport",
+    "MovedBoundary",
+    "PromoteReport",
+    "ReplicateReport",
+    "TranslateReport",
+    "Translation",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedBoundary:
+    """A key-range boundary that had to move so that the store numbers the segments as in the source.
+
+    Attributes:
+        epoch: the first epoch that has the boundary.
+        source: its position in the source.
+        target: its position in the target.
+        ulps: the distance in units in the last place of a double.
+    """
+
+    epoch: int
+    source: float
+    target: float
+    ulps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport(Report):
+    """Result of an import.
+
+    Attributes:
+        stream: URI of the restored stream.
+        archive: URI of the archive.
+        generation: the newest restored generation.
+        created: when the tail of that generation was taken, RFC 3339.
+        at: the requested time, RFC 3339; empty if none was given.
+        seconds_before: how long before `at` the tail was taken.
+        resumed: True if an unfinished import was resumed.
+        unchanged: True if the stream had been restored before.
+        verified: True if every range was compared with the archive, or would be.
+        events: events in the restored stream.
+        bytes: bytes in the restored stream, with event headers, without filler.
+        moved_bytes: bytes that this run appended, without filler.
+        segments: number of segments of the restored stream.
+        epochs: number of epochs of the restored stream.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the archive.
+        renumbered: archived segment → restored segment, of those whose numbers differ, e.g. ``0.#epoch.0``.
+        moved_boundaries: see `MovedBoundary`.
+        gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was restored.
+        cost: estimated S3 requests and prices, of a dry run.
+    """
+
+    stream: str
+    archive: str
+    generation: int
+    created: str = ""
+    at: str = ""
+    seconds_before: float | None = None
+    resumed: bool = False
+    unchanged: bool = False
+    verified: bool = False
+    events: int = 0
+    bytes: int = 0
+    moved_bytes: int = 0
+    segments: int = 0
+    epochs: int = 0
+    offsets: Literal["keep", "shift"] = "keep"
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    moved_boundaries: tuple[MovedBoundary, ...] = ()
+    gaps: tuple[GapReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text."""
+
+    old: str | Mapping[str, int]
+    new: str | Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateReport(Report):
+    """Result of translating positions.
+
+    Attributes:
+        source: what they belong to.
+        stream: URI of the restored stream.
+        positions: in the order given.
+    """
+
+    source: str
+    stream: str
+    positions: tuple[Translation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport(Report):
+    """Result of copying a stream.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the copy.
+        resumed: True if an unfinished copy was resumed.
+        unchanged: True if the copy had been finished before.
+        read_back: True if every byte was read back and compared, or would be.
+        bytes: bytes in the copy, with event headers, without filler.
+        moved_bytes: bytes that this run appended, without filler.
+        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
+            truncated is not counted, nor are segments whose shift can no longer be told.
+        segments: number of segments of the copy.
+        epochs: number of epochs of the copy.
+        head: the copy's head, in the source's segments and offsets.
+        tail: the copy's tail, likewise.
+        truncated: True if the copy begins later than asked, as the source was truncated.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the source.
+        renumbered: see `ImportReport`.
+        moved_boundaries: see `MovedBoundary`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was copied.
+    """
+
+    source: str
+    stream: str
+    resumed: bool = False
+    unchanged: bool = False
+    read_back: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    segments: int = 0
+    epochs: int = 0
+    head: Mapping[str, int] = field(default_factory=dict)
+    tail: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    offsets: Literal["keep", "shift"] = "keep"
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    moved_boundaries: tuple[MovedBoundary, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport(Report):
+    """Result of replicating a stream or an archive.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the replica.
+        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; "lag" of a dry run.
+        rounds: rounds that found something new.
+        retries: attempts that were repeated because a server did not answer.
+        moved_bytes: bytes that were appended, with event headers, without filler.
+        behind_bytes: bytes that the source had more than the replica: before the first round; in a dry run, now.
+        behind_seconds: of a dry run, how old the replica's newest tail is if bytes are missing, else 0; None if there
+            is no replica.
+        lag_seconds: from taking the source's tail to having it, in the newest round that found something new.
+        most_lag_seconds: the longest such time of this run.
+        tail: the source's tail that the replica has reached; None if it has reached none.
+        taken: when that tail was taken, RFC 3339.
+        offsets: "keep" or "shift".
+        numbers: "keep" or "map".
+        renumbered: see `ImportReport`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was replicated.
+    """
+
+    source: str
+    stream: str
+    ended: Literal["caught up", "idle", "time", "sealed", "lag"]
+    rounds: int = 0
+    retries: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    behind_seconds: float | None = None
+    lag_seconds: float = 0.0
+    most_lag_seconds: float = 0.0
+    tail: Mapping[str, int] | None = None
+    taken: str = ""
+    offsets: Literal["keep", "shift"] = "keep"
+    numbers: Literal["keep", "map"] = "map"
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteReport(Report):
+    """Result of promoting a replica.
+
+    Attributes:
+        stream: URI of the promoted stream.
+        source: URI of its source.
+        unchanged: True if it had been promoted before.
+        source_sealed: True if the source was sealed, and the replica has all of it.
+        sealed: True if the promoted stream is sealed, as the source was.
+        moved_bytes: bytes that the last round appended.
+        tail: the source's tail that the stream has at least; None if no round was ever finished.
+        taken: when that tail was taken, RFC 3339.
+        cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
+        renumbered: see `ImportReport`; empty if the source was not sealed.
+        total_seconds: as for an export.
+        dry_run: True if nothing was changed.
+    """
+
+    stream: str
+    source: str
+    unchanged: bool = False
+    source_sealed: bool = False
+    sealed: bool = False
+    moved_bytes: int = 0
+    tail: Mapping[str, int] | None = None
+    taken: str = ""
+    cutover_seconds: float = 0.0
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport(Report):
+    """Result of moving a stream.
+
+    Attributes:
+        source: URI that the stream had.
+        stream: URI that it has now.
+        unchanged: True if it had been moved before.
+        bytes: bytes of the stream, with event headers, without filler; each was read back and compared.
+        moved_bytes: bytes that this run appended.
+        rounds: rounds before the cut-over.
+        cutover_seconds: from sealing the source until the new stream could be written to.
+        tombstone: True if an empty sealed stream has the old name.
+        renumbered: see `ImportReport`.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was changed.
+    """
+
+    source: str
+    stream: str
+    unchanged: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    rounds: int = 0
+    cutover_seconds: float = 0.0
+    tombstone: bool = False
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False

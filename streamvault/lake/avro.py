@@ -1,0 +1,175 @@
+"""Avro: a table's columns from a schema, and payloads that are single records of it without a header."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from streamvault.common.errors import Usage
+from streamvault.lake.column_types import arrow_type, hive_type
+from streamvault.lake.options import TableColumn, columns_for
+from streamvault.lake.payloads import NotDecoded
+
+__all__ = ["AvroPayloads", "avro_columns"]
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us"),
+    "timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+_DEEPEST = 20
+
+
+def avro_columns(schema: str) -> tuple[TableColumn, ...]:
+    """Return a column for each field of a record schema (JSON text).
+
+    Raises:
+        Usage: it is not a record schema, or has a type without a column type.
+    """
+    _parsed(schema)
+    found = json.loads(schema)
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise Usage("the Avro schema is not of a record", where=str(found)[:80])
+    types = _Types()
+    return columns_for({str(field["name"]): hive_type(types.arrow(field["type"])) for field in found["fields"]})
+
+
+class _Types:
+    """Converts Avro types to Arrow types; remembers the named types seen so far."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def arrow(self, schema: Any, depth: int = 0) -> pa.DataType:
+        """Return the Arrow type for a schema.
+
+        Raises:
+            Usage: there is no column type for it.
+        """
+        if depth > _DEEPEST:
+            raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
+        if isinstance(schema, list):
+            real = [one for one in schema if one != "null"]
+            if len(real) != 1:
+                raise Usage("a column cannot hold an Avro union of several types", where=str(schema)[:100])
+            return self.arrow(real[0], depth)
+        if isinstance(schema, str):
+            return self.arrow(self._named.get(schema) or {"type": schema}, depth + 1)
+        if isinstance(schema["type"], dict | list):
+            return self.arrow(schema["type"], depth + 1)
+        return self._plain(schema) or self._nested(schema, depth)
+
+    def _plain(self, schema: dict[str, Any]) -> pa.DataType | None:
+        kind, logical = schema["type"], schema.get("logicalType")
+        if "name" in schema:
+            for name in (schema["name"], f"{schema.get('namespace', '')}.{schema['name']}"):
+                self._named[name] = schema
+        if logical == "decimal" and kind in {"bytes", "fixed"}:
+            return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0)))
+        return _LOGICAL.get(str(logical)) or _PLAIN.get(kind)
+
+    def _nested(self, schema: dict[str, Any], depth: int) -> pa.DataType:
+        if schema["type"] == "array":
+            return pa.list_(self.arrow(schema["items"], depth + 1))
+        if schema["type"] == "map":
+            return pa.map_(pa.string(), self.arrow(schema["values"], depth + 1))
+        if schema["type"] == "record":
+            return pa.struct([(field["name"], self.arrow(field["type"], depth + 1)) for field in schema["fields"]])
+        raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
+
+
+def _parsed(schema: str) -> Any:
+    """Parse a schema (JSON text) for the Avro library.
+
+    Raises:
+        Usage: it is not valid, or the library is not installed.
+    """
+    try:
+        import fastavro  # noqa: PLC0415  (an extra)
+    except ImportError:
+        todo = "pip install 'streamvault[lake]'"
+        raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
+    try:
+        return fastavro.parse_schema(json.loads(schema))
+    except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+        raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None
+
+
+class AvroPayloads:
+    """A `lake.payloads.PayloadParser` for Avro.
+
+    Args:
+        schema: the Avro schema, as JSON text.
+        columns: the table's columns.
+
+    Raises:
+        Usage: the schema is not valid, or no Avro library is installed.
+    """
+
+    def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
+        self._schema = _parsed(schema)
+        self._columns = [(column.field, arrow_type(column.type)) for column in columns]
+
+    def suspects(self, payloads: pa.Array) -> list[str | None]:
+        """See `PayloadParser.suspects`."""
+        reasons: list[str | None] = []
+        for payload in payloads.to_pylist():
+            try:
+                self._read(payload)
+                reasons.append(None)
+            except NotDecoded as error:
+                reasons.append(str(error))
+        return reasons
+
+    def parse(self, payloads: pa.Array) -> list[pa.Array]:
+        """See `PayloadParser.parse`."""
+        records = [self._read(payload) for payload in payloads.to_pylist()]
+        try:
+            return [pa.array([_arrow(record.get(field)) for record in records], kind) for field, kind in self._columns]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise NotDecoded(str(error)) from None
+
+    def _read(self, payload: bytes) -> Mapping[str, Any]:
+        import fastavro  # noqa: PLC0415  (an extra)
+
+        source = io.BytesIO(payload)
+        try:
+            record = fastavro.schemaless_reader(source, self._schema, None)
+        except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+            raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
+        left = len(payload) - source.tell()
+        if left:
+            raise NotDecoded(f"{left} bytes follow the Avro record")
+        if not isinstance(record, dict):
+            raise NotDecoded("not an Avro record")
+        return record
+
+
+def _arrow(value: Any) -> Any:
+    """Convert a value for Arrow: timestamps (in UTC) lose their zone, UUIDs become text."""
+    if isinstance(value, dict):
+        return {key: _arrow(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_arrow(inner) for inner in value]
+    if hasattr(value, "tzinfo") and value.tzinfo is not None:
+        return value.replace(tzinfo=None)
+    return str(value) if type(value).__name__ == "UUID" else value

@@ -1,0 +1,146 @@
+"""Convert events to Arrow record batches: the only place that defines an event's columns.
+
+A range's bytes are parsed once, without a loop over events if all have one size; payloads are copied once, from the
+segment's bytes into a column.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
+from streamvault.streamstore.splitting import EventBlock, EventSplitter
+
+__all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches", "event_blocks"]
+
+EVENT_SCHEMA = pa.schema(
+    [
+        pa.field("scope", pa.string()),
+        pa.field("stream", pa.string()),
+        pa.field("epoch", pa.int32()),
+        pa.field("segment", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int32()),
+        pa.field("pointer", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+"""An event's columns.
+
+``epoch`` and ``segment`` are creation epoch and number of the segment, ``offset`` that of the event's header in it
+(bytes), ``length`` with the 8-byte header as in the event pointer, ``pointer`` the text form
+``scope/stream/N.#epoch.E:O-L``, ``payload`` the event without its header. The order of a stream is that of (epoch,
+segment, offset).
+"""
+
+BATCH_BYTES = 4 * 1024 * 1024
+"""Maximum segment bytes of a batch, unless a single event is larger; a range's blocks are rarely larger."""
+
+_HEADER = struct.Struct(">q")
+
+
+def event_batches(
+    stream: StreamName,
+    segment: SegmentId,
+    start: int,
+    blocks: Iterable[bytes | bytearray | memoryview],
+    schema: pa.Schema = EVENT_SCHEMA,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a part of a segment, in order, as batches of `EVENT_SCHEMA`.
+
+    Memory: one block and its batch; a batch does not refer to the block's memory.
+
+    Args:
+        stream: the events' stream.
+        segment: the events' segment.
+        start: offset of the first event's header (bytes).
+        blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
+        schema: the columns of `EVENT_SCHEMA` to compute.
+
+    Raises:
+        NotAnEvent: the bytes are not events, or the last event is incomplete.
+    """
+    for events in event_blocks(start, segment.in_stream(stream), blocks):
+        yield batch_of(stream, segment, events, schema)
+
+
+def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[EventBlock]:
+    """Yield the events of a part of a segment, in order, in blocks small enough for one batch each.
+
+    Args:
+        start: offset of the first event's header (bytes).
+        where: the segment's name for messages.
+        blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
+
+    Raises:
+        NotAnEvent: the bytes are not events, or the last event is incomplete.
+    """
+    splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES)
+    for block in blocks:
+        view = memoryview(block)
+        # in parts, to limit a batch's size whatever the size of the blocks
+        for low in range(0, len(view), BATCH_BYTES):
+            yield from splitter.feed(view[low : low + BATCH_BYTES])
+    splitter.finish()
+
+
+def batch_of(
+    stream: StreamName, segment: SegmentId, events: EventBlock, schema: pa.Schema = EVENT_SCHEMA
+) -> pa.RecordBatch:
+    """Return events of one segment as a batch of `EVENT_SCHEMA`, or of some of its columns."""
+    starts = _starts(events.data, events.count)
+    offset = pa.array(starts[:-1].astype(np.int64) + events.offset)
+    length = pa.array(np.diff(starts))
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "scope": lambda: _all(stream.scope, pa.string(), events.count),
+        "stream": lambda: _all(stream.stream, pa.string(), events.count),
+        "epoch": lambda: _all(segment.epoch, pa.int32(), events.count),
+        "segment": lambda: _all(segment.number, pa.int32(), events.count),
+        "offset": lambda: offset,
+        "length": lambda: length,
+        "pointer": lambda: _pointers(segment.in_stream(stream), offset, length),
+        "payload": lambda: _payloads(events.data, starts),
+    }
+    return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
+
+
+def _pointers(segment: str, offset: pa.Array, length: pa.Array) -> pa.Array:
+    name = pa.scalar(f"{segment}:")
+    return pc.binary_join_element_wise(
+        name, offset.cast(pa.string()), pa.scalar("-"), length.cast(pa.string()), pa.scalar("")
+    )
+
+
+def _all(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _starts(data: memoryview, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Return the position of each event in the data, followed by the end of the last one."""
+    size, unpack = len(data), _HEADER.unpack_from
+    if not count:
+        return np.zeros(1, np.int32)
+    stride: int = HEADER_BYTES + unpack(data, 0)[0]
+    if stride * count == size and (np.ndarray((count,), ">i8", data, 0, (stride,)) == stride - HEADER_BYTES).all():
+        return np.arange(0, size + 1, stride, dtype=np.int32)
+    found, position = [], 0
+    while position < size:
+        found.append(position)
+        position += HEADER_BYTES + unpack(data, position)[0]
+    found.append(position)
+    return np.array(found, np.int32)
+
+
+def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
+    """Return the payloads as a column: every second value of an array over the data's headers and payloads."""
+    count = len(starts) - 1
+    ends = np.empty(2 * count + 1, np.int32)
+    ends[0::2] = starts
+    ends[1::2] = starts[:-1] + HEADER_BYTES
+    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return both.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))

@@ -1,0 +1,209 @@
+"""Iceberg tables through PyIceberg: one snapshot for each generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table, Transaction
+
+from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known
+from streamvault.lake.location import TablePlace
+from streamvault.lake.options import GENERATION
+from streamvault.manifests.entries import one_line
+from streamvault.manifests.history import Generation
+from streamvault.objectstore.s3.access import S3Access
+
+__all__ = ["IcebergTables"]
+
+ATTEMPTS = 5
+"""Attempts at a commit, which fails if another process changes the table at the same time."""
+
+NEWEST = "streamvault.generation"
+FINGERPRINT = "streamvault.fingerprint"
+"""Properties of the table (the newest generation in it) and of each snapshot (the one that it added)."""
+
+
+class IcebergTables:
+    """A `lake.catalogs.Catalog` for Iceberg tables.
+
+    A property of the table contains its newest generation. It is changed by the commit that adds the files, so it is
+    right even after snapshots have expired.
+
+    Args:
+        text: see `lake.catalogs.open_catalog`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._opened: Catalog | None = None
+
+    def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
+        """See `Catalog.missing`."""
+        with self._translated_errors(place):
+            table = self._find(place)
+            newest = 0 if table is None else _newest(table, place)
+            check_known(generations, newest, place)
+            if table is not None and newest:
+                _check_same(table, place, newest, place.archive.fingerprint(newest))
+        return [number for number in generations if number > newest]
+
+    def publish(self, place: TablePlace, generation: Generation) -> bool:
+        """See `Catalog.publish`."""
+        number = generation.manifest.generation
+        recorded = {NEWEST: str(number), FINGERPRINT: generation.fingerprint}
+        unknown: Exception | None = None
+        with self._translated_errors(place):
+            for _ in range(ATTEMPTS):
+                table = self._find(place)
+                newest = 0 if table is None else _newest(table, place)
+                if table is not None and newest >= number:
+                    if newest == number:
+                        _check_same(table, place, number, generation.fingerprint)
+                    # True if an attempt of this call, whose result is unknown, may have done it
+                    return unknown is not None
+                check_follows(number, newest, place)
+                files = place.files(generation)
+                try:
+                    # one commit, which also creates the table: it never exists without its first generation
+                    with self._create(place) if table is None else table.transaction() as change:
+                        if files:
+                            change.add_files(files, snapshot_properties=recorded)
+                        else:  # a snapshot without files; it is rejected as well if the table has changed
+                            with change.update_snapshot(snapshot_properties=recorded).fast_append():
+                                pass
+                        change.set_properties(recorded)
+                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as error:
+                    # In any case, read the table again. Attempts that start from the same snapshot exclude each other.
+                    unknown = error if isinstance(error, CommitStateUnknownException) else unknown
+                    continue
+                return True
+        raise CatalogFailed(
+            "other processes keep changing the table", where=place.name, todo="Run the same command again."
+        )
+
+    def _find(self, place: TablePlace) -> Table | None:
+        try:
+            table = self._catalog(place).load_table((place.database, place.options.table))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        if table.location().rstrip("/") != place.location:
+            todo = "Give the table another name (--table DATABASE.NAME)."
+            raise Conflict(f"{place.name} is a table at another location", where=table.location(), todo=todo)
+        return table
+
+    def _create(self, place: TablePlace) -> Transaction:
+        """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
+        catalog, name = self._catalog(place), (place.database, place.options.table)
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(place.database)
+        change = catalog.create_table_transaction(name, place.options.schema, location=place.location)
+        with change.update_spec() as partitions:
+            partitions.add_identity(GENERATION)
+        return change
+
+    def _catalog(self, place: TablePlace) -> Catalog:
+        if self._opened is None:
+            kind, colon, uri = self._text.partition(":")
+            reach = _file_properties(place.access)
+            if self._text == "glue":
+                region = {} if place.access is None else {"glue.region": place.access.region}
+                self._opened = load_catalog("streamvault", type="glue", **region, **reach)
+            elif colon and kind == "rest":
+                # a server's warehouse, if it needs one, is set in PyIceberg's configuration
+                self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
+            elif colon and kind == "sql":
+                self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
+            else:
+                self._opened = self._configured(reach)
+        return self._opened
+
+    def _configured(self, reach: dict[str, Any]) -> Catalog:
+        """Open a catalog by its name.
+
+        Raises:
+            Usage: PyIceberg's configuration does not have it.
+        """
+        try:
+            return load_catalog(self._text, **reach)
+        except ValueError as error:
+            if type(error) is not ValueError:  # what a server answered
+                raise
+            todo = f"Set PYICEBERG_CATALOG__{self._text.upper()}__URI, or use glue, rest:URI or sql:URI."
+            raise Usage("PyIceberg's configuration has no such catalog", where=repr(self._text), todo=todo) from None
+
+    @contextmanager
+    def _translated_errors(self, place: TablePlace) -> Iterator[None]:
+        """Translate the errors of a catalog, which have no common base class."""
+        try:
+            yield
+        except Problem:
+            raise
+        except (ClientError, BotoCoreError, OSError) as error:
+            raise CatalogFailed("the catalog cannot be used", where=f"{place.name}: {one_line(error)}") from None
+        except Exception as error:
+            text = one_line(f"{type(error).__name__}: {error}")
+            raise CatalogFailed(f"catalog {self._text} failed", where=f"{place.name}: {text}") from error
+
+
+def _newest(table: Table, place: TablePlace) -> int:
+    """Return the table's newest generation; 0 for none."""
+    text = table.properties.get(NEWEST, "0")
+    if not text.isdecimal():
+        raise Conflict(f"the table's property {NEWEST} is not a number", where=f"{place.name}: {text[:40]}")
+    if text == "0" and table.current_snapshot() is not None:
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict("the table has data that no handoff wrote", where=place.name, todo=todo)
+    _check_not_rolled_back(table, place, int(text))
+    return int(text)
+
+
+def _check_not_rolled_back(table: Table, place: TablePlace, newest: int) -> None:
+    """Check the current snapshot, as the property does not change when a table is rolled back."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        recorded = snapshot.summary[NEWEST] if snapshot.summary is not None else None
+        if recorded is not None:
+            if recorded != str(newest):
+                what = f"the catalog's table was rolled back from generation {newest} to {recorded}"
+                todo = "Make its newest snapshot the current one again, or create another table (--table NAME)."
+                raise Conflict(what, where=place.name, todo=todo)
+            return
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)  # also None if it has expired
+
+
+def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) -> None:
+    if table.properties.get(FINGERPRINT) != fingerprint:
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict(f"the table has another generation {number}", where=place.name, todo=todo)
+
+
+def _file_properties(access: S3Access | None) -> dict[str, Any]:
+    """Return PyIceberg's settings for the access to the files."""
+    if access is None:
+        return {}
+    found: dict[str, Any] = {"s3.region": access.region}
+    if not access.endpoint.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+        found["s3.endpoint"] = access.endpoint
+    if access.virtual_host and "s3.endpoint" in found:
+        found["s3.force-virtual-addressing"] = "true"
+    if access.keys is not None:
+        found["s3.access-key-id"], found["s3.secret-access-key"] = access.keys.access_key, access.keys.secret_key
+        if access.keys.token:
+            found["s3.session-token"] = access.keys.token
+    elif access.profile:
+        found["client.profile-name"] = access.profile
+    return found

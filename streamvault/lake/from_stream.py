@@ -1,0 +1,212 @@
+"""Stream as the origin of a table: each run adds the events that are new since the one before.
+
+If a segment is longer than a file, its files begin at event boundaries that are guessed and then proved, as in an
+export (`exporter.ranges`). They are proved before anything is planned or written, by reading such segments once more:
+queries of the table's folder would see a file that begins at a wrong guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from streamvault.common.progress import Progress
+from streamvault.common.version import TOOL
+from streamvault.exporter.estimate import estimate_events
+from streamvault.exporter.identity import check_same_stream
+from streamvault.exporter.plan import PlanOptions, make_plan
+from streamvault.exporter.proof import SegmentChain, prove_all
+from streamvault.exporter.ranges import FindTask, find_range
+from streamvault.exporter.spans import Span, spans_of
+from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
+from streamvault.lake.options import OriginKind, TableOptions
+from streamvault.lake.plan import UNKNOWN, TablePlan
+from streamvault.lake.sources import StreamSource, TableRange
+from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
+from streamvault.manifests.plan import Plan
+from streamvault.manifests.rows import FinishedRange
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress
+from streamvault.streamstore.walking import find_start
+
+__all__ = ["StreamOrigin"]
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+class StreamOrigin:
+    """A `lake.origin.Origin` that is a stream. Head and tail are fixed when they are first needed.
+
+    Args:
+        address: the stream's store, for tasks.
+        store: the same store, open.
+        stream: the stream.
+
+        largest: the largest payload to accept (bytes).
+    """
+
+    kind: OriginKind = "stream"
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        store: StreamStore,
+        stream: StreamName,
+        largest: int,
+    ) -> None:
+        self.stream = stream
+        self._address = address
+        self._store = store
+
+        self._largest = largest
+        self._described: StreamDescription | None = None
+
+    @property
+    def uri(self) -> str:
+        """See `Origin.uri`."""
+        return f"{self._address.uri}/{self.stream}"
+
+    @property
+    def source(self) -> StreamSource:
+        """See `Origin.source`."""
+        return StreamSource(self._address, self.stream, self._largest)
+
+    @property
+    def has_nothing_yet(self) -> bool:
+        """See `Origin.has_nothing_yet`. True if there are no events between head and tail."""
+        return not any(start < end for _, start, end in self._segments)
+
+    def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
+        """See `Origin.draft`. Draft all events up to the tail; a range is the part of a segment that fits into a file.
+
+        There is no draft without new events or gaps, even if the stream was sealed or scaled.
+        """
+        wanted = PlanOptions(layout="chunks", range_size=options.target_size)
+        plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
+        if plan is None or not (plan.bytes or plan.gaps):
+            return None
+        return _table_plan(plan, 0 if last is None else last.generation)
+
+    def prove(self, draft: TablePlan, runner: Runner, progress: Progress, *, all_of_it: bool = False) -> TablePlan:
+        """See `Origin.prove`. A segment with one range begins and ends at cuts, and is read only with ``all_of_it``."""
+        chains = {
+            segment_key(name): SegmentChain(bounds[0][0], bounds[-1][1], draft.manifest.range_size)
+            for name, bounds in draft.ranges.items()
+            if all_of_it or len(bounds) > 1
+        }
+        if not chains:
+            return draft
+
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+            tasks = [
+                FindTask(self._address, self.stream, segment, chains[segment].end, span, self._largest)
+                for segment, span in spans
+            ]
+            for index, row in runner.run(find_range, tasks):
+                if row is not None:
+                    progress.advance(row.events, row.bytes)
+                yield spans[index][0], row
+
+        progress.begin("finding file boundaries", sum(chain.end - chain.start for chain in chains.values()))
+        prove_all(chains, run)
+        ranges: dict[str, Bounds] = dict(draft.ranges)
+        gaps = list(draft.manifest.gaps)
+        for name in draft.ranges:
+            chain = chains.get(segment_key(name))
+            if chain is not None:
+                ranges[name] = tuple((piece.start, piece.end) for piece in chain.pieces())
+                gaps += [
+                    GapEntry(segment=name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
+                ]
+        ranges = {name: bounds for name, bounds in ranges.items() if bounds}
+        return draft.model_copy(update={"ranges": ranges, "manifest": _with(draft.manifest, ranges, gaps)})
+
+    def check(self, plan: TablePlan, where: str) -> None:  # noqa: ARG002
+        """See `Origin.check`. The plan must be of this stream."""
+        check_same_stream(self._description(plan.manifest), self._store, plan.manifest)
+
+    def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
+        """See `Origin.ranges`."""
+        return plan.planned()
+
+    def sample(self) -> Iterator[bytes]:
+        """See `Origin.sample`."""
+        segments = self._segments
+        step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in segments) // SAMPLE_PLACES))
+        places = [(segment, span, end) for segment, start, end in segments for span in spans_of(start, end, step)]
+        return sample(places, self._read)
+
+    def events(self, plan: TablePlan) -> int:
+        """See `Origin.events`."""
+        return estimate_events(self._store, plan.manifest, self._largest)[0] if plan.events is None else plan.events
+
+    @cached_property
+    def _segments(self) -> list[tuple[SegmentId, int, int]]:
+        """The segments' offsets between head and tail."""
+        plan = make_plan(self._description(None), self._store, None, PlanOptions(layout="chunks"))
+        return [] if plan is None else [(segment_key(one.name), one.start, one.end) for one in plan.segments]
+
+    def _read(self, place: tuple[SegmentId, Span, int]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
+        segment, span, end = place
+        start: int | None = span.low
+        try:
+            if not span.known:
+                start = find_start(self._store, self.stream, segment, span.low, end)
+        except (SegmentTruncated, NoSuchSegment):
+            start = None
+        first = end if start is None else start
+        splitter = EventSplitter(first, segment.in_stream(self.stream), largest=self._largest)
+        return splitter, self._blocks(segment, first, end)
+
+    def _blocks(self, segment: SegmentId, start: int, end: int) -> Iterator[bytes | memoryview]:
+        try:
+            yield from self._store.read(self.stream, segment, start, min(end, start + SAMPLE_BYTES))
+        except (SegmentTruncated, NoSuchSegment):
+            return
+
+    def _description(self, known: Manifest | None) -> StreamDescription:
+        """Describe the stream once, and again if another run has got further since."""
+        if self._described is None or (known is not None and _is_beyond(known.to, self._described)):
+            self._described = describe_source(self._store, self.stream)
+        return self._described
+
+
+def _is_beyond(cut: StreamCut, described: StreamDescription) -> bool:
+    known, tail = described.ranges(), described.tail.offsets
+    return any(segment not in known or offset > tail.get(segment, offset) for segment, offset in cut.offsets.items())
+
+
+def _table_plan(plan: Plan, after: int) -> TablePlan:
+    """Convert a plan to a table's, with ranges that begin at multiples of the range size, not yet at events."""
+    gone: dict[str, int] = {}
+    for gap in plan.gaps:
+        gone[gap.segment] = max(gap.end, gone.get(gap.segment, 0))
+    ranges = {
+        one.name: _spans(max(one.start, gone.get(one.name, 0)), one.end, plan.range_size) for one in plan.segments
+    }
+    ranges = {name: bounds for name, bounds in ranges.items() if bounds}
+    entries = (
+        SegmentEntry(name=one.name, start=one.start, end=one.end, sealed=one.sealed, events=0, bytes=0, digest=UNKNOWN)
+        for one in plan.segments
+    )
+    manifest = plan.manifest(entries, plan.gaps, TOOL)
+    return TablePlan(after=after, manifest=_with(manifest, ranges, plan.gaps), ranges=ranges, events=None)
+
+
+def _spans(start: int, end: int, size: int) -> Bounds:
+    """Split at the multiples of a size, unless everything fits into one range."""
+    if end - start <= size:
+        return ((start, end),) if start < end else ()
+    return tuple((span.low, span.high) for span in spans_of(start, end, size))
+
+
+def _with(manifest: Manifest, ranges: Mapping[str, Bounds], gaps: Sequence[GapEntry]) -> Manifest:
+    """Return the manifest with these ranges, of which only the sizes are known yet."""
+    sizes = {name: sum(end - start for start, end in bounds) for name, bounds in ranges.items()}
+    segments = tuple(one.model_copy(update={"bytes": sizes.get(one.name, 0)}) for one in manifest.segments)
+    return manifest.model_copy(update={"segments": segments, "gaps": tuple(gaps), "bytes": sum(sizes.values())})

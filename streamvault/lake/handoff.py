@@ -1,0 +1,282 @@
+"""The *handoff* command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import get_args
+
+from streamvault.common.errors import Usage
+from streamvault.common.progress import Progress
+from streamvault.common.report import GapReport
+from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
+from streamvault.lake.ddl import raw_ddl, table_ddl
+from streamvault.lake.from_archive import ArchiveOrigin
+from streamvault.lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
+from streamvault.lake.hive import RawTable
+from streamvault.lake.location import TablePlace, begin_table
+from streamvault.lake.origin import Origin, none_changed, open_origin
+from streamvault.lake.reports import HandoffReport
+from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
+from streamvault.lake.settings import TableSetting, settle_table
+from streamvault.layouts.keys import segment_name
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.costs import cost_of_handoff
+from streamvault.manifests.model import Manifest
+from streamvault.objectstore.probe import fit_server
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import TABLE_MODULES, open_runner
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES
+
+__all__ = ["handoff_archive", "print_table_ddl"]
+
+
+def handoff_archive(
+    source: str,
+    *,
+    table: str | None = None,
+    format: TableFormat | None = None,  # noqa: A002  (the option's name)
+    decode: Decode | None = None,
+    schema: str | None = None,
+    event_time: str | None = None,
+    catalog: str | None = None,
+    projection: bool = False,
+    raw: bool = False,
+    root: str | None = None,
+    target_size: int | None = None,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> HandoffReport:
+    """Write a table of Parquet files from an archive or directly from a stream, and register it.
+
+    Existing rows are never rewritten. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
+    payload``, and the columns that ``decode`` extracts from the payload. Rows are in the stream's order. Every range of
+    an archive is checked against its digest. After a kill, repeat the call to resume; a later call adds the archive's
+    new generations, or a generation with the stream's new events. The first call's options apply to all later ones.
+
+    Args:
+        source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``,
+            ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, of which no archive is made.
+        table: ``[DATABASE.]NAME``; None for the names of the scope and the stream, in plain letters.
+        format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned as in Hive.
+        decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
+        schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
+            infer the columns of JSON and CSV from a sample.
+        event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the
+            unit of numbers: s, ms (the default), us or ns.
+        catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
+        projection: for Parquet in Glue: declare the generations by partition projection.
+        raw: also register a table ``NAME_raw`` in Glue over the unchanged objects of layout ``events``.
+        root: root of the table, which is written to ``ROOT/SCOPE/STREAM/table/NAME``; None for the archive's root.
+            Required for a stream.
+        target_size: segment bytes per file.
+        window: maximum data from an archive that a task buffers in memory, in addition to a row group (bytes).
+        largest_event: for a stream: largest payload to accept (bytes); a task holds it in memory as a whole.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        dry_run: only report what would be written and what S3 would charge for it.
+        progress: receives the progress.
+
+    Raises:
+        NoSuchArchive: there is no archive.
+        Damaged: the archive is damaged.
+        Conflict: the table was created with other options, or from another source.
+        Usage: an option is not valid, or the source is a stream and no root is given.
+        CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    options = HandoffOptions(
+        table=table,
+        format=format,
+        decode=decode,
+        schema=schema,
+        event_time=event_time,
+        catalog=catalog,
+        projection=projection,
+        raw=raw,
+        root=root,
+        target_size=target_size,
+        window=window,
+        largest_event=largest_event,
+    )
+    Master.parse(master)
+    with open_origin(source, root, window, largest_event) as (origin, target):
+        setting = settle_table(origin, target, options)
+        place = setting.place
+        if raw and catalog != "glue":
+            raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
+        raw_table = _raw_table(setting) if raw else None
+        opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
+        for warning in setting.warnings:
+            progress.warn(warning)
+        if opened is not None:
+            _compare(opened, place)
+        if dry_run:
+            return _rehearsed(setting).timed(time.monotonic() - began, 0.0)
+        done, start_seconds = HandedOff(), 0.0
+        probed: tuple[str, ...] = ()
+        todo = next(plans_of(setting), None)
+        if todo is not None:
+            begin_table(place)
+            # an archive's own root was probed when the archive was created
+            if root is not None and not place.archive.generations():
+                probed = fit_server(place.archive.store, place.archive.prefix)
+            with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
+                done = hand_off(setting, runner, progress)
+                start_seconds = runner.start_seconds
+        registered = [] if opened is None else _register(opened, place, progress)
+        segments = 0 if raw_table is None else _register_raw(raw_table)
+    progress.end()
+    gaps = _gaps(origin, done.manifests)
+    warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    for warning in warnings:
+        progress.warn(warning)
+    report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
+    return replace(
+        report,
+        events=sum(manifest.events for manifest in done.manifests),
+        bytes=sum(manifest.bytes for manifest in done.manifests),
+        gaps=gaps,
+        warnings=(*report.warnings, *warnings),
+        moved_bytes=done.moved_bytes,
+        file_bytes=done.file_bytes,
+        undecoded=done.undecoded,
+        registered=tuple(registered),
+        raw_segments=segments,
+    ).timed(time.monotonic() - began, start_seconds)
+
+
+def _rehearsed(setting: TableSetting) -> HandoffReport:
+    plans = list(plans_of(setting))
+    with none_changed(setting.origin, plans[0].first if plans else None):
+        tasks = [task for plan in plans for task in tasks_of(setting, plan)]
+    read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
+    return replace(
+        _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
+        events=sum(setting.origin.events(plan) for plan in plans),
+        bytes=sum(plan.manifest.bytes for plan in plans),
+        gaps=_gaps(setting.origin, (plan.manifest for plan in plans)),
+        dry_run=True,
+        cost=cost_of_handoff(read, len(tasks)),
+    )
+
+
+def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
+    """Return the gaps of a stream; those of an archive were reported by its exports."""
+    if origin.kind == "archive":
+        return ()
+    return tuple(
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for manifest in manifests
+        for gap in manifest.gaps
+    )
+
+
+def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
+    """Return the part of the report that is known before the handoff, given the generations to add and their files."""
+    place, origin = setting.place, setting.origin
+    return HandoffReport(
+        archive=origin.uri if origin.kind == "archive" else "",
+        stream=origin.uri if origin.kind == "stream" else "",
+        table=place.name,
+        location=place.location,
+        format=place.options.kind,
+        columns=tuple(place.options.schema.names),
+        generations=tuple(sorted({*place.archive.generations(), *added})),
+        added=added,
+        files=files,
+        warnings=setting.warnings,
+    )
+
+
+def print_table_ddl(
+    source: str,
+    engine: Engine,
+    *,
+    table: str | None = None,
+    format: TableFormat | None = None,  # noqa: A002  (the option's name)
+    decode: Decode | None = None,
+    schema: str | None = None,
+    event_time: str | None = None,
+    raw: bool = False,
+    root: str | None = None,
+) -> str:
+    """Return the statements that register the table and its generations with a query engine.
+
+    Args:
+        source: as for `handoff_archive`.
+        engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
+        table: as for `handoff_archive`.
+        format: as for `handoff_archive`.
+        decode: as for `handoff_archive`.
+        schema: as for `handoff_archive`.
+        event_time: as for `handoff_archive`.
+        raw: return the statements for a table over the objects of layout ``events`` instead.
+        root: as for `handoff_archive`.
+
+    Raises:
+        Usage: the engine has no statement that registers such a table.
+    """
+    if engine not in get_args(Engine):
+        raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
+    options = DdlOptions(
+        table=table, format=format, decode=decode, schema=schema, event_time=event_time, raw=raw, root=root
+    )
+    with open_origin(source, root) as (origin, target):
+        setting = settle_table(origin, target, options)
+        place = setting.place
+        if raw:
+            return raw_ddl(_raw_table(setting), engine)
+        return table_ddl(place, place.archive.generations(), engine)
+
+
+def _compare(catalog: Catalog, place: TablePlace) -> None:
+    """Check, before anything is written, that the catalog's table is this one.
+
+    Raises:
+        Conflict: the catalog has another table of this name.
+    """
+    with suppress(CatalogFailed):  # an unavailable catalog must not delay the handoff; registering reports it
+        catalog.missing(place, place.archive.generations())
+
+
+def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:
+    done = []
+    for number in catalog.missing(place, place.archive.generations()):
+        progress.say(f"registering generation {number} of {place.name}")
+        if catalog.publish(place, place.archive.load(number)):
+            done.append(number)
+    return done
+
+
+def _register_raw(raw: RawTable) -> int:
+    from streamvault.lake.catalogs.glue import publish_raw  # noqa: PLC0415  (it imports boto3)
+
+    return publish_raw(raw)
+
+
+def _raw_table(setting: TableSetting) -> RawTable:
+    """Return the table over raw events beside a table.
+
+    Raises:
+        Usage: there are no objects of layout ``events``.
+    """
+    origin, place = setting.origin, setting.place
+    generations = origin.history.generations if isinstance(origin, ArchiveOrigin) else ()
+    found = {
+        segment
+        for generation in generations
+        if open_layout(generation.manifest.layout).one_object_per_event
+        for segment in generation.rows
+    }
+    if not found:
+        todo = "Export or convert with --layout events."
+        raise Usage("--raw requires an archive with layout events", where=str(origin.stream), todo=todo)
+    names = [segment_name(segment) for segment in sorted(found)]
+    return RawTable(place.database, f"{place.options.table}_raw", f"{origin.uri}/events/", names)

@@ -1,0 +1,79 @@
+"""Options of *handoff*, *ddl* and *cat*."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from streamvault.common.options import SIZE, CommandLine, Options, load_file
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import Generation, LargestEvent, Window
+from streamvault.streamstore.cut_option import FromCut, ToCut
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES
+
+__all__ = ["CatOptions", "DdlOptions", "Decode", "Engine", "HandoffOptions", "TableFormat"]
+
+TableFormat = Literal["iceberg", "parquet"]
+Decode = Literal["none", "json", "csv", "avro"]
+Engine = Literal["athena", "trino", "hive"]
+
+MIN_TARGET = 1024
+
+
+class DdlOptions(Options):
+    """Which table, and what it is made of: the options of *ddl*, and some of those of *handoff*."""
+
+    table: Annotated[
+        str | None,
+        Field(description="The table's name, instead of scope and stream."),
+        CommandLine(metavar="[DATABASE.]NAME", environment=False),
+    ] = None
+    format: Annotated[
+        TableFormat | None,
+        Field(description="Format of a new table. [default: iceberg]"),
+        CommandLine(environment=False),
+    ] = None
+    decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
+    columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
+        None,
+        alias="schema",
+        description='The columns: JSON {"field": "type"}, or an Avro schema; else they are inferred from a sample.',
+    )
+    event_time: Annotated[
+        str | None,
+        Field(description="Add a column event_time from this field; the unit of numbers is s, ms, us or ns."),
+        CommandLine(metavar="FIELD[:UNIT]"),
+    ] = None
+    raw: Annotated[bool, Field(description="Also register a table over the objects of layout events.")] = False
+    root: Annotated[
+        str | None, Field(description="Where the table is stored, if not in the archive."), CommandLine(metavar="ROOT")
+    ] = None
+
+
+class HandoffOptions(DdlOptions):
+    """Options of *handoff*."""
+
+    catalog: Annotated[
+        str | None,
+        Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
+        CommandLine(metavar="CATALOG"),
+    ] = None
+    projection: Annotated[
+        bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")
+    ] = False
+    target_size: Annotated[
+        int | None,
+        Field(ge=MIN_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
+        SIZE,
+    ] = None
+    window: Window = WINDOW
+    largest_event: LargestEvent = LARGEST_EVENT_BYTES
+
+
+class CatOptions(Options):
+    """Which events *cat* writes."""
+
+    from_cut: FromCut = None
+    to_cut: ToCut = None
+    generation: Generation = None

@@ -1,0 +1,108 @@
+"""A table's location: its name in a catalog, its folder, and the access to it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.lake.options import TableOptions, find_options, fix_options
+from streamvault.lake.plan import files_of, plan_of
+from streamvault.layouts.keys import archive_prefix, table_data, table_file_key, table_files
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.history import Generation
+from streamvault.objectstore.s3.access import S3Access
+
+__all__ = ["TablePlace", "begin_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table, for a catalog.
+
+    Attributes:
+        database: Glue's database or Iceberg's namespace.
+        options: the table's options.
+        archive: the copy of the archive that the table is.
+        access: access to the bucket; None for a folder.
+    """
+
+    database: str
+    options: TableOptions
+    archive: Archive
+    access: S3Access | None = None
+
+    @property
+    def name(self) -> str:
+        """``DATABASE.TABLE``."""
+        return f"{self.database}.{self.options.table}"
+
+    @property
+    def location(self) -> str:
+        """The URI of the folder with its files, without a trailing slash, as query engines take it."""
+        uri = self.archive.store.uri
+        root = unquote(uri) if uri.startswith("file:") else uri  # engines do not decode a path
+        return f"{root}/{table_data(self.archive.prefix)}".rstrip("/")
+
+    def partition(self, generation: int) -> str:
+        """Return the URI of the folder with a generation's files, with a trailing slash."""
+        return f"{self.location}/{table_files(generation)}"
+
+    def files(self, generation: Generation) -> list[str]:
+        """Return the URIs of a published generation's files, except those without rows.
+
+        Raises:
+            Damaged: a file is missing in the table's folder.
+        """
+        archive, manifest = self.archive, generation.manifest
+        planned = files_of(plan_of(archive, manifest).planned(), self.options.target_size)
+        begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
+        wanted = [
+            table_file_key(manifest.generation, ranges[0].segment, ranges[0].start)
+            for ranges in planned
+            if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
+        ]
+        folder = table_data(archive.prefix)
+        files = archive.store.list(folder + table_files(manifest.generation)) if wanted else ()
+        there = {found.key for found in files}
+        gone = next((key for key in wanted if folder + key not in there), None)
+        if gone is not None:
+            raise Damaged(
+                f"a file of generation {manifest.generation}, which is not registered yet, is missing",
+                where=f"{self.location}/{gone}",
+                todo="Create another table (--table NAME).",
+            )
+        return [f"{self.location}/{key}" for key in wanted]
+
+    def before(self, number: int) -> int:
+        """Return the table's generation before another; 0 if there is none."""
+        return max((found for found in self.archive.generations() if found < number), default=0)
+
+
+def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
+    """Return whether one of some ascending numbers lies in ``[low, high)``."""
+    return bisect_left(numbers, low) < bisect_left(numbers, high)
+
+
+def begin_table(place: TablePlace) -> None:
+    """Record the table's options, create-only, before any file is written.
+
+    Raises:
+        Conflict: the table was created with other options, or it has files but no records.
+    """
+    options, archive = place.options, place.archive
+    prefix = archive_prefix(options.scope, options.stream)
+    if (
+        find_options(archive.store, prefix, options.table) is None
+        and any(name.startswith("generation=") for name in archive.store.folders(table_data(archive.prefix)))
+        and find_options(archive.store, prefix, options.table)
+        is None  # else another run has created it in the meantime
+    ):
+        raise Conflict(
+            "the folder has files of a table, but the table's records are missing",
+            where=place.location,
+            todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
+        )
+    fix_options(archive.store, prefix, options)

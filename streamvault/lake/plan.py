@@ -1,0 +1,221 @@
+"""Plans of a table's generations: for each possible end of the table, the next generation is planned once, create-only.
+
+The archive's generations may be merged during a handoff, or between a killed run and the next one; a stream grows. Rows
+that queries have seen must never disappear, so the first run decides what follows a generation, down to the ranges.
+Then all runs write the same files, whatever they find at the origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from streamvault.common.errors import Damaged
+from streamvault.exporter.reading import TRUNCATED
+from streamvault.lake.sources import TableRange
+from streamvault.layouts.keys import table_end_key, table_plan_key
+from streamvault.manifests.agreement import by_segment, with_rows
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.entries import Count, File, Offset, SegmentName, decode, find_file
+from streamvault.manifests.model import GapEntry, Manifest, segment_key
+from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.manifests.remainder import UNKNOWN
+from streamvault.objectstore.deciding import decide
+
+__all__ = [
+    "UNKNOWN",
+    "TablePlan",
+    "empty_generation",
+    "end_plan",
+    "files_of",
+    "find_plan",
+    "finished",
+    "fix_plan",
+    "is_empty",
+    "is_given_up",
+    "plan_of",
+]
+
+
+class TablePlan(File):
+    """Plan of the generation that follows another one in a table.
+
+    Attributes:
+        after: the table's generation before it; 0 if the table begins with this one.
+        manifest: its manifest; events and digests of partly included segments are not known yet.
+        ranges: full segment name → start and end of each of its ranges, in order.
+        events: total number of events; None if it is known only after reading.
+    """
+
+    format: Literal[1] = 1
+    after: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    manifest: Manifest
+    ranges: Mapping[SegmentName, tuple[tuple[Offset, Offset], ...]]
+    events: Count | None
+
+    @property
+    def generation(self) -> int:
+        """Its number, that of its last original generation."""
+        return self.manifest.generation
+
+    @property
+    def first(self) -> int:
+        """Its first original generation."""
+        return self.manifest.first
+
+    def planned(self) -> Iterator[TableRange]:
+        """Yield its ranges, without parts, in the stream's order: by epoch, number and offset."""
+        for name in sorted(self.ranges, key=segment_key):
+            for start, end in self.ranges[name]:
+                yield TableRange(segment_key(name), start, end)
+
+
+class PlanEnd(File):
+    """Outcome of a plan: created once, before the generation is published, so that all runs publish the same.
+
+    Attributes:
+        after: as in the plan.
+        given_up: whether it was given up because it can never be finished; its generation stays empty, and the next
+            plan begins where this one did.
+    """
+
+    format: Literal[1] = 1
+    after: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    given_up: bool
+
+
+def find_plan(table: Archive, after: int) -> TablePlan | None:
+    """Return the plan of a table's generation that follows another; None if there is none.
+
+    Raises:
+        Damaged: the file is not a plan of this table.
+    """
+    key = table.prefix + table_plan_key(after)
+    plan = find_file(TablePlan, table.store, key)
+    return None if plan is None else _checked(plan, table, after, f"{table.store.uri}/{key}")
+
+
+def _checked(plan: TablePlan, table: Archive, after: int, where: str) -> TablePlan:
+    if plan.after != after or plan.manifest.name != table.stream or (after and plan.first != after + 1):
+        raise Damaged(f"the plan is of another table ({plan.manifest.name}, after {plan.after})", where=where)
+    return plan
+
+
+def fix_plan(table: Archive, plan: TablePlan) -> TablePlan:
+    """Write a plan, create-only; return the plan in force.
+
+    Raises:
+        Damaged: the existing plan cannot be read.
+    """
+    key = table.prefix + table_plan_key(plan.after)
+    data, created = decide(table.store, key, plan.encode())
+    where = f"{table.store.uri}/{key}"
+    return plan if created else _checked(decode(TablePlan, data, where), table, plan.after, where)
+
+
+def plan_of(table: Archive, manifest: Manifest) -> TablePlan:
+    """Return the plan of a published generation.
+
+    Raises:
+        Damaged: the plan is missing or cannot be read.
+    """
+    for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin after expired generations
+        plan = find_plan(table, after)
+        if plan is not None and plan.generation == manifest.generation:
+            return plan
+    where = f"{table.store.uri}/{table.prefix}"
+    raise Damaged(f"the plan of generation {manifest.generation} is missing", where=where)
+
+
+def is_given_up(table: Archive, after: int) -> bool:
+    """Check whether the plan that follows a generation was given up.
+
+    Raises:
+        Damaged: the file that says so is not valid.
+    """
+    end = find_file(PlanEnd, table.store, table.prefix + table_end_key(after))
+    return end is not None and end.given_up
+
+
+def end_plan(table: Archive, after: int, *, given_up: bool) -> bool:
+    """Decide a plan's outcome, create-only; return whether the first run to decide gave it up.
+
+    Raises:
+        Damaged: the existing decision cannot be read.
+    """
+    key = table.prefix + table_end_key(after)
+    data, _ = decide(table.store, key, PlanEnd(after=after, given_up=given_up).encode())
+    return decode(PlanEnd, data, f"{table.store.uri}/{key}").given_up
+
+
+def files_of(ranges: Iterable[TableRange], target_size: int) -> Iterator[tuple[TableRange, ...]]:
+    """Group ranges into files: whole ranges, in order, at least one and at most ``target_size`` segment bytes.
+
+    So files depend only on the plan and the target size, and each holds consecutive ranges.
+    """
+    held: list[TableRange] = []
+    size = 0
+    for one in ranges:
+        if held and size + one.end - one.start > target_size:
+            yield tuple(held)
+            held, size = [], 0
+        held.append(one)
+        size += one.end - one.start
+    if held:
+        yield tuple(held)
+
+
+def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:
+    """Return the manifest of a plan that was given up, which ends where it begins.
+
+    Args:
+        plan: the plan.
+        before: the generation before it; None if the table begins with it.
+    """
+    start = plan.manifest.from_
+    entries = tuple(
+        entry.model_copy(update={"end": entry.start, "events": 0, "bytes": 0, "digest": segment_digest(())})
+        for entry in plan.manifest.segments
+        if segment_key(entry.name) in start.offsets
+    )
+    witness = () if before is None else before.witness
+    found = {"to": start, "witness": witness, "segments": entries, "gaps": (), "events": 0, "bytes": 0}
+    return plan.manifest.model_copy(update=found)
+
+
+def is_empty(manifest: Manifest) -> bool:
+    """Return whether a generation ends where it begins, so that it has no files."""
+    return manifest.from_ == manifest.to
+
+
+def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
+    """Return the manifest of a generation whose files are written.
+
+    Args:
+        plan: its plan.
+        rows: the files' ranges, in order; planned bytes that they lack become gaps.
+        where: the table's name for messages.
+
+    Raises:
+        Damaged: there are more or fewer events than the plan says.
+    """
+    held = by_segment(rows)
+    gaps = [gap for name in plan.ranges for gap in _holes(name, plan.ranges[name], held.get(segment_key(name), ()))]
+    manifest = with_rows(plan.manifest, rows, plan.events, where)
+    manifest = manifest.model_copy(update={"gaps": (*manifest.gaps, *gaps)})
+    return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
+
+
+def _holes(name: str, ranges: Sequence[tuple[int, int]], rows: Sequence[RangeRow]) -> Iterator[GapEntry]:
+    """Yield the planned bytes of a segment that no row has."""
+    for start, end in ranges:
+        at = start
+        for row in rows:
+            if start <= row.start < end:
+                if at < row.start:
+                    yield GapEntry(segment=name, start=at, end=row.start, reason=TRUNCATED)
+                at = row.end
+        if at < end:
+            yield GapEntry(segment=name, start=at, end=end, reason=TRUNCATED)

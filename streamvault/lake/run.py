@@ -1,0 +1,212 @@
+"""Run of a handoff: write each generation's files, then its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from streamvault.common.errors import Conflict
+from streamvault.common.progress import Progress
+from streamvault.exporter.ranges import NotEvents
+from streamvault.lake.plan import (
+    TablePlan,
+    empty_generation,
+    end_plan,
+    files_of,
+    find_plan,
+    finished,
+    fix_plan,
+    is_empty,
+    is_given_up,
+    plan_of,
+)
+from streamvault.lake.settings import TableSetting
+from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
+from streamvault.layouts.keys import table_data
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.marks import Decision
+from streamvault.manifests.model import Manifest
+from streamvault.manifests.range_row import RangeRow
+from streamvault.objectstore.errors import AccessDenied
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.errors import InvalidCut
+
+__all__ = ["HandedOff", "hand_off", "plans_of", "tasks_of"]
+
+
+@dataclass(slots=True)
+class HandedOff:
+    """Totals of a handoff.
+
+    Attributes:
+        manifests: manifests of the added generations.
+        files: number of their files.
+        file_bytes: size of their files.
+        moved_bytes: segment bytes that this run wrote.
+        undecoded: events written by this run whose payload could not be decoded.
+    """
+
+    manifests: list[Manifest] = field(default_factory=list)
+    files: int = 0
+    file_bytes: int = 0
+    moved_bytes: int = 0
+    undecoded: int = 0
+
+    def add(self, written: WrittenFile) -> None:
+        """Count a file."""
+        self.files += 1
+        self.file_bytes += written.size
+        self.moved_bytes += written.moved
+        self.undecoded += max(written.undecoded, 0)
+
+
+def plans_of(setting: TableSetting) -> Iterator[TablePlan]:
+    """Yield the plans of all missing generations; nothing is written, and ranges are not proved.
+
+    Raises:
+        Conflict: as `hand_off`.
+    """
+    last = setting.place.archive.newest()
+    while (following := _following(setting, last)) is not None:
+        plan, _ = following
+        yield plan
+        last = plan.manifest
+
+
+def tasks_of(setting: TableSetting, plan: TablePlan) -> list[FileTask]:
+    """Return a task for each file of a generation.
+
+    Raises:
+        Damaged: the archive lacks some of its ranges.
+    """
+    return [
+        FileTask(
+            source=setting.origin.source,
+            target=setting.target,
+            folder=table_data(setting.place.archive.prefix),
+            generation=plan.generation,
+            ranges=ranges,
+            options=setting.place.options,
+        )
+        for ranges in files_of(setting.origin.ranges(plan), setting.place.options.target_size)
+    ]
+
+
+def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> HandedOff:
+    """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
+
+    A generation becomes part of the table with its manifest, which is written last.
+
+    Raises:
+        Damaged: the archive's bytes are missing or do not match the manifest; the generation is not published.
+        Conflict: another table is at the location, or the origin does not continue the table's stream.
+        NotEvents, InvalidCut: the stream contains other data than events, or ends inside an event; the plan can never
+            be finished and is given up: its generation stays empty.
+    """
+    done = HandedOff()
+    table, origin = setting.place.archive, setting.origin
+    while True:
+        last = table.newest()
+        if last is not None and is_empty(last):
+            _blank(setting, plan_of(table, last))  # repeats it if a run was killed in the middle
+        following = _following(setting, last)
+        if following is None:
+            return done
+        plan, is_fixed = following
+        if not is_fixed:
+            # after a plan was given up, read everything before recording the next: else each attempt adds a generation
+            proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
+            plan = fix_plan(table, proved)
+            origin.check(plan, table.uri)
+        _finish(setting, plan, done, runner, progress)
+
+
+def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+    """Carry out a plan and publish its generation, empty if the plan was given up."""
+    table = setting.place.archive
+    if is_given_up(table, plan.after):
+        _give_up(setting, plan)
+        return
+    try:
+        rows = _write(setting, plan, done, runner, progress)
+    except (NotEvents, InvalidCut):
+        if end_plan(table, plan.after, given_up=True):
+            _give_up(setting, plan)
+        raise
+    except Conflict:
+        if is_given_up(table, plan.after):  # the names of its files are taken
+            raise _gave_up(table, plan) from None
+        raise
+    manifest = finished(plan, rows, table.uri)
+    if end_plan(table, plan.after, given_up=False):
+        raise _gave_up(table, plan)
+    _begin(table, plan)
+    table.commit(manifest, rows)
+    done.manifests.append(manifest)
+
+
+def _write(
+    setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+) -> list[RangeRow]:
+    """Write a generation's files; return their ranges."""
+    tasks = tasks_of(setting, plan)
+    progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
+    written: dict[int, WrittenFile] = {}
+    for index, file in runner.run(write_file, tasks):
+        written[index] = file
+        progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
+        done.add(file)
+    return [row for index in range(len(tasks)) for row in written[index].ranges]
+
+
+def _give_up(setting: TableSetting, plan: TablePlan) -> None:
+    """Publish a plan that was given up as an empty generation, so that the next one has another number.
+
+    It then has another folder, too: files that a late task of this plan writes are never registered.
+    """
+    table = setting.place.archive
+    table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
+    _blank(setting, plan)
+
+
+def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
+    what = f"another run abandoned generation {plan.generation} in the meantime"
+    return Conflict(what, where=table.uri, todo="Run the same command again.")
+
+
+def _blank(setting: TableSetting, plan: TablePlan) -> None:
+    """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
+    with suppress(AccessDenied):
+        for task in tasks_of(setting, plan):
+            blank_file(task)
+
+
+def _following(setting: TableSetting, last: Manifest | None) -> tuple[TablePlan, bool] | None:
+    """Return the next plan, and whether it is recorded already; None if the table is up to date.
+
+    Args:
+        setting: the table and its source.
+        last: the table's newest generation; None if it has none.
+    """
+    table, origin = setting.place.archive, setting.origin
+    plan = find_plan(table, 0 if last is None else last.generation)
+    is_fixed = plan is not None
+    if plan is None:
+        plan = origin.draft(last, setting.place.options, table.uri)
+    if plan is None:
+        return None
+    origin.check(plan, table.uri)
+    return plan, is_fixed
+
+
+def _begin(table: Archive, plan: TablePlan) -> None:
+    """Record the table's first generation if it is not the archive's first."""
+    before = plan.first - 1
+
+    def change(listing: Listing) -> Decision | None:
+        return None if listing.newest else listing.decision.expire(before).sweep(before)
+
+    if before and not plan.after:
+        table.decide(change)

@@ -1,0 +1,173 @@
+"""Determine a handoff's table from the caller's options, those it was created with, and the payloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from streamvault.common.errors import Conflict, Usage
+from streamvault.lake.avro import avro_columns
+from streamvault.lake.column_types import arrow_type
+from streamvault.lake.decoding import parser_of, time_field
+from streamvault.lake.handoff_options import DdlOptions, Decode, HandoffOptions
+from streamvault.lake.inference import infer_columns
+from streamvault.lake.location import TablePlace
+from streamvault.lake.options import (
+    TableColumn,
+    TableOptions,
+    TimeUnit,
+    check_same,
+    columns_for,
+    find_options,
+    plain_name,
+)
+from streamvault.lake.origin import Origin, none_changed
+from streamvault.layouts.keys import archive_prefix, table_folder
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.uri import RootAddress
+
+__all__ = ["TableSetting", "settle_table"]
+
+TARGET_SIZE = 256 * 1024 * 1024
+"""Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSetting:
+    """Table and source of a handoff.
+
+    Attributes:
+        origin: the table's origin.
+        target: the table's root.
+        place: the table.
+        warnings: warnings for the user.
+    """
+
+    origin: Origin
+    target: RootAddress
+    place: TablePlace
+    warnings: tuple[str, ...]
+
+
+def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
+    """Determine and validate the table. Writes nothing.
+
+    Args:
+        origin: the table's origin.
+        target: the table's root.
+        wanted: the caller's options.
+
+    Raises:
+        Damaged: the archive is damaged.
+        Usage: an option is not valid.
+        Conflict: the table was created with other options or from another origin.
+    """
+    name = origin.stream
+    database, dot, table = (wanted.table or "").rpartition(".")
+    table = table or plain_name(name.stream)
+    database = database if dot else plain_name(name.scope)
+    table_folder(table)  # raises if the name is not valid
+    if not database or plain_name(database) != database:
+        raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))
+    archive = Archive.at(target, name).table_archive(table)
+    found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
+    if found is not None and found.origin != origin.kind:
+        is_of = "an archive" if found.origin == "archive" else "the stream itself"
+        todo = "Use the same source, or give the new table another name (--table)."
+        raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
+    infers = wanted.columns_schema is None and wanted.decode in {"json", "csv"}
+    if found is None and origin.has_nothing_yet and infers:
+        # there are no payloads to infer from; nothing will be written, so the next run is the first again
+        wanted = wanted.model_copy(update={"decode": None, "event_time": None})
+    with none_changed(origin):
+        options, warnings = _options(origin, found, table, wanted)
+    place = TablePlace(database, options, archive, target.access)
+    if found is not None:
+        check_same(found, options, place.location)
+    return TableSetting(origin, target, place, warnings)
+
+
+def _options(
+    origin: Origin, found: TableOptions | None, table: str, wanted: DdlOptions
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Merge the caller's options, those the table was created with, and the defaults, in this order."""
+    kind = wanted.format or (found.kind if found else "iceberg")
+    decode = wanted.decode or (found.decode if found else "none")
+    wanted_size = wanted.target_size if isinstance(wanted, HandoffOptions) else None
+    target_size = wanted_size or (found.target_size if found else TARGET_SIZE)
+    if decode == "none" and (wanted.columns_schema is not None or wanted.event_time):
+        raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
+    warnings: list[str] = []
+    if wanted.columns_schema is None and found is not None and decode == found.decode:
+        columns, avro = found.columns, found.avro
+    else:
+        columns, avro = _columns(origin, decode, wanted.columns_schema, warnings)
+    if wanted.event_time is None:
+        field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
+    else:
+        field, unit = _event_time(wanted.event_time, columns)
+    options = TableOptions(
+        scope=origin.stream.scope,
+        stream=origin.stream.stream,
+        origin=origin.kind,
+        table=table,
+        kind=kind,
+        decode=decode,
+        columns=columns,
+        avro=avro,
+        event_time=field,
+        event_time_unit=unit,
+        target_size=target_size,
+    )
+    parser_of(options)  # raises here rather than in a task
+    return options, tuple(warnings)
+
+
+def _columns(
+    origin: Origin, decode: Decode, schema: str | None, warnings: list[str]
+) -> tuple[tuple[TableColumn, ...], str]:
+    if decode == "none":
+        return (), ""
+    if decode == "avro":
+        if schema is None:
+            raise Usage("--decode avro requires a schema", todo="Add --schema FILE.")
+        return avro_columns(schema), json.dumps(_json(schema))
+    if schema is not None:
+        return _declared(schema), ""
+    inferred = infer_columns(decode, origin.sample())
+    if inferred.left_out:
+        few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
+        warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
+    return inferred.columns, ""
+
+
+def _declared(schema: str) -> tuple[TableColumn, ...]:
+    found = _json(schema)
+    if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
+        raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
+    for kind in found.values():
+        arrow_type(kind)
+    return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Usage("the schema is not JSON", where=str(error)) from None
+
+
+def _event_time(text: str, columns: Sequence[TableColumn]) -> tuple[str, TimeUnit]:
+    field, colon, unit = text.rpartition(":")
+    if not colon:
+        field, unit = text, "ms"
+    if unit not in get_args(TimeUnit):
+        raise Usage("unknown unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
+    try:
+        time_field(tuple(columns), field)
+    except KeyError:
+        known = ", ".join(column.field for column in columns)
+        raise Usage("unknown field for the event time", where=repr(field), todo=f"Available: {known[:200]}.") from None
+    return field, unit  # type: ignore[return-value]  # it is one of them

@@ -1,0 +1,186 @@
+"""Sources of a table's bytes, for tasks: the objects of an archive, or the stream itself.
+
+An origin (`lake.origin`) decides which ranges a table gets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from streamvault.exporter.reading import SegmentReader
+from streamvault.lake.batches import event_blocks
+from streamvault.manifests.archived_range import ArchivedRange, damaged_range
+from streamvault.manifests.range_row import RangeRow
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
+from streamvault.streamstore.splitting import EventBlock
+from streamvault.streamstore.uri import StoreAddress
+
+__all__ = ["ArchiveSource", "EventRun", "RangeSource", "StreamSource", "TableRange"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRange:
+    """A range of the table.
+
+    Attributes:
+        segment: the segment.
+        start: its first offset (bytes), an event boundary.
+        end: the offset after its last byte, an event boundary.
+        parts: the archive's ranges that contain it, in order and without a hole; none if it is read from a stream.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    parts: tuple[ArchivedRange, ...] = ()
+
+    @property
+    def known(self) -> RangeRow | None:
+        """Its row in the index; None if it is not a range of the archive, so that its digest is not known yet."""
+        if len(self.parts) != 1 or (self.parts[0].start, self.parts[0].end) != (self.start, self.end):
+            return None
+        return replace(self.parts[0].row, frames=())  # frames belong to the archive's objects
+
+
+class EventRun(Protocol):
+    """Consecutive events of a segment, to be read once.
+
+    The other properties are valid only after all blocks were read.
+    """
+
+    @property
+    def start(self) -> int:
+        """Offset of the first event (bytes)."""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last event (bytes)."""
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the events' bytes, headers included, hexadecimal."""
+
+    def blocks(self) -> Iterator[EventBlock]:
+        """Yield the events in blocks of complete events; a block is valid until the next one is requested.
+
+        Raises:
+            Damaged: the bytes differ from the archived ones; the yielded events must not be used.
+            NotAnEvent: no event begins where one should.
+        """
+
+
+class RangeSource(Protocol):
+    """Reads the bytes of a task's ranges; small, to be sent to tasks."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has every byte of every range. If not, missing bytes are a gap."""
+
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
+        """Yield the range's events, in order, usually as one run; read each run completely before the next.
+
+        Bytes before, between and after the runs are gone at the source.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSource:
+    """A `RangeSource` that reads an archive and checks every range's digest, before the last block's iteration ends.
+
+    Attributes:
+        window: maximum data buffered in memory (bytes).
+    """
+
+    window: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True: missing bytes are damage."""
+        return True
+
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
+        """See `RangeSource.runs`."""
+        yield _ArchivedRun(wanted, self.window)
+
+
+class _ArchivedRun:
+    """An `EventRun` of an archive."""
+
+    def __init__(self, wanted: TableRange, window: int) -> None:
+        self._wanted = wanted
+        self._window = window
+        self._digest = hashlib.sha256()
+        self.start = self.end = wanted.start
+        self.count = 0
+
+    @property
+    def digest(self) -> str:
+        known = self._wanted.known
+        return known.digest if known else self._digest.hexdigest()
+
+    def blocks(self) -> Iterator[EventBlock]:
+        wanted, known, first = self._wanted, self._wanted.known, self._wanted.parts[0]
+        try:
+            for events in event_blocks(wanted.start, str(wanted.segment), self._bytes()):
+                self.count += events.count
+                self.end = events.end
+                yield events
+        except NotAnEvent:
+            raise damaged_range(first.place, first.row) from None
+        if known and (self.end, self.count) != (wanted.end, known.events):
+            raise damaged_range(first.place, first.row)
+
+    def _bytes(self) -> Iterator[bytes | memoryview]:
+        """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
+        wanted, known = self._wanted, self._wanted.known
+        for part in wanted.parts:
+            at = part.start
+            for block in part.blocks(part.start, part.end, self._window):
+                low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
+                if low < high:
+                    taken = memoryview(block)[low:high]
+                    if not known:  # a whole archived range's digest is compared while it is read
+                        self._digest.update(taken)
+                    yield taken
+                at += len(block)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """A `RangeSource` that reads the stream itself.
+
+    Attributes:
+        address: address of the stream's store.
+        stream: the stream.
+        largest: the largest payload to accept (bytes).
+    """
+
+    address: StoreAddress
+    stream: StreamName
+    largest: int = LARGEST_EVENT_BYTES
+
+    @property
+    def is_whole(self) -> bool:
+        """False: the stream may be truncated while it is read."""
+        return False
+
+    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
+        """See `RangeSource.runs`."""
+        with self.address.lend() as store:
+            yield from SegmentReader(
+                store,
+                self.stream,
+                wanted.segment,
+                start=wanted.start,
+                high=wanted.end,
+                segment_end=wanted.end,
+                largest=self.largest,
+            ).pieces()

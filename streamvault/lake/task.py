@@ -1,0 +1,241 @@
+"""Write one file of a table: one task, with the memory of a row group."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamvault.common.errors import Conflict, Failed
+from streamvault.exporter.ranges import not_events
+from streamvault.lake.batches import batch_of
+from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.options import ERROR, GENERATION, TableOptions
+from streamvault.lake.sources import RangeSource, TableRange
+from streamvault.layouts.keys import table_file_key
+from streamvault.layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
+from streamvault.manifests.range_row import RangeRow
+from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import SegmentId
+
+__all__ = ["FileTask", "WrittenFile", "blank_file", "write_file"]
+
+_TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
+"""Columns with few distinct values, encoded as dictionaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """Specification of a task that writes one file.
+
+    Attributes:
+        source: source of the ranges' bytes.
+        target: the table's root.
+        folder: the table's folder below the root.
+        generation: number of the file's generation.
+        ranges: the file's ranges, in order.
+        options: the table's options.
+    """
+
+    source: RangeSource
+    target: RootAddress
+    folder: str
+    generation: int
+    ranges: tuple[TableRange, ...]
+    options: TableOptions
+
+    @property
+    def key(self) -> str:
+        """The file's key below the target; it depends only on the generation and the first range."""
+        return self.folder + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file of a table.
+
+    Attributes:
+        ranges: the file's ranges. If bytes are gone at the source, a planned range has no row here, or several; a file
+            without any records, for all runs, that everything was gone when it was written.
+        undecoded: events whose payload could not be decoded; -1 if unknown.
+        moved: segment bytes that this task wrote.
+        size: size of the file (bytes).
+    """
+
+    ranges: tuple[RangeRow, ...]
+    undecoded: int
+    moved: int
+    size: int
+
+
+def write_file(task: FileTask) -> WrittenFile:
+    """Write the file unless it exists. Repeated or concurrent calls leave one file.
+
+    Raises:
+        Damaged: the archive's bytes do not match the manifest; nothing is written.
+        NotEvents: the stream's bytes are not events.
+        Conflict: a file with this name has other ranges.
+        Failed: there is no space for temporary files.
+    """
+    target = task.target.open()
+    held = _find(target, task)
+    if held is not None:
+        return held
+    try:
+        with tempfile.TemporaryFile(prefix="streamvault-") as spool:
+            ranges, undecoded = _write(task, spool)
+            size = spool.tell()
+            # Not closed here: the client library may still refer to it, and it is freed with the last reference.
+            target.put(task.key, memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)))
+    except AlreadyExists:
+        held = _find(target, task)
+        if held is None:
+            raise
+        return held
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        where, todo = tempfile.gettempdir(), "Free space there, or set TMPDIR."
+        raise Failed("no space left for a temporary file", where=where, todo=todo) from None
+    return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
+
+
+def blank_file(task: FileTask) -> None:
+    """Put a file without rows in place of a file of a generation that stays empty.
+
+    The name is then taken, so that even a late task cannot add rows to the folder.
+    """
+    target = task.target.open()
+    written = io.BytesIO()
+    pq.write_table(task.options.schema.empty_table(), written)
+    data = written.getvalue()
+    while True:
+        try:
+            target.put(task.key, data)
+        except AlreadyExists:
+            if target.size(task.key) != len(data):  # any other file lists its ranges, and is larger
+                target.delete([task.key])
+                continue
+        return
+
+
+def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:
+    """Write the file's content; return its ranges, and how many events could not be decoded."""
+    schema = task.options.schema
+    terse = [name for name in _TERSE if name in schema.names]
+    undecoded = 0
+    ranges: list[RangeRow] = []
+    # through its own descriptor, so that Arrow writes without calling Python
+    with (
+        pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
+        pq.ParquetWriter(
+            sink,
+            schema,
+            compression="zstd",
+            use_dictionary=[*terse, *(column.column for column in task.options.columns)],
+            write_statistics=[name for name in schema.names if name != "payload"],
+            store_schema=False,
+        ) as writer,
+    ):
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch, length in _batches(task, ranges):
+            if held and size + length > ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
+                held, size = [], 0
+            held.append(batch)
+            size += length
+            if ERROR in schema.names:
+                undecoded += len(batch) - batch[ERROR].null_count
+        if held:
+            writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
+        writer.add_key_value_metadata({RANGES: _ranges_text(task, ranges)})
+    spool.seek(0, os.SEEK_END)
+    return tuple(ranges), undecoded
+
+
+def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield the file's rows, with the segment bytes of each batch.
+
+    A run of events is added to ``ranges`` after its last batch; an archive's run is proved by then.
+    """
+    schema, stream = task.options.schema, task.options.name
+    for wanted in task.ranges:
+        for run in task.source.runs(wanted):
+            try:
+                for events in run.blocks():
+                    yield _batch(task, schema, batch_of(stream, wanted.segment, events)), len(events.data)
+            except NotAnEvent as error:
+                raise not_events(error, wanted.segment.in_stream(stream)) from None
+            if run.count:
+                ranges.append(RangeRow(wanted.segment, run.start, run.end, run.count, run.digest))
+
+
+def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the table's columns for some events."""
+    columns = dict(zip(events.schema.names, events.columns, strict=True))
+    columns |= decoded_columns(task.options, columns["payload"])
+    if GENERATION in schema.names:
+        columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(events))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
+    """Return the existing file; None if there is none.
+
+    A file appears completely or not at all, so the metadata at its end describe it. Bytes are not compared, as another
+    release of the Parquet library may write the same rows differently.
+    """
+    where = f"{target.uri}/{task.key}"
+    try:
+        file = ObjectFile(target, task.key)
+    except NoSuchObject:
+        return None
+    try:
+        found = pq.read_metadata(file)
+    except (pa.ArrowException, OSError):
+        raise Conflict("an unrelated file already exists", where=where, todo="Remove it.") from None
+    ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
+    if ranges is None or sum(row.events for row in ranges) != found.num_rows:
+        raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")
+    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END))
+
+
+def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:
+    ranges = [[str(row.segment), row.start, row.end, row.events, row.digest] for row in rows]
+    return json.dumps({"generation": task.generation, "ranges": ranges})
+
+
+def _ranges_in(task: FileTask, text: bytes) -> tuple[RangeRow, ...] | None:
+    """Return the ranges in a file's metadata; None if they are not the planned ones."""
+    try:
+        found = [
+            RangeRow(SegmentId.parse(segment), int(start), int(end), int(events), str(digest))
+            for segment, start, end, events, digest in json.loads(text)["ranges"]
+        ]
+    except (ValueError, KeyError, TypeError, InvalidName):
+        return None
+    left = list(found)
+    for wanted in task.ranges:
+        at = wanted.start
+        while left and left[0].segment == wanted.segment and at <= left[0].start < left[0].end <= wanted.end:
+            row = left.pop(0)
+            if task.source.is_whole and (row.start != at or wanted.known not in {None, row}):
+                return None
+            at = row.end
+        if task.source.is_whole and at != wanted.end:
+            return None
+    return tuple(found) if not left and _ranges_text(task, found).encode() == text else None

@@ -1,0 +1,289 @@
+"""The layout ``chunks``: one object per range, the segment's raw bytes.
+
+A compressed object is a sequence of zstd frames of 1 MiB of the segment each: an event is read with one request for a
+frame or two, and ``zstd -d`` restores the raw bytes. The frames' sizes are in the index of ranges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Self
+
+from streamvault.common.errors import Damaged, Problem
+from streamvault.layouts.chain import Finding, RangeCheck, Stored, check
+from streamvault.layouts.extent import Compression, Extent, Written
+from streamvault.layouts.folders import SegmentFolders
+from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
+from streamvault.layouts.keys import CHUNK_KEYS
+from streamvault.layouts.place import Place
+from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, parts_of, put_same, taken
+from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
+from streamvault.objectstore.large import create_large, put_same_large
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
+
+
+__all__ = ["ChunksLayout", "part_bytes"]
+
+PART_BYTES = 16 * 1024 * 1024
+"""Maximum bytes per request, yielded as one block. An S3 server needs less work than for four requests of a quarter the
+size, and several requests still run concurrently. A small window reduces it."""
+
+FRAMED_PART_BYTES = 4 * 1024 * 1024
+"""Raw bytes of the frames fetched by one request and decompressed together."""
+
+FIND_WINDOW = 8 * 1024 * 1024
+"""Window (bytes) of a search for an event: small, since what was read ahead is wasted once the event is found."""
+
+_HEADER = Struct(">q")
+
+
+class ChunksLayout(SegmentFolders):
+    """See `layouts.layout.Layout`. Memory: one range to write it; the window to read, or to write a large event.
+
+    Args:
+        compress: whether to compress what is written.
+    """
+
+    name = "chunks"
+    keys = CHUNK_KEYS
+    one_object_per_event = False
+    joinable = True
+    compressions = ("", "zstd")
+
+    def __init__(self, *, compress: bool = False) -> None:
+        self._compress = compress
+
+    def compressing(self, compression: Compression) -> Self:
+        """See `Layout.compressing`."""
+        return type(self)(compress=bool(compression))
+
+    def min_window(self, range_size: int) -> int:
+        """See `Layout.min_window`. A range is buffered whole."""
+        return range_size
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return ranges
+
+    def write_run(
+        self,
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
+        window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
+    ) -> Written:
+        """See `Layout.write_run`."""
+        start, length = -1, 0
+        held: FrameWriter | bytearray = FrameWriter() if self._compress else bytearray()
+        for block in blocks:
+            if start < 0:
+                start = block.offset
+            length += len(block.data)
+            held.extend(block.data)
+        if not length:
+            return Written(0)
+        store = place.store
+        key = place.prefix + self.keys.key(segment, start, length)
+        if isinstance(held, FrameWriter):
+            return Written(1, _put_frames(store, key, held))
+        put_same(store, key, memoryview(held))
+        return Written(1)
+
+    def write_large(
+        self,
+        place: Place,
+        event: Extent,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        (store, prefix), length = place, event.end - event.start
+        key = self._key(place, event)
+        if not self._compress:
+            put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
+            return Written(1)
+        held, proof = FrameWriter(), hashlib.sha256()
+        if length <= window_bytes:
+            for block in blocks:
+                held.extend(memoryview(block))
+            return Written(1, _put_frames(store, key, held))
+        if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
+            return Written(1, held.finish()[1])
+        parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
+        found = sizes_if(parts, proof.digest())
+        if found is None:
+            raise taken(store, key)
+        return Written(1, found)
+
+    def read_range(
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """See `Layout.read_range`."""
+        if start >= end:
+            return
+        store, key = place.store, self._key(place, extent)
+        size = part_bytes(extent, window_bytes)
+        parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
+        at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
+        try:
+            for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
+                if extent.frames:
+                    span = at - extent.start, min(at + size, end) - extent.start
+                    raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
+                else:
+                    raw = data
+                low, high = max(start - at, 0), min(end - at, len(raw))
+                yield raw[low:high]
+                at += len(raw)
+        except (NoSuchObject, WrongSize) as error:
+            raise _damaged(error) from None
+
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`."""
+        store, key, low = place.store, self._key(place, extent), offset - extent.start
+        begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
+        try:
+            data = store.get_range(key, begin, end)
+        except (NoSuchObject, WrongSize) as error:
+            raise _damaged(error) from None
+        if extent.frames:
+            raw = memoryview(decompressed(data, extent, (low, low + length), f"{store.uri}/{key}"))
+            data = raw[low - first : low - first + length]
+        if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
+            raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
+        return bytes(data)
+
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`. Reads the range up to the event."""
+        at, tail = extent.start, b""
+        blocks = self.read_range(place, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
+        for block in blocks:
+            data = memoryview(tail + block) if tail else memoryview(block)
+            position = 0
+            while position + HEADER_BYTES <= len(data):
+                length = HEADER_BYTES + _HEADER.unpack_from(data, position)[0]
+                if length < HEADER_BYTES:
+                    break
+                if at + position <= offset < at + position + length:
+                    return at + position, length
+                if position + length > len(data):
+                    break
+                position += length
+            at += position
+            tail = bytes(data[position:])
+        raise Damaged("no event begins at the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}")
+
+    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+        """See `Layout.check_range`."""
+        return check(self._steps(place, extent, known), event_each=False)
+
+    def off_chain(
+        self,
+        place: Place,
+        segment: SegmentId,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """See `Layout.off_chain`.
+
+        Neighbouring generations may be merged at any time, and a joined chunk begins and ends where ranges do. So a
+        chunk that begins at a range's start and ends at a range's end, or after all of them, is never yielded.
+        """
+        store, prefix = place
+        wanted = {prefix + self.keys.key(segment, low, high - low) for low, high in ranges}
+        starts, ends = {low for low, _ in ranges}, {high for _, high in ranges}
+        for entry in self.between(place, segment, start, end):
+            key = self.keys.parse(entry.key.removeprefix(prefix))
+            if entry.key in wanted:
+                wanted.discard(entry.key)
+            elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):
+                yield entry.key
+        if wanted:
+            raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
+
+    def _key(self, place: Place, extent: Extent) -> str:
+        return place.prefix + self.keys.key(extent.segment, extent.start, extent.end - extent.start)
+
+    def _steps(self, place: Place, extent: Extent, known: Container[str]) -> Iterator[Stored | Finding]:
+        key, length, found = self._key(place, extent), extent.end - extent.start, False
+        size = sum(extent.frames) or length
+        for entry in self.between(place, extent.segment, extent.start, extent.end):
+            if entry.key != key and entry.key.removeprefix(place.prefix) in known:
+                continue
+            if entry.key != key:
+                what = "the object is not a range of the archive"
+                yield Finding("foreign", entry.key, extent.start, extent.end, what)
+                continue
+            found = True
+            if entry.size == size:
+                yield Stored(key, extent.start, length, size)
+            else:
+                what = f"the object has {entry.size} bytes instead of {size}"
+                yield Finding("changed", key, extent.start, extent.end, what)
+        if not found:
+            what = f"no object holds the bytes {extent.start} to {extent.end} of the segment"
+            yield Finding("missing", key, extent.start, extent.end, what)
+
+
+def part_bytes(extent: Extent, window_bytes: int) -> int:
+    """Return how many raw bytes of a chunk one request reads."""
+    return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+
+
+def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment."""
+    for low in range(start - extent.start, end - extent.start, size):
+        yield low, min(low + size, end - extent.start)
+
+
+def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges of the object to request for the frames that hold ``[start, end)`` of the segment."""
+    low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
+    while low < end - extent.start:
+        high = min(low + size, end - extent.start)
+        begin, finish, _ = frame_span(extent, low, high)
+        yield begin, finish
+        low += size
+
+
+def _framed(
+    blocks: Iterable[bytes | bytearray | memoryview], held: FrameWriter, proof: Any
+) -> Iterator[bytes | bytearray | memoryview]:
+    """Yield the blocks' bytes compressed; ``proof`` is updated with the raw bytes."""
+    for block in blocks:
+        proof.update(block)
+        held.extend(memoryview(block))
+        yield held.drain()
+    yield held.finish()[0]
+
+
+def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
+    """Put a compressed object like `put_same`; return the frame sizes of the object now in the store.
+
+    Raises:
+        Conflict: an object with different content exists.
+    """
+    data, sizes = held.finish()
+    try:
+        store.put(key, data)
+    except AlreadyExists:
+        found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
+        if found is None:
+            raise taken(store, key) from None
+        return found
+    return sizes
+
+
+def _damaged(error: Problem) -> Damaged:
+    """Return the error for an object of the index that is missing or too short."""
+    return Damaged(error.what, where=error.where, todo="Run 'streamvault check' on the archive.")
+
+
+LAYOUT = ChunksLayout()

@@ -1,0 +1,217 @@
+"""The layout ``events``: one object per event, which holds only the payload."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import groupby
+from struct import Struct
+from typing import TYPE_CHECKING, Self
+
+from streamvault.common.errors import Damaged
+from streamvault.common.neighbours import joined
+from streamvault.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
+from streamvault.layouts.extent import Compression, Extent, Written
+from streamvault.layouts.folders import SegmentFolders
+from streamvault.layouts.keys import EVENT_KEYS, RangeKey
+from streamvault.layouts.place import Place
+from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
+from streamvault.objectstore.errors import NoSuchObject, WrongSize
+from streamvault.objectstore.large import put_same_large
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
+
+
+__all__ = ["EventsLayout"]
+
+BLOCK_BYTES = 1024 * 1024
+"""Minimum size (bytes) of a yielded block, except the last."""
+
+LARGE_BYTES = 8 * 1024 * 1024
+"""Larger objects (bytes) are read in parts."""
+
+_HEADER = Struct(">ii")
+_EVENT_TYPE = 0
+
+
+class EventsLayout(SegmentFolders):
+    """See `layouts.layout.Layout`. Memory: the window, and two blocks."""
+
+    name = "events"
+    keys = EVENT_KEYS
+    one_object_per_event = True
+    joinable = False
+    compressions = ("",)
+
+    def compressing(self, compression: Compression) -> Self:  # noqa: ARG002
+        """See `Layout.compressing`."""
+        return self
+
+    def min_window(self, range_size: int) -> int:  # noqa: ARG002
+        """See `Layout.min_window`."""
+        return 0
+
+    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
+        """See `Layout.object_count`."""
+        return events
+
+    def write_run(
+        self,
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_run`."""
+        objects = (
+            (place.prefix + self.keys.key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
+            for block in blocks
+            for offset, payload in block.events()
+        )
+        return Written(put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE))
+
+    def write_large(
+        self,
+        place: Place,
+        event: Extent,
+        blocks: Iterable[bytes | bytearray | memoryview],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """See `Layout.write_large`."""
+        (store, prefix), length = place, event.end - event.start
+        key = prefix + self.keys.key(event.segment, event.start, length)
+        payload = _skip_bytes(blocks, HEADER_BYTES)
+        put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
+        return Written(1)
+
+    def read_range(
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """See `Layout.read_range`."""
+        first = start
+        if start > extent.start:
+            first = self.find_event(place, extent, start)[0] if start < end else start
+        entries = self.list_range(place, extent._replace(start=first, end=end))
+        yield from _skip_bytes(_with_headers(place.store, entries, window_bytes), start - first)
+
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+        """See `Layout.read_event`. The listing up to the event proves that one begins there."""
+        stored = next(found for found in self.list_range(place, extent) if found.offset + found.length > offset)
+        if (stored.offset, stored.length) != (offset, length):
+            raise NoSuchObject(f"no event of {length} bytes begins at {offset}", where=place.uri)
+        key = place.prefix + self.keys.key(extent.segment, offset, length)
+        payload = place.store.get(key, length)
+        if len(payload) != length - HEADER_BYTES:
+            what = f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}"
+            raise Damaged(what, where=place.at(key))
+        return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
+
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+        """See `Layout.find_event`. Lists the range up to the event: an object at an offset alone proves no event."""
+        for stored in self.list_range(place, extent):
+            if stored.offset <= offset < stored.offset + stored.length:
+                return stored.offset, stored.length
+        raise ValueError(f"{offset} is not in {extent}")
+
+    def list_range(self, place: Place, extent: Extent) -> Iterator[Stored]:
+        """Yield the range's objects in order, from the listing alone.
+
+        Raises:
+            Damaged: an object is missing or has the wrong size.
+        """
+        return strict(self._walk(place, extent), place.store.uri)
+
+    def check_range(
+        self,
+        place: Place,
+        extent: Extent,
+        known: Container[str] = (),  # noqa: ARG002  (events are never joined)
+    ) -> RangeCheck:
+        """See `Layout.check_range`."""
+        return check(self._walk(place, extent), event_each=True)
+
+    def off_chain(
+        self,
+        place: Place,
+        segment: SegmentId,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """See `Layout.off_chain`."""
+        at = start
+        for low, high in joined(ranges, _join):  # one listing each
+            yield from self._in_gap(place, segment, at, low)
+            is_proved = True
+            for step in self._walk(place, Extent(segment, low, high)):
+                if not isinstance(step, Finding):
+                    continue
+                if step.is_damage:
+                    raise step.problem(place.store.uri)
+                is_proved = is_proved and step.kind != "rival"  # the walk may have followed the wrong one
+                if is_proved and step.kind == "stray":
+                    yield step.key
+            at = high
+        yield from self._in_gap(place, segment, at, end)
+
+    def _walk(self, place: Place, extent: Extent) -> Iterator[Stored | Finding]:
+        prefix = place.prefix
+        skip = len(prefix)
+
+        def parse(key: str) -> RangeKey | None:
+            return self.keys.parse(key[skip:])
+
+        return walk(
+            self.between(place, extent.segment, extent.start, extent.end),
+            start=extent.start,
+            end=extent.end,
+            parse=parse,
+            overhead=HEADER_BYTES,
+            bound=lambda offset: prefix + self.keys.after(extent.segment, offset),
+        )
+
+
+def _with_headers(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+    """Yield the events with their headers. An object that vanished or changed after the listing is damage too."""
+    window = window_bytes // HELD_TWICE
+    try:
+        for is_large, some in groupby(entries, key=lambda entry: entry.size > LARGE_BYTES):
+            if not is_large:
+                yield from _blocks(get_all(store, ((entry.key, entry.size) for entry in some), window_bytes=window))
+                continue
+            for entry in some:
+                yield memoryview(_HEADER.pack(_EVENT_TYPE, entry.size))
+                yield from get_parts(store, entry.key, parts_of(entry.size), window_bytes=window)
+    except (NoSuchObject, WrongSize) as error:
+        raise Damaged(error.what, where=error.where) from None
+
+
+def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
+    """Join events into blocks, with their headers."""
+    parts: list[bytes] = []
+    held = 0
+    for _, payload in payloads:
+        parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
+        held += HEADER_BYTES + len(payload)
+        if held >= BLOCK_BYTES:
+            yield memoryview(b"".join(parts))
+            parts, held = [], 0
+    if parts:
+        yield memoryview(b"".join(parts))
+
+
+def _skip_bytes(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
+    """Yield the blocks without the first ``skip`` bytes."""
+    for block in blocks:
+        if skip < len(block):
+            yield memoryview(block)[skip:]
+        skip = max(skip - len(block), 0)
+
+
+def _join(one: tuple[int, int], after: tuple[int, int]) -> tuple[int, int] | None:
+    return (one[0], after[1]) if one[1] == after[0] else None
+
+
+LAYOUT = EventsLayout()

@@ -1,0 +1,233 @@
+"""The protocol of all layouts, which map a segment's events to objects; each layout has its own module.
+
+Exporter, importer and check deal only with ranges: the bytes ``[start, end)`` of a segment, both ends at event
+boundaries. The layout decides which objects hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
+
+from streamvault.common.errors import Usage
+from streamvault.layouts.chain import Finding, RangeCheck, Stored
+from streamvault.layouts.extent import Compression, Extent, Written
+from streamvault.layouts.keys import RangeKeys
+from streamvault.layouts.place import Place
+from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.objectstore.store import ObjectInfo
+from streamvault.streamstore.model import ContentKind, SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
+
+__all__ = [
+    "LAYOUTS",
+    "Compression",
+    "Extent",
+    "Finding",
+    "Layout",
+    "LayoutName",
+    "RangeCheck",
+    "RangeReader",
+    "Stored",
+    "UnknownLayout",
+    "Written",
+    "layout_of",
+    "open_layout",
+    "open_reader",
+    "table_layout",
+]
+
+LayoutName = Literal["events", "chunks"]
+LAYOUTS: dict[str, str] = {name: f"streamvault.layouts.{name}" for name in get_args(LayoutName)}
+"""Name → the module whose ``LAYOUT`` implements it."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class UnknownLayout(Usage):
+    """A layout that this release does not know."""
+
+
+class RangeReader(Protocol):
+    """Reader of archived ranges, independent of how they are stored."""
+
+    @property
+    def name(self) -> str:
+        """The name that `open_reader` accepts; a layout's is also used in manifests and on the command line."""
+
+    def read_range(
+        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the segment's bytes ``[start, end)`` of an archived range, as blocks that may split events.
+
+        Objects that are not on the range's chain of events are skipped.
+
+        Raises:
+            Damaged: an object is missing or has the wrong size; names it.
+        """
+
+    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+        """Return the ``length`` bytes of one event with its header, by one request.
+
+        Raises:
+            NoSuchObject, WrongSize: there is no such event.
+            Damaged: the object that should hold it is missing, truncated or changed.
+        """
+
+    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+        """Return offset and length of the event that holds the segment's byte ``offset``, which is in the extent.
+
+        Raises:
+            Damaged: as for `read_range`.
+        """
+
+
+class Layout(RangeReader, Protocol):
+    """One way to map a segment's events to objects.
+
+    Attributes:
+        keys: the keys of its objects.
+        one_object_per_event: whether each event is an object of its own.
+        joinable: whether compaction can replace the objects of neighbouring ranges by one.
+        compressions: supported when writing; the empty one is none.
+    """
+
+    keys: ClassVar[RangeKeys]
+    one_object_per_event: ClassVar[bool]
+    joinable: ClassVar[bool]
+    compressions: ClassVar[tuple[Compression, ...]]
+
+    def compressing(self, compression: Compression) -> Layout:
+        """Return the layout that writes with one of its compressions."""
+
+    def min_window(self, range_size: int) -> int:
+        """Return the smallest window (bytes) that suffices to write ranges of a size."""
+
+    def object_count(self, ranges: int, events: int) -> int:
+        """Return the number of objects of so many ranges with so many events."""
+
+    def write_run(
+        self,
+        place: Place,
+        segment: SegmentId,
+        blocks: Iterable[EventBlock],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """Write contiguous events; objects that already exist with the same content are accepted.
+
+        The blocks are consumed one at a time, by one thread at a time but not always the same; a block needs to be
+        valid only until the next one is requested. ``window_bytes`` bounds the memory used, except for a larger object.
+
+        Raises:
+            Conflict: an object with different bytes exists.
+        """
+
+    def write_large(
+        self,
+        place: Place,
+        event: Extent,
+        blocks: Iterable[Buffer],
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Written:
+        """Write one event that is a range of its own; an existing object with the same content is accepted.
+
+        Args:
+            place: the archive.
+            event: the range, header included.
+            blocks: its bytes, header included; always consumed, and each valid until the next is requested.
+            window_bytes: maximum data buffered in memory.
+
+        Raises:
+            Conflict: an object with different bytes exists.
+            Failed: the event is larger than the window, and the store does not accept such an object in parts.
+        """
+
+    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+        """Check the listing of a range for missing and unexpected objects; damage is returned, not raised.
+
+        ``known`` are the keys, relative to the archive, of other chunks that are expected in the listing.
+        """
+
+    def off_chain(
+        self,
+        place: Place,
+        segment: SegmentId,
+        start: int,
+        end: int,
+        ranges: Sequence[tuple[int, int]],
+    ) -> Iterator[str]:
+        """Yield the keys of objects that begin in ``[start, end)`` and that no generation can ever need, in order.
+
+        ``ranges`` are all archived ranges of that part, in order, from a published index. The yielded objects may be
+        deleted at any later time, because published ranges never change their boundaries.
+
+        Raises:
+            Damaged: an object of a range is missing or has the wrong size; the keys yielded before remain valid.
+        """
+
+    def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
+        """Yield every object that begins in ``[start, end)``, in order."""
+
+    def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
+        """Return the folder and the keys, exclusive, between which the objects that begin in ``[start, end)`` are."""
+
+    def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
+        """Yield every key in the segment's folder that is in none of its ranges (given in order, not overlapping)."""
+
+    def segments(self, place: Place) -> list[SegmentId]:
+        """Return the segments that have objects, in the stream's order."""
+
+    def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
+        """Yield every key of the layout that is in none of these segments' folders (given in the stream's order)."""
+
+
+def open_layout(name: str, compression: Compression = "") -> Layout:
+    """Return the layout of a name; the compression matters only for writing.
+
+    Raises:
+        UnknownLayout: there is no such layout, or it does not support the compression.
+    """
+    if name not in LAYOUTS:
+        raise UnknownLayout("unknown layout", where=repr(name), todo=f"Use {' or '.join(LAYOUTS)}.")
+    layout: Layout = import_module(LAYOUTS[name]).LAYOUT
+    if compression not in layout.compressions:
+        known = " or ".join(filter(None, layout.compressions)) or "none"
+        raise UnknownLayout(
+            f"layout {name} does not support the compression", where=repr(compression), todo=f"Supported: {known}."
+        )
+    return layout.compressing(compression)
+
+
+def layout_of(content: ContentKind, wanted: LayoutName | None = None) -> LayoutName:
+    """Return the layout in which a content is written: the wanted one; by default ``events``, of bytes ``chunks``.
+
+    Raises:
+        Usage: the layout stores events as objects, so it cannot hold bytes.
+    """
+    if content == "bytes" and wanted is not None and open_layout(wanted).one_object_per_event:
+        raise Usage(f"a byte stream cannot have layout {wanted}, as it has no events", todo="Use --layout chunks.")
+    return wanted or ("chunks" if content == "bytes" else "events")
+
+
+_TABLE = "table:"
+
+
+def table_layout(generation: int) -> str:
+    """Return the name, for `open_reader`, of the table files that hold a generation."""
+    return f"{_TABLE}{generation}"
+
+
+def open_reader(name: str) -> RangeReader:
+    """Return the reader of a layout (`Layout.name`) or of a table's generation (`table_layout`).
+
+    Raises:
+        UnknownLayout: there is no such layout.
+    """
+    if not name.startswith(_TABLE):
+        return open_layout(name)
+    from streamvault.layouts.table import TableReader  # noqa: PLC0415  (imports pyarrow, which other layouts do not need)
+
+    return TableReader(int(name.removeprefix(_TABLE)))

@@ -1,0 +1,30 @@
+"""Location of an archive in an open store."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = ["Place"]
+
+
+class Place(NamedTuple):
+    """An archive's folder in a store.
+
+    Attributes:
+        store: the store of the archive's root.
+        prefix: ``SCOPE/STREAM/``; empty if the store's root is the archive.
+    """
+
+    store: ObjectStore
+    prefix: str
+
+    @property
+    def uri(self) -> str:
+        """The archive's URI for messages, without a trailing slash."""
+        return f"{self.store.uri}/{self.prefix}".rstrip("/")
+
+    def at(self, key: str) -> str:
+        """Return the URI of a full key of the store, for messages."""
+        return f"{self.store.uri}/{key}"

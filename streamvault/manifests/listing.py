@@ -1,0 +1,173 @@
+"""Determines which generations of an archive are in force.
+
+The newest decision says what has expired and what is merged; the listing of ``_manifest/`` shows what exists.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from streamvault.common.errors import Damaged
+from streamvault.layouts.keys import MANIFESTS, GenerationSpan, decision_key, parse_decision, parse_record
+from streamvault.manifests.entries import find_file
+from streamvault.manifests.marks import Decision
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = ["Listing", "read_listing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The generations in force. Memory grows with their number, not with their size.
+
+    In force are the merged generations that the decision names, and every plain one above the head that none of these
+    contains. No other manifest counts, no matter when it was written.
+
+    Attributes:
+        decision: the newest decision; number 0 if there is none.
+        spans: the generations in force, in order.
+        checked: numbers of the generations in force that have a mark.
+        holds: number of a generation in force → names of its holds, sorted; a hold on a generation that was merged
+            later is a hold on the merged one.
+        remains: keys (relative to the archive) of manifests, indexes and marks of expired generations.
+        replaced: generations replaced by a merged one, of which objects remain.
+        undecided: merged generations that have a manifest, but no decision.
+        older: numbers of superseded decisions.
+    """
+
+    decision: Decision
+    spans: tuple[GenerationSpan, ...] = ()
+    checked: frozenset[int] = frozenset()
+    holds: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    remains: tuple[str, ...] = ()
+    replaced: tuple[GenerationSpan, ...] = ()
+    undecided: tuple[GenerationSpan, ...] = ()
+    older: tuple[int, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """The newest generation that has expired; 0 if none has."""
+        return self.decision.dropped
+
+    @property
+    def newest(self) -> int:
+        """The newest generation ever published; 0 if there is none."""
+        return self.spans[-1].last if self.spans else self.dropped
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """The numbers of the generations in force, ascending; for a merged one, that of its last original."""
+        return tuple(span.last for span in self.spans)
+
+    @property
+    def unchecked(self) -> tuple[int, ...]:
+        """Numbers of the generations in force that have no mark, ascending."""
+        return tuple(number for number in self.generations if number not in self.checked)
+
+    @property
+    def missing(self) -> int | None:
+        """The first generation that should be in force but has no manifest; None if there is none.
+
+        The newest generation never expires: if there is none above the head, manifests were lost.
+        """
+        lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
+        if not self.spans and not self.dropped:
+            return lost
+        at = self.dropped + 1
+        for first, last in self.spans:
+            if first != at:
+                return at
+            at = last + 1
+        return lost if self.spans else at
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether data of expired generations may still exist."""
+        return self.decision.swept < self.dropped
+
+    def holder(self, original: int) -> GenerationSpan | None:
+        """Return the generation in force that contains an original one; None if none does."""
+        at = bisect_left(self.spans, original, key=lambda span: span.last)
+        span = self.spans[at] if at < len(self.spans) else None
+        return span if span is not None and span.first <= original else None
+
+    def within(self, wanted: GenerationSpan) -> tuple[GenerationSpan, ...]:
+        """Return the generations in force that together are exactly the wanted originals; empty if there are none."""
+        found = tuple(span for span in self.spans if wanted.first <= span.last <= wanted.last)
+        at = wanted.first
+        for first, last in found:
+            if first != at:
+                return ()
+            at = last + 1
+        return found if at == wanted.last + 1 else ()
+
+
+def read_listing(store: ObjectStore, prefix: str) -> Listing:
+    """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
+
+    Raises:
+        Damaged: the newest decision cannot be read.
+    """
+    keys = _keys(store, prefix)
+    while True:
+        numbers = [number for key in keys if (number := parse_decision(key)) is not None]
+        decision = _decision(store, prefix, max(numbers, default=0))
+        listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
+        if listing is not None and listing.missing is None:
+            return listing
+        # Pages of a listing are read at different times, so a missing generation is accepted only if the next listing
+        # is the same.
+        before, keys = keys, _keys(store, prefix)
+        if keys == before:
+            if listing is None:
+                where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
+                raise Damaged("the decision is listed, but cannot be read", where=where)
+            return listing
+
+
+def _keys(store: ObjectStore, prefix: str) -> list[str]:
+    return [entry.key.removeprefix(prefix) for entry in store.list(prefix + MANIFESTS)]
+
+
+def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
+    """Read a decision; return None if it was deleted because there is a newer one."""
+    scope, stream = prefix.split("/")[:2]
+    if not number:
+        return Decision(scope=scope, stream=stream, number=0)
+    key = prefix + decision_key(number)
+    decision = find_file(Decision, store, key)
+    if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):
+        what = f"the decision belongs to another archive ({decision.scope}/{decision.stream}, {decision.number})"
+        raise Damaged(what, where=f"{store.uri}/{key}")
+    return decision
+
+
+def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Listing:
+    records: dict[GenerationSpan, dict[str, str]] = {}
+    for key in keys:
+        record = parse_record(key)
+        if record is not None:
+            records.setdefault(record.span, {})[record.kind] = key
+    merged = {one.span for one in decision.merged}
+    over = {span for span in records if decision.is_over(span)}
+    published = [span for span, kinds in sorted(records.items()) if "manifest" in kinds and span not in over]
+    spans = tuple(span for span in published if span in merged or not span.is_merged)
+    listing = Listing(
+        decision,
+        spans=spans,
+        checked=frozenset(span.last for span in spans if "checked" in records[span]),
+        remains=tuple(
+            key for span, kinds in sorted(records.items()) if span.first <= decision.dropped for key in kinds.values()
+        ),
+        replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
+        undecided=tuple(span for span in published if span.is_merged and span not in merged),
+        older=tuple(numbers[:-1]),
+    )
+    held: dict[int, set[str]] = {}
+    for hold in decision.holds:
+        span = listing.holder(hold.generation)
+        if span is not None:
+            held.setdefault(span.last, set()).add(hold.name)
+    return replace(listing, holds={number: tuple(sorted(some)) for number, some in held.items()})

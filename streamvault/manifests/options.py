@@ -1,0 +1,193 @@
+"""Options that several verbs share, and those of *show*, *check*, *warm*, *hold* and *release*."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from streamvault.layouts.windows import MIN_WINDOW, WINDOW
+from streamvault.manifests.entries import Compression, Layout
+from streamvault.objectstore.s3.storage_classes import Tier
+from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
+
+__all__ = [
+    "GRACE",
+    "MAX_WHY_CHARS",
+    "MIN_GRACE_SECONDS",
+    "POLL_SECONDS",
+    "RANGE_SIZE",
+    "RETRY_FOR",
+    "TARGET",
+    "ArchivingOptions",
+    "CheckOptions",
+    "CompressOption",
+    "Every",
+    "Fingerprints",
+    "Generation",
+    "Grace",
+    "HoldOptions",
+    "LargestEvent",
+    "ReleaseOptions",
+    "RoundOptions",
+    "ShowOptions",
+    "StorageClass",
+    "TargetBytes",
+    "WarmOptions",
+    "Window",
+]
+
+RANGE_SIZE = 64 * 1024 * 1024
+RETRY_FOR = 600.0
+"""Seconds for which a server that does not answer is retried."""
+TARGET = 256 * 1024 * 1024
+"""Maximum bytes of a merged generation."""
+GRACE = 3600.0
+"""Seconds for which replaced objects stay."""
+MIN_GRACE_SECONDS = 600.0
+"""Seconds for which replaced objects stay at least, for readers that have begun to read them."""
+LONGEST_GRACE = 10 * 365 * 86400
+MAX_WHY_CHARS = 1000
+POLL_SECONDS = 300.0
+"""S3 takes minutes (Expedited) to days (Bulk)."""
+
+Window = Annotated[
+    int, Field(ge=MIN_WINDOW, description="Maximum data that a task buffers in memory: 16MiB or more."), SIZE
+]
+LargestEvent = Annotated[
+    int,
+    Field(
+        ge=MAX_EVENT_BYTES,
+        le=ANY_EVENT_BYTES,
+        description="The largest event to accept; clients write more than 8MiB only if large events are enabled for "
+        "them.",
+    ),
+    SIZE,
+]
+CompressOption = Annotated[
+    Compression,
+    Field(description="Compression of chunks. Digests are of the uncompressed bytes."),
+    CommandLine(choices={"none": "", "zstd": "zstd"}),
+]
+StorageClass = Annotated[
+    str,
+    Field(description="Store data objects in this S3 storage class, e.g. STANDARD_IA."),
+    CommandLine(metavar="CLASS"),
+]
+Generation = Annotated[
+    int | None, Field(ge=1, description="Use this generation instead of the newest."), CommandLine(metavar="G")
+]
+Fingerprints = Annotated[
+    tuple[str, ...],
+    Field(
+        description="Reject the archive unless its newest manifest has this SHA-256, as printed by export and show. "
+        "Repeat for earlier generations."
+    ),
+    CommandLine(name="--fingerprint", metavar="HEX"),
+]
+TargetBytes = Annotated[int, Field(ge=1, description="Maximum size of a merged generation."), SIZE]
+Grace = Annotated[
+    float,
+    Field(
+        ge=MIN_GRACE_SECONDS,
+        le=LONGEST_GRACE,
+        description="How long replaced objects stay for readers that have begun to read them: 10m or more.",
+    ),
+    DURATION,
+]
+Every = Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION]
+
+
+class ArchivingOptions(Options):
+    """How a stream is archived."""
+
+    content: Annotated[
+        ContentKind | None,
+        Field(
+            description="What the stream holds: events, or bytes (a byte stream). Default: as the archive, or events "
+            "for a new one."
+        ),
+    ] = None
+    layout: Annotated[
+        Layout | None,
+        Field(
+            description="One object for each event, or one for each range of a segment. Default: events; chunks for "
+            "bytes."
+        ),
+    ] = None
+    compress: CompressOption = ""
+    range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
+    window: Window = WINDOW
+    largest_event: LargestEvent = LARGEST_EVENT_BYTES
+    storage_class: StorageClass = ""
+
+
+class RoundOptions(Options):
+    """When work that is repeated as a stream grows ends, and for how long it is retried."""
+
+    idle: Annotated[float | None, Field(gt=0, description="Stop after this long without new events."), DURATION] = None
+    lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
+    retry_for: Annotated[
+        float, Field(ge=0, description="How long to retry while a server does not answer; 0s: stop at once."), DURATION
+    ] = RETRY_FOR
+
+
+class ShowOptions(Options):
+    """Options of *show*."""
+
+    generation: Generation = None
+
+
+class CheckOptions(Options):
+    """Options of *check*."""
+
+    read_data: Annotated[bool, Field(description="Read all data and compare its digests.")] = False
+    subset: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="Read this share of the ranges, chosen at random, e.g. 10%."),
+        PERCENT.named("--read-data-subset"),
+    ] = None
+    seed: Annotated[int | None, Field(description="Choose the same ranges as the check that printed this seed.")] = None
+    generation: Generation = None
+    fingerprints: Fingerprints = ()
+    repair: Annotated[bool, Field(description="Delete stray objects, if nothing is damaged.")] = False
+
+
+class WarmOptions(Options):
+    """Options of *warm*."""
+
+    generation: Generation = None
+    days: Annotated[int, Field(ge=1, description="How many days the objects stay readable.")] = 7
+    tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = (
+        "Standard"
+    )
+    wait: Annotated[
+        bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
+    ] = False
+    poll_seconds: Annotated[
+        float,
+        Field(gt=0, description="How often to check while waiting."),
+        CommandLine(name="--poll", metavar="SECONDS"),
+    ] = POLL_SECONDS
+
+
+class HoldOptions(Options):
+    """Options of *hold*."""
+
+    generation: Generation = None
+    why: Annotated[
+        str,
+        Field(max_length=MAX_WHY_CHARS, description="Reason for the hold."),
+        CommandLine(metavar="TEXT"),
+    ] = ""
+
+
+class ReleaseOptions(Options):
+    """Options of *release*."""
+
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Release it from this generation only."),
+        CommandLine(metavar="G"),
+    ] = None

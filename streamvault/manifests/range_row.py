@@ -1,0 +1,56 @@
+"""The row of a range in a generation's index. In its own module, so that tasks need not import pyarrow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamvault.layouts.extent import Extent
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
+
+__all__ = ["RangeRow", "segment_digest"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RangeRow:
+    """An archived range of a segment.
+
+    Attributes:
+        segment: the id of the segment in the archive's stream.
+        start: offset of its first event (bytes).
+        end: offset after its last event.
+        events: number of events; 0 only for a range of a byte stream.
+        digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
+        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    events: int
+    digest: str
+    frames: tuple[int, ...] = ()
+
+    @property
+    def content(self) -> ContentKind:
+        """What the range holds."""
+        return "events" if self.events else "bytes"
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one event of more than 8 MiB, which is always a separate range."""
+        return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
+
+    @property
+    def extent(self) -> Extent:
+        """The range as used by layouts."""
+        return Extent(self.segment, self.start, self.end, self.frames)
+
+
+def segment_digest(digests: Iterable[str]) -> str:
+    """Return a segment's digest: the SHA-256 of its ranges' raw digests in order."""
+    digest = hashlib.sha256()
+    for one in digests:
+        digest.update(bytes.fromhex(one))
+    return digest.hexdigest()

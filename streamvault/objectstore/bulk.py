@@ -1,0 +1,390 @@
+"""Concurrent transfers: threads over the blocking interface, bounded in number and in bytes.
+
+Each thread takes the next item when it has finished the previous one, so nothing is queued; one thread at a time reads
+from the source of items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from threading import Condition, Lock, Thread
+from typing import Generic, TypeVar
+
+from streamvault.common.errors import Conflict
+from streamvault.objectstore.errors import AlreadyExists, TooLarge, WrongSize
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = [
+    "HELD_TWICE",
+    "WINDOW",
+    "WINDOW_BYTES",
+    "delete_all",
+    "get_all",
+    "get_parts",
+    "holds",
+    "in_order",
+    "parts_of",
+    "put_all",
+    "put_same",
+    "taken",
+]
+
+WINDOW = 32
+"""Maximum objects in flight. More threads are not faster: obstore's own work is the limit."""
+
+WINDOW_BYTES = 32 * 1024 * 1024
+"""Maximum bytes in flight; a larger object is transferred alone. obstore may hold each byte two or three times."""
+
+HELD_TWICE = 2
+"""Data in flight is buffered both here and in the client library, so each gets half of a task's window."""
+
+PART_BYTES = 4 * 1024 * 1024
+"""Large objects are read in parts of this size (bytes)."""
+
+DELETE_AT_ONCE = 1000
+"""Keys per bulk request, S3's maximum."""
+
+DELETES = 4
+"""Bulk requests in flight; listing the keys for one takes about a quarter of the time it takes."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
+    """Create an object; an existing identical object is accepted.
+
+    Raises:
+        Conflict: the key holds different bytes. Nothing was changed.
+    """
+    try:
+        store.put(key, data)
+    except AlreadyExists:
+        if not holds(store, key, data):
+            raise taken(store, key) from None
+
+
+def taken(store: ObjectStore, key: str) -> Conflict:
+    """Build the error for a key that holds different bytes."""
+    return Conflict(
+        "a different object already exists",
+        where=f"{store.uri}/{key}",
+        todo="It was not written by this stream's export; archive to another root or remove it.",
+    )
+
+
+def holds(store: ObjectStore, key: str, data: bytes | memoryview) -> bool:
+    """Return whether an object holds exactly these bytes; large ones are compared part by part.
+
+    Raises:
+        NoSuchObject: the object does not exist.
+    """
+    if len(data) <= PART_BYTES:
+        try:
+            return store.get(key, len(data)) == data
+        except TooLarge:
+            return False
+    view = memoryview(data)
+    return store.size(key) == len(view) and all(
+        store.get_range(key, low, high) == view[low:high] for low, high in parts_of(len(view))
+    )
+
+
+def parts_of(size: int) -> Iterator[tuple[int, int]]:
+    """Split an object's bytes into (start, end) parts to read."""
+    return ((low, min(low + PART_BYTES, size)) for low in range(0, size, PART_BYTES))
+
+
+def put_all(
+    store: ObjectStore,
+    items: Iterable[tuple[str, bytes | memoryview]],
+    *,
+    window: int = WINDOW,
+    window_bytes: int = WINDOW_BYTES,
+) -> int:
+    """Put every item with `put_same`; return their number.
+
+    Args:
+        store: the target.
+        items: (key, data), consumed as threads become free; data must stay valid until it is stored.
+        window: maximum objects in flight.
+        window_bytes: maximum bytes in flight, except for a single larger object.
+
+    Raises:
+        Problem: the first one raised, once the transfers in flight have ended; no further item is taken.
+    """
+    flow = _Flow(iter(items), lambda item: len(item[1]), window_bytes)
+
+    def work() -> None:
+        while taken := flow.take():
+            (key, data), size = taken
+            threads.be_enough_for(size)
+            put_same(store, key, data)
+            del taken, data  # otherwise every waiting thread would keep its last object
+            flow.give_back(size)
+
+    threads = _Threads(flow, work, window, window_bytes)
+    threads.start()
+    try:
+        threads.join()
+    finally:
+        flow.stop()  # an interrupt does not wait for transfers in flight
+    flow.raise_error()
+    return flow.taken
+
+
+def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
+    """Delete full keys in bulk requests, consuming them lazily; return their number.
+
+    Raises:
+        Problem: the first one raised, once the requests in flight have ended; no further key is taken.
+    """
+    batches = _batches(keys)
+    first = next(batches, [])
+    if len(first) < DELETE_AT_ONCE:  # it is the only batch
+        if first:
+            store.delete(first)
+        return len(first)
+
+    def delete(batch: list[str]) -> int:
+        store.delete(batch)
+        return len(batch)
+
+    return sum(in_order(chain([first], batches), delete, lambda _: 1, DELETES, DELETES))
+
+
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(keys)
+    while batch := list(islice(left, DELETE_AT_ONCE)):
+        yield batch
+
+
+def get_all(
+    store: ObjectStore, items: Iterable[tuple[str, int]], *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES
+) -> Iterator[tuple[str, bytes]]:
+    """Get every item, in the given order.
+
+    Closing the iterator early ends its threads.
+
+    Args:
+        store: the source.
+        items: (key, size in bytes) as listed, consumed as threads become free.
+        window: maximum objects in flight; three times as many may be waiting to be yielded.
+        window_bytes: maximum bytes in flight and waiting, except for a single larger object.
+
+    Raises:
+        WrongSize: an object is smaller than listed.
+        TooLarge: an object is larger than listed.
+        Problem: the first one raised; items before it in order may be missing.
+    """
+
+    def get(item: tuple[str, int]) -> tuple[str, bytes]:
+        key, size = item
+        data = store.get(key, size)
+        if len(data) != size:
+            raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
+        return key, data
+
+    return in_order(items, get, lambda item: item[1], window, window_bytes)
+
+
+def get_parts(
+    store: ObjectStore, key: str, parts: Iterable[tuple[int, int]], *, window_bytes: int
+) -> Iterator[memoryview]:
+    """Get parts of one object, in the given order, like `get_all`.
+
+    Args:
+        store: the source.
+        key: the object's key.
+        parts: (start, end) byte ranges, consumed as threads become free.
+        window_bytes: maximum bytes in flight and waiting, as for `get_all`.
+
+    Raises:
+        WrongSize: a part reaches beyond the object's end.
+        Problem: the first one raised; parts before it in order may be missing.
+    """
+    return in_order(
+        parts, lambda part: store.get_range(key, *part), lambda part: part[1] - part[0], WINDOW, window_bytes
+    )
+
+
+def in_order(
+    items: Iterable[T], get: Callable[[T], R], size_of: Callable[[T], int], window: int, window_bytes: int
+) -> Iterator[R]:
+    """Call ``get`` for every item in concurrent threads; yield the results in the items' order.
+
+    Args:
+        items: read by one thread at a time.
+        get: called in a thread for each item.
+        size_of: an item's size (bytes), counted from when it is taken until its result is consumed.
+        window: as for `get_all`.
+        window_bytes: as for `get_all`.
+
+    Raises:
+        BaseException: the first exception raised by ``get`` or ``items``.
+    """
+    flow = _Flow(enumerate(items), lambda item: size_of(item[1]), window_bytes, limit=4 * window)
+    arrived: dict[int, tuple[R, int]] = {}
+    awaited = -1
+
+    def work() -> None:
+        while taken := flow.take():
+            (index, item), size = taken
+            threads.be_enough_for(size)
+            arrived[index] = get(item), size
+            if index == awaited:
+                flow.wake()
+
+    def here() -> bool:
+        return awaited in arrived or awaited == flow.count
+
+    threads = _Threads(flow, work, window, window_bytes)
+    threads.start()
+    try:
+        while True:
+            awaited += 1
+            # A thread stores its result before it checks `awaited`.
+            if not (here() or flow.wait_until(here)) or awaited == flow.count:
+                break
+            got, size = arrived.pop(awaited)
+            yield got
+            del got
+            flow.give_back(size)
+    finally:
+        flow.stop()
+        threads.join()
+    flow.raise_error()
+
+
+class _Flow(Generic[T]):
+    """Hands out the items of one source to many threads while they fit the window.
+
+    Attributes:
+        taken: number of items handed out.
+        count: total number of items once the source is exhausted; -1 before.
+    """
+
+    def __init__(
+        self, items: Iterator[T], size_of: Callable[[T], int], window_bytes: int, limit: int = 1 << 30
+    ) -> None:
+        self._items = items
+        self._size_of = size_of
+        self._window_bytes = window_bytes
+        self._limit = limit
+        self._turn = Lock()
+        self._lock = Lock()
+        self._room = Condition(self._lock)
+        self._progress = Condition(self._lock)
+        self._waits_for_room = False
+        self._bytes = 0
+        self._held = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self.taken = 0
+        self.count = -1
+
+    def take(self) -> tuple[T, int] | None:
+        """Return the next item and its size once it fits; None at the end or if the flow was stopped."""
+        with self._turn:
+            if self._ended:
+                return None
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self.count = self.taken
+                self.stop()
+                return None
+            size = self._size_of(item)
+            with self._lock:
+                while self._held and not self._ended and not self._has_room(size):
+                    self._waits_for_room = True
+                    self._room.wait()
+                self._waits_for_room = False
+                if self._ended:
+                    return None
+                self._bytes += size
+                self._held += 1
+                self.taken += 1
+            return item, size
+
+    def _has_room(self, size: int) -> bool:
+        return self._bytes + size <= self._window_bytes and self._held < self._limit
+
+    def give_back(self, size: int) -> None:
+        """Release an item's share of the window."""
+        with self._lock:
+            self._bytes -= size
+            self._held -= 1
+            if self._waits_for_room:
+                self._room.notify()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Hand out no more items."""
+        with self._lock:
+            self._ended = True
+            if self._error is None:
+                self._error = error
+            self._room.notify_all()
+            self._progress.notify_all()
+
+    def wake(self) -> None:
+        """Wake the thread in `wait_until`."""
+        with self._lock:
+            self._progress.notify_all()
+
+    def wait_until(self, ready: Callable[[], bool]) -> bool:
+        """Wait until ready; return False if an error stopped the flow first."""
+        with self._lock:
+            while not ready():
+                if self._error is not None:
+                    return False
+                self._progress.wait()
+        return True
+
+    def raise_error(self) -> None:
+        """Raise the error that stopped the flow, if any."""
+        if self._error is not None:
+            raise self._error
+
+
+class _Threads:
+    """Up to ``most`` threads that run the same work until the flow ends.
+
+    Never more than can be busy with objects of the sizes seen so far: each thread keeps its own buffers, and 32 threads
+    taking turns at 8 MiB objects would hold far more than the window.
+    """
+
+    def __init__(self, flow: _Flow[T], work: Callable[[], None], most: int, window_bytes: int) -> None:
+        self._flow = flow
+        self._work = work
+        self._most = most
+        self._window_bytes = window_bytes
+        self._lock = Lock()
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Start the first threads."""
+        self.be_enough_for(self._window_bytes)
+
+    def be_enough_for(self, size: int) -> None:
+        """Start as many threads as can be busy with objects of this size, plus one that waits for room."""
+        if len(self._threads) >= self._most:
+            return
+        wanted = min(self._most, self._window_bytes // max(size, 1) + 1)
+        with self._lock:
+            while len(self._threads) < wanted:
+                thread = Thread(target=self._run, name=f"objects-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  (raised again in the consumer)
+            self._flow.stop(error)
+
+    def join(self) -> None:
+        """Wait for all threads to end."""
+        for thread in self._threads:
+            thread.join()

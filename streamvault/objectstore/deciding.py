@@ -1,0 +1,39 @@
+"""First-writer-wins decisions among concurrent runs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = ["decide"]
+
+WAITS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds before each attempt."""
+
+
+def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
+    """Create an object or read the existing one; return the deciding bytes and whether this call created it.
+
+    If the object is deleted between the two requests, both are retried a few times.
+
+    Raises:
+        ObjectStoreUnavailable: the server reported the key as taken, then as missing, on every attempt.
+        TooLarge: the existing object is too large to be a decision.
+    """
+    for wait in WAITS:
+        time.sleep(wait)
+        try:
+            store.put(key, data)
+        except AlreadyExists:
+            with suppress(NoSuchObject):
+                return store.get(key), False
+        else:
+            return data, True
+    raise ObjectStoreUnavailable(
+        "the server reports the object as existing, then as missing",
+        where=f"{store.uri}/{key}",
+        todo="Try again later.",
+    )

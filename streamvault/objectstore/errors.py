@@ -1,0 +1,76 @@
+"""Errors of the object stores."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Conflict, Damaged, Failed, Usage
+
+
+class ObjectStoreError(Failed):
+    """Base class of object store errors."""
+
+
+class ObjectStoreUnavailable(ObjectStoreError):
+    """The store did not answer, throttled or failed until the retries were exhausted. A later retry may succeed."""
+
+
+class ServerBusy(ObjectStoreUnavailable):
+    """The server answers, but throttles or fails."""
+
+
+class AccessDenied(ObjectStoreError):
+    """The credentials are invalid or lack permission (a read-only bucket)."""
+
+
+class NoSuchBucket(ObjectStoreError):
+    """The bucket, or the root folder, does not exist."""
+
+    retriable = False
+
+
+class NoSuchObject(ObjectStoreError):
+    """No object has this key."""
+
+
+class InArchiveClass(ObjectStoreError):
+    """An object is in an archive class (S3 Glacier) and cannot be read until it is restored."""
+
+    retriable = False
+
+    @classmethod
+    def of(cls, storage_class: str, where: str) -> InArchiveClass:
+        """Build the error for an object that no restore was requested for."""
+        todo = "Restore it with 'streamvault warm', which may take hours; then run this again."
+        return cls(f"an object is in the archive class {storage_class}".rstrip(), where=where, todo=todo)
+
+
+class OutOfSpace(ObjectStoreError):
+    """The store is full."""
+
+
+class UnorderedListing(ObjectStoreError):
+    """The server does not list keys in byte order, so it cannot hold an archive."""
+
+
+class WrongSize(ObjectStoreError):
+    """An object is shorter than the requested range, or its size differs from the listing."""
+
+
+class TooLarge(Damaged):
+    """An object is larger than anything an archive stores under its key."""
+
+    @classmethod
+    def of(cls, size: int, at_most: int, where: str) -> TooLarge:
+        """Build the error for an object of ``size`` bytes where ``at_most`` were expected."""
+        return cls(f"the object has {size} bytes instead of at most {at_most}", where=where)
+
+
+class AlreadyExists(Conflict):
+    """An object with this key already exists."""
+
+
+class InvalidRoot(Usage):
+    """The root is neither ``s3://BUCKET/PREFIX`` nor ``file:///FOLDER``."""
+
+
+class InvalidKey(Usage):
+    """The key is not allowed (absolute, ``..``, control characters, an empty part)."""

@@ -1,0 +1,363 @@
+"""Object store in a local folder, ``file:///FOLDER``: a key is a path below it.
+
+obstore's local store is not used because it lists unordered, does not fsync, and leaves staging files behind when it is
+killed. Here an object is written to an unnamed file, synced, and then hard-linked to its name, which fails if the name
+is taken: a kill leaves nothing behind, and once `put` returns, the object survives a power loss.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Lock
+from typing import Any
+from urllib.parse import quote, unquote
+
+from streamvault.common.errors import Problem
+from streamvault.objectstore.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidKey,
+    InvalidRoot,
+    NoSuchBucket,
+    NoSuchObject,
+    ObjectStoreError,
+    OutOfSpace,
+    TooLarge,
+    WrongSize,
+)
+from streamvault.objectstore.folder.listing import has_files, walk
+from streamvault.objectstore.paths import check_key, check_prefix
+from streamvault.objectstore.scheme import Scheme
+from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+
+__all__ = ["SCHEME", "FolderStore"]
+
+STAGING = "#"
+"""Marks staging files, used where the file system has no unnamed files. No key contains this character."""
+
+_ATTEMPTS = 20  # an empty folder may be removed just before a file is put into it
+_NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+_PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
+    errno.ENOSPC: (OutOfSpace, "the disk is full", "Free space and run this again."),
+    errno.EDQUOT: (OutOfSpace, "the disk quota is exceeded", "Free space and run this again."),
+    errno.EFBIG: (OutOfSpace, "the file is larger than the system allows", ""),
+    errno.EACCES: (AccessDenied, "permission denied", "Check the folder's owner and mode."),
+    errno.EPERM: (
+        AccessDenied,
+        "not permitted",
+        "Check the folder's owner, and that its file system supports hard links.",
+    ),
+    errno.EROFS: (AccessDenied, "the file system is read-only", ""),
+    errno.ENOTDIR: (ObjectStoreError, "an unrelated file is in the way", "Move it elsewhere."),
+    errno.EISDIR: (ObjectStoreError, "a folder is in the way", "Move it elsewhere."),
+    errno.ENAMETOOLONG: (InvalidKey, "the path is too long", ""),
+}
+
+
+class FolderStore(ObjectStore):
+    """Objects as files below a folder.
+
+    The first `put` creates the root if its parent exists; until then the store is empty.
+
+    Args:
+        root: an absolute path.
+        unnamed_files: whether to try unnamed files first (Linux, most local file systems).
+    """
+
+    def __init__(self, root: Path, *, unnamed_files: bool = True) -> None:
+        self.uri = root.as_uri()
+        self._root = str(root)
+        self._flushed: dict[str, _Flush] = {}
+        self._unnamed = unnamed_files and hasattr(os, "O_TMPFILE")
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`."""
+        check_key(key)
+        path = f"{self._root}/{key}"
+        folder = path.rpartition("/")[0]
+        for attempt in itertools.count(1):
+            try:
+                self._refuse_taken(path, key)
+                self._publish(folder, path, data)
+            except FileNotFoundError as error:
+                if attempt == _ATTEMPTS:
+                    raise self._problem(error, key) from None
+                self._make_folders(folder, key)
+            except FileExistsError as error:  # taken just now: check again
+                if attempt == _ATTEMPTS:
+                    raise self._problem(error, key) from None
+            except OSError as error:
+                raise self._problem(error, key) from None
+            else:
+                return
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`. Blocks are spooled to an unnamed file, which a kill does not leave behind."""
+        check_key(key)
+        self._make_folders(f"{self._root}/{key}".rpartition("/")[0], key)
+        try:
+            with TemporaryFile(dir=self._root, prefix=STAGING) as spool:
+                for block in blocks:
+                    spool.write(block)
+                spool.flush()
+                size = spool.tell()
+                with memoryview(mmap(spool.fileno(), size, access=ACCESS_READ) if size else b"") as data:
+                    self.put(key, data)
+        except OSError as error:
+            raise self._problem(error, key) from None
+
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        """See `ObjectStore.get`."""
+        return self._get(key, 0, None, at_most)
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return memoryview(self._get(key, start, end))
+
+    def _get(self, key: str, start: int, end: int | None, at_most: int = 0) -> bytes:
+        check_key(key)
+        try:
+            descriptor = os.open(f"{self._root}/{key}", os.O_RDONLY)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISDIR(found.st_mode):
+                    raise self._missing(key)
+                if end is None and found.st_size > at_most:
+                    raise TooLarge.of(found.st_size, at_most, self._where(key))
+                stop = found.st_size if end is None else max(start, end)
+                data = _read(descriptor, start, stop)
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._missing(key) from None
+        except OSError as error:
+            raise self._problem(error, key) from None
+        if start > found.st_size or len(data) != stop - start:
+            raise WrongSize(f"the object is too short for bytes {start} to {stop}", where=self._where(key))
+        return data
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        check_key(key)
+        try:
+            found = Path(self._root, key).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._missing(key) from None
+        except OSError as error:
+            raise self._problem(error, key) from None
+        if stat.S_ISDIR(found.st_mode):
+            raise self._missing(key)
+        return found.st_size
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        check_prefix(prefix)
+        self._check_root()
+        try:
+            for name, size in walk(self._root, prefix, after):
+                yield ObjectInfo(name, size)
+        except OSError as error:
+            raise self._problem(error, prefix) from None
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        check_prefix(prefix)
+        self._check_root()
+        try:
+            with os.scandir(f"{self._root}/{prefix}") as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir() and has_files(entry.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._problem(error, prefix) from None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`. Folders that become empty are removed."""
+        for key in keys:
+            check_key(key)
+        folders = set()
+        for key in keys:
+            try:
+                Path(self._root, key).unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise self._problem(error, key) from None
+            folders.add(key.rpartition("/")[0])
+        for folder in folders:
+            self._prune(folder)
+
+    def _refuse_taken(self, path: str, key: str) -> None:
+        """Check before writing the data: a resumed run finds many objects already stored."""
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(found.st_mode):
+            raise ObjectStoreError("a folder is in the way", where=self._where(key), todo="Move it elsewhere.")
+        self._flush(path.rpartition("/")[0])  # its writer may not have synced it yet
+        raise AlreadyExists("the object exists", where=self._where(key))
+
+    def _publish(self, folder: str, path: str, data: bytes | memoryview) -> None:
+        """Write, sync, link."""
+        if self._unnamed:
+            try:
+                descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED_FILES:
+                    raise
+                self._unnamed = False
+            else:
+                try:
+                    _write(descriptor, data)
+                    # The directory descriptor is unused, but selects linkat(2), which follows the link in /proc.
+                    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+                finally:
+                    os.close(descriptor)
+                self._flush(folder)
+                return
+        self._publish_named(folder, path, data)
+
+    def _publish_named(self, folder: str, path: str, data: bytes | memoryview) -> None:
+        """Publish via a staging file, which is hidden from listings but left behind by a kill."""
+        staging = f"{path}{STAGING}{secrets.token_hex(8)}"  # process ids recur in containers that share a folder
+        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            try:
+                _write(descriptor, data)
+            finally:
+                os.close(descriptor)
+            os.link(staging, path)
+        finally:
+            Path(staging).unlink()
+        self._flush(folder)
+
+    def _flush(self, folder: str) -> None:
+        if folder not in self._flushed and folder.startswith(f"{self._root}/"):
+            self._flush(folder.rpartition("/")[0])  # a killed process may have created the folder without syncing it
+        self._flushed.setdefault(folder, _Flush()).flush(folder)
+
+    def _make_folders(self, folder: str, key: str) -> None:
+        """Create the missing parts of a folder, from the root on; the root's parent must exist."""
+        self._check_root()
+        missing = []
+        at = Path(folder)
+        while not at.is_dir():
+            missing.append(at)
+            at = at.parent
+        try:
+            for each in reversed(missing):
+                with suppress(FileExistsError):
+                    each.mkdir()
+                self._flush(str(each.parent))
+        except OSError as error:
+            raise self._problem(error, key) from None
+
+    def _prune(self, folder: str) -> None:
+        """Sync a folder that lost files; remove it and its parents below the root where empty."""
+        at = Path(self._root, folder)
+        with suppress(OSError):  # gone, or not empty: both are fine
+            while at != Path(self._root):
+                at.rmdir()
+                at = at.parent
+        with suppress(FileNotFoundError):
+            self._flush(str(at))
+
+    def _check_root(self) -> None:
+        root = Path(self._root)
+        try:
+            if stat.S_ISDIR(root.stat().st_mode):
+                return
+        except FileNotFoundError:
+            if root.parent.is_dir():
+                return
+        except OSError as error:
+            if error.errno != errno.ENOTDIR:
+                raise self._problem(error, "") from None
+        raise NoSuchBucket("no such folder", where=self._where(""), todo="Create it, or check the path.")
+
+    def _problem(self, error: OSError, key: str) -> Problem:
+        if error.errno == errno.ENOTDIR:
+            self._check_root()
+        kind, what, todo = _PROBLEMS.get(error.errno or 0, (ObjectStoreError, error.strerror or str(error), ""))
+        return kind(what, where=self._where(key), todo=todo)
+
+    def _missing(self, key: str) -> NoSuchObject:
+        self._check_root()
+        return NoSuchObject("no such object", where=self._where(key))
+
+    def _where(self, key: str) -> str:
+        return f"{self.uri}/{key}".rstrip("/")
+
+
+class _Flush:
+    """Syncs a folder's entries to disk, once for all waiting threads."""
+
+    def __init__(self) -> None:
+        self._tickets = itertools.count(1)
+        self._lock = Lock()
+        self._done = 0
+
+    def flush(self, folder: str) -> None:
+        mine = next(self._tickets)
+        with self._lock:
+            if self._done > mine:
+                return
+            upto = next(self._tickets)  # holders of lower tickets have already created their entries
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._done = upto
+
+
+def _read(descriptor: int, start: int, end: int) -> bytes:
+    """Read the bytes between two offsets; fewer at the end of the file."""
+    data = os.pread(descriptor, max(end - start, 0), start)
+    while len(data) < end - start:
+        more = os.pread(descriptor, end - start - len(data), start + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _write(descriptor: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
+
+
+class _FolderScheme(Scheme):
+    form = "file:///FOLDER"
+
+    def parse(self, rest: str, uri: str) -> tuple[str, str]:
+        """No place, and the folder's path without its first slash."""
+        folder = unquote(rest.removeprefix("localhost"))
+        if not folder.startswith("/"):
+            raise InvalidRoot("not an absolute folder", where=repr(uri), todo=f"Use {self.form}, with three slashes.")
+        if "\0" in folder or ".." in folder.split("/"):
+            raise InvalidRoot("invalid folder", where=repr(uri), todo="Remove '..' and control characters.")
+        return "", os.path.normpath("/" + folder).lstrip("/")
+
+    def format(self, place: str, path: str) -> str:
+        """See the base class."""
+        return f"{place}/{quote(path)}"
+
+    def open(self, place: str, path: str, access: Any, **_: Any) -> ObjectStore:  # noqa: ARG002
+        """See the base class."""
+        return FolderStore(Path("/", path))
+
+
+SCHEME = _FolderScheme()

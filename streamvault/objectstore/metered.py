@@ -1,0 +1,112 @@
+"""Object store wrapper that counts requests and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TypeVar
+
+from streamvault.objectstore.obstore_store import PAGE
+from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+
+__all__ = ["Meter", "MeteredStore"]
+
+D = TypeVar("D", bytes, memoryview)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Requests by kind, and object bytes. Listings and deletions count one request per 1,000 keys."""
+
+    puts: int = 0
+    gets: int = 0
+    sizes: int = 0
+    lists: int = 0
+    deletes: int = 0
+    bytes_put: int = 0
+    bytes_got: int = 0
+
+    @property
+    def requests(self) -> int:
+        """Total number of requests."""
+        return self.puts + self.gets + self.sizes + self.lists + self.deletes
+
+
+class MeteredStore(ObjectStore):
+    """Counts the requests to the wrapped store, including failed ones. Thread-safe."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.uri = store.uri
+        self._store = store
+        self._meter = Meter()
+        self._lock = Lock()
+
+    @property
+    def meter(self) -> Meter:
+        """A copy of the current counts."""
+        with self._lock:
+            return replace(self._meter)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`."""
+        self._count(puts=1)
+        self._store.put(key, data)
+        self._count(bytes_put=len(data))
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`; counted as one request regardless of the number of parts."""
+        sizes: list[int] = []
+        self._count(puts=1)
+        self._store.put_blocks(key, _measured(blocks, sizes))
+        self._count(bytes_put=sum(sizes))
+
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        """See `ObjectStore.get`."""
+        return self._got(self._store.get, key, at_most)
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return self._got(self._store.get_range, key, start, end)
+
+    def _got(self, get: Callable[..., D], *what: str | int) -> D:
+        self._count(gets=1)
+        data = get(*what)
+        self._count(bytes_got=len(data))
+        return data
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        self._count(sizes=1)
+        return self._store.size(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        self._count(lists=1)
+        for seen, entry in enumerate(self._store.list(prefix, after)):
+            if seen and seen % PAGE == 0:
+                self._count(lists=1)
+            yield entry
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        self._count(lists=1)
+        return self._store.folders(prefix)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`."""
+        self._count(deletes=-(-len(keys) // PAGE))
+        self._store.delete(keys)
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            for name, number in more.items():
+                setattr(self._meter, name, getattr(self._meter, name) + number)
+
+
+def _measured(
+    blocks: Iterable[bytes | bytearray | memoryview], sizes: list[int]
+) -> Iterator[bytes | bytearray | memoryview]:
+    for block in blocks:
+        sizes.append(len(block))
+        yield block

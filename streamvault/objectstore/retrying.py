@@ -1,0 +1,144 @@
+"""Object store wrapper that retries: the only place for the retry policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+
+from streamvault.common.errors import Problem
+from streamvault.objectstore.bulk import holds
+from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+
+__all__ = ["RetryingStore"]
+
+T = TypeVar("T")
+
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 5.0
+FIRST_CONTACT = 10.0
+"""Seconds of retries for a server that has never answered; it is probably the wrong address."""
+
+
+class RetryingStore(ObjectStore):
+    """Retries requests that fail with `ObjectStoreUnavailable` (throttling, 5xx, lost connections), with full jitter.
+
+    Args:
+        store: the wrapped store.
+        total_seconds: total retry time; the last attempt may run past it. A server that has never answered gets at most
+            10 seconds.
+    """
+
+    def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0) -> None:
+        self.uri = store.uri
+        self._store = store
+        self._total = total_seconds
+        self._answered = False
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded, so an identical object counts."""
+        self._call(partial(self._store.put, key, data), partial(self._put_again, key, data))
+
+    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `ObjectStore.put_blocks`.
+
+        Not retried, as blocks can be read only once; the wrapped store retries its parts.
+        """
+        self._store.put_blocks(key, blocks)
+
+    def get(self, key: str, at_most: int = SMALL) -> bytes:
+        """See `ObjectStore.get`."""
+        return self._call(partial(self._store.get, key, at_most))
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        """See `ObjectStore.get_range`."""
+        return self._call(partial(self._store.get_range, key, start, end))
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        return self._call(partial(self._store.size, key))
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`. A broken listing is resumed after the last received key."""
+        entries = self._store.list(prefix, after)
+        last = after
+        while True:
+            try:
+                entry = next(entries, None)
+            except ObjectStoreUnavailable as error:
+                entries, entry = self._again(error, partial(self._resume, prefix, last))
+            self._answered = True
+            if entry is None:
+                return
+            yield entry
+            last = entry.key
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ObjectStore.folders`."""
+        return self._call(partial(self._store.folders, prefix))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore.delete`."""
+        self._call(partial(self._store.delete, keys))
+
+    def _call(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Make the first attempt without the retry machinery, which few requests need."""
+        try:
+            result = attempt()
+        except ObjectStoreUnavailable as error:
+            return self._again(error, again or attempt)
+        except Problem:
+            self._answered = True
+            raise
+        self._answered = True
+        return result
+
+    def _put_again(self, key: str, data: bytes | memoryview) -> None:
+        try:
+            self._put_if_absent(key, data)
+        except AlreadyExists:
+            with suppress(NoSuchObject):  # deleted in the meantime
+                if holds(self._store, key, data):
+                    return
+            raise
+
+    def _put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        """Check first: some servers reject a taken key by closing the connection during a large upload."""
+        try:
+            self._store.size(key)
+        except NoSuchObject:
+            self._store.put(key, data)
+        else:
+            raise AlreadyExists("the object exists", where=f"{self.uri}/{key}")
+
+    def _resume(self, prefix: str, last: str) -> tuple[Iterator[ObjectInfo], ObjectInfo | None]:
+        entries = self._store.list(prefix, last)
+        return entries, next(entries, None)
+
+    def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
+        """Retry until success or timeout. The failure that led here counts as the first attempt."""
+        began = time.monotonic()
+        known = self._answered or isinstance(first, ServerBusy)
+        failed: list[ObjectStoreUnavailable] = [first]
+
+        def tried() -> T:
+            if failed:
+                raise failed.pop()
+            return attempt()
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(ObjectStoreUnavailable),
+            stop=stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT)),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
+            reraise=True,
+        )
+        try:
+            return retrying(tried)
+        except ObjectStoreUnavailable as error:
+            took = time.monotonic() - began
+            raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None

@@ -1,0 +1,153 @@
+"""S3 Object Lock: whether a bucket has it, and whether an object may be deleted.
+
+A bucket with Object Lock is versioned, so a plain delete of a locked object succeeds and hides it behind a delete
+marker. Callers must therefore check before deleting. obstore does not support locks, so botocore is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
+from streamvault.objectstore.s3.access import S3Access
+from streamvault.objectstore.s3.aws import open_client
+from streamvault.objectstore.s3.boto_errors import code_of, unavailable
+from streamvault.objectstore.uri import RootAddress
+
+__all__ = ["Lock", "ObjectLocks", "open_locks"]
+
+WINDOW = 16
+"""Requests in flight."""
+
+_NO_LOCKS_HERE = {"MethodNotAllowed", "NotImplemented", "ObjectLockConfigurationNotFoundError"}
+"""Error codes for a bucket without Object Lock, or a server that does not support it."""
+
+_NOT_LOCKED = {"404", "NoSuchKey", "NoSuchObjectLockConfiguration", "NoSuchVersion", "NotFound"}
+"""Error codes for an object without a lock, or a missing object."""
+
+_DENIED = {"AccessDenied", "403", "Forbidden"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock that prevents the deletion of an object.
+
+    Attributes:
+        key: the object's key below the root.
+        reason: ``legal hold``, ``retention (GOVERNANCE)`` or ``retention (COMPLIANCE)``.
+        until: when the retention ends; None for a legal hold, which lasts until it is removed.
+    """
+
+    key: str
+    reason: str
+    until: datetime | None = None
+
+
+class ObjectLocks:
+    """Reads the locks of objects below a root whose bucket has Object Lock. Created by `open_locks`."""
+
+    def __init__(self, address: RootAddress, client: Any) -> None:
+        self._client = client
+        self._bucket = address.place
+        self._base = f"{address.prefix}/" if address.prefix else ""
+        self._uri = address.uri
+
+    def lock_of(self, key: str) -> Lock | None:
+        """Return the lock of one object, or None. A missing permission raises and is never mistaken for "no lock".
+
+        Raises:
+            AccessDenied: no permission to read locks.
+        """
+        held = self._ask("get_object_legal_hold", "s3:GetObjectLegalHold", key).get("LegalHold", {})
+        if held.get("Status") == "ON":
+            return Lock(key, "legal hold")
+        kept = self._ask("get_object_retention", "s3:GetObjectRetention", key).get("Retention", {})
+        return _retention(key, kept.get("Mode"), kept.get("RetainUntilDate"))
+
+    def first_lock(self, keys: Iterable[str]) -> Lock | None:
+        """Return the first lock found on any of the objects, or None. Sends one request per object, concurrently.
+
+        Keys are consumed lazily, so memory use is constant.
+
+        Raises:
+            AccessDenied: no permission to read the objects.
+            ObjectStoreError: the objects cannot be read.
+        """
+        left = iter(keys)
+        with ThreadPoolExecutor(WINDOW, "locks") as pool:
+            running = {pool.submit(self._look, key) for key in islice(left, 2 * WINDOW)}
+            try:
+                while running:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for found in _results(done):
+                        return found
+                    running |= {pool.submit(self._look, key) for key in islice(left, len(done))}
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        return None
+
+    def _look(self, key: str) -> Lock | None:
+        answer = self._ask("head_object", "s3:GetObject", key)
+        if answer.get("ObjectLockLegalHoldStatus") == "ON":
+            return Lock(key, "legal hold")
+        return _retention(key, answer.get("ObjectLockMode"), answer.get("ObjectLockRetainUntilDate"))
+
+    def _ask(self, operation: str, permission: str, key: str) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
+        except (ClientError, BotoCoreError) as error:
+            if code_of(error) in _NOT_LOCKED:
+                return {}
+            raise _problem(error, f"{self._uri}/{key}", permission) from None
+        return answer
+
+
+def open_locks(address: RootAddress) -> ObjectLocks | None:
+    """Open the locks below a root; None if there can be none (not S3, or a bucket without Object Lock).
+
+    Sends one request. An unknown answer is an error: treating it as "no locks" could hide locked objects.
+
+    Raises:
+        AccessDenied: no permission to read the bucket's configuration.
+        ObjectStoreError: the configuration cannot be read.
+    """
+    access = address.resolve().access
+    if not isinstance(access, S3Access):
+        return None
+    client = open_client(access)
+    try:
+        answer = client.get_object_lock_configuration(Bucket=address.place)
+    except (ClientError, BotoCoreError) as error:
+        if code_of(error) in _NO_LOCKS_HERE:
+            return None
+        raise _problem(error, f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration") from None
+    enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
+    return ObjectLocks(address, client) if enabled else None
+
+
+def _retention(key: str, mode: str | None, until: datetime | None) -> Lock | None:
+    if mode is None or until is None or until <= datetime.now(UTC):
+        return None
+    return Lock(key, f"retention ({mode})", until)
+
+
+def _results(done: Iterable[Future[Lock | None]]) -> Iterator[Lock]:
+    return (found for future in done if (found := future.result()) is not None)
+
+
+def _problem(error: ClientError | BotoCoreError, where: str, permission: str) -> ObjectStoreError:
+    if (away := unavailable(error, "read locks", where)) is not None:
+        return away
+    if not isinstance(error, ClientError):
+        return ObjectStoreError(f"cannot read locks: {error}", where=where)
+    code = code_of(error)
+    if code in _DENIED:
+        return AccessDenied("no permission to read locks", where=where, todo=f"Allow {permission} there.")
+    return ObjectStoreError(f"the server refused to read locks ({code})", where=where)

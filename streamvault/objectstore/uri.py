@@ -1,0 +1,130 @@
+"""Addresses of roots: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``, and how to open them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from streamvault.objectstore.errors import InvalidRoot
+from streamvault.objectstore.scheme import Scheme
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress"]
+
+SCHEMES = {
+    "s3": "streamvault.objectstore.s3.scheme",
+    "file": "streamvault.objectstore.folder.store",
+    "memory": "streamvault.objectstore.memory",
+}
+"""URI scheme → the module whose ``SCHEME`` implements it."""
+
+_FOR_TESTS = {"memory"}
+
+RETRY_SECONDS = 60.0
+"""How long a request is retried while the server is busy or unreachable."""
+
+TIMEOUT_SECONDS = 30.0
+"""How long a server may be silent during a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootAddress:
+    """The address of a root. Small, hashable and picklable, for sending to tasks. Its repr shows no secrets.
+
+    Attributes:
+        name: the URI's scheme, a key of `SCHEMES`.
+        place: the bucket; empty for a folder.
+        prefix: path in the place, without leading or trailing slash; may be empty.
+        access: how to reach the place; set by `resolve`.
+        storage_class: storage class of objects put through this address; empty for the default.
+    """
+
+    name: str
+    place: str
+    prefix: str = ""
+    access: Any = None
+    storage_class: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a root URI. Nothing is looked up.
+
+        Raises:
+            InvalidRoot: the text is not such a URI.
+        """
+        name, separator, rest = str(text).partition("://")
+        if not separator or name not in SCHEMES:
+            forms = " or ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
+            raise InvalidRoot("not a root URI", where=repr(text), todo=f"A root is {forms}.")
+        return cls(name, *_scheme(name).parse(rest, text))
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def scheme(self) -> Scheme:
+        """The implementation of the URI's scheme."""
+        return _scheme(self.name)
+
+    @property
+    def uri(self) -> str:
+        """The URI, without trailing slash unless it is the root folder's."""
+        return f"{self.name}://{self.scheme.format(self.place, self.prefix).rstrip('/') or '/'}"
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder; None if the root is not one."""
+        return Path("/", self.prefix) if self.name == "file" else None
+
+    def below(self, path: str) -> Self:
+        """Return the address of a path below this one."""
+        return replace(self, prefix=f"{self.prefix}/{path}".strip("/"))
+
+    def split(self) -> tuple[Self, str, str]:
+        """Split an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream.
+
+        Raises:
+            InvalidRoot: the path has fewer than two folders.
+        """
+        *root, scope, stream = "", *self.prefix.split("/")
+        if not (scope and stream):
+            raise InvalidRoot("not an archive URI", where=self.uri, todo="An archive is ROOT/SCOPE/STREAM.")
+        return replace(self, prefix="/".join(root[1:])), scope, stream
+
+    def resolve(self) -> Self:
+        """Determine on the driver how to reach the place, so that all tasks do the same.
+
+        Raises:
+            AccessDenied: there are no credentials.
+        """
+        return self if self.access is not None else replace(self, access=self.scheme.resolve(self.place))
+
+    def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
+        """Open the store without contacting the server. A process gets the same store for the same address.
+
+        Raises:
+            AccessDenied: there are no credentials.
+        """
+        return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
+
+
+def _scheme(name: str) -> Scheme:
+    scheme: Scheme = import_module(SCHEMES[name]).SCHEME
+    return scheme
+
+
+@lru_cache(maxsize=16)
+def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _process: int) -> ObjectStore:
+    # Keyed by process: connections do not survive a fork.
+    return address.scheme.open(
+        address.place,
+        address.prefix,
+        address.access,
+        storage_class=address.storage_class,
+        retry_seconds=retry_seconds,
+        timeout_seconds=timeout_seconds,
+    )

@@ -1,0 +1,273 @@
+"""The *compact* command: merge adjacent small generations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from functools import partial
+
+from streamvault.common.errors import Conflict, Problem
+from streamvault.common.progress import Progress
+from streamvault.common.times import moment_text
+from streamvault.exporter.finish import tidy_up
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.deleting import DeletedData
+from streamvault.manifests.merging import Merger
+from streamvault.manifests.model import Manifest, now_utc
+from streamvault.manifests.read_back import read_back
+from streamvault.manifests.replaced import delete_replaced, merges_under_way, replacements
+from streamvault.manifests.retries import TRANSIENT
+from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
+from streamvault.rotation.compact.choose import choose_runs
+from streamvault.rotation.compact.run import Compacted, compact_generations
+from streamvault.rotation.options import GRACE, TARGET, CompactOptions
+from streamvault.rotation.reports import CompactedRun, CompactReport
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["Choose", "Compaction", "compact_archive"]
+
+Choose = Callable[[Sequence[Manifest], set[int]], list[tuple[Manifest, ...]]]
+"""Chooses runs of generations to merge, given the manifests in force and the numbers of those to leave alone."""
+
+
+def compact_archive(
+    archive: str,
+    *,
+    target: int = TARGET,
+    at_least: int = 2,
+    grace: float = GRACE,
+    storage_class: str = "",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> CompactReport:
+    """Merge runs of adjacent small generations into one each, and delete objects that earlier calls have replaced.
+
+    Events, pointers, cuts and digests stay the same, and each original generation can still be restored. Small chunks
+    are read, checked and joined; objects of layout ``events`` stay as they are. At any time, readers see either the old
+    generations or the new one, and replaced objects are kept for ``grace`` seconds. After a kill, repeat the call to
+    resume.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        target: maximum size of a merged generation (bytes); larger generations stay as they are.
+        at_least: minimum number of adjacent generations to merge.
+        grace: seconds to keep replaced objects; at least 600. A later call deletes them, after reading back the
+            generation that replaced them.
+        storage_class: S3 storage class of joined chunks; empty for the bucket's default.
+        window: maximum data a task buffers in memory (bytes); for chunks at least the archive's range size.
+        master: a Spark master, or ``"inline"`` for no Spark; used only if chunks must be joined.
+        dry_run: only report what would be done.
+        progress: receives the progress.
+
+    Raises:
+        NoSuchArchive: there is no archive.
+        Damaged: data differ from what was archived; nothing was replaced.
+        Problem: the compaction failed; the exception has the command's exit code.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
+    check_readable(storage_class)
+    source = Archive.open(archive)
+    check_storage_class(storage_class, source.root)
+    source.manifest()  # raises if there is no archive
+    choose = partial(choose_runs, target=target, at_least=at_least)
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        work = Compaction(
+            source, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
+        )
+        if dry_run:
+            return work.rehearse(choose).report(source, began, dry_run=True)
+        work.run(choose)
+        work.clear()
+        progress.end()
+        if work.problems:
+            raise work.problems[0]  # all else is done
+        return work.done.report(source, began, start_seconds=tasks.start_seconds)
+
+
+@dataclass
+class Done:
+    """Totals of a compaction.
+
+    Attributes:
+        runs: the merged runs.
+        resumed: how many of the runs an earlier call had begun.
+        moved_bytes: rewritten segment bytes.
+        joined: number of chunks written.
+        deleted: deleted replaced objects.
+        waits_until: when the next replaced objects are due for deletion; None if there are none.
+    """
+
+    runs: list[CompactedRun] = field(default_factory=list)
+    resumed: int = 0
+    moved_bytes: int = 0
+    joined: int = 0
+    deleted: DeletedData = field(default_factory=DeletedData)
+    waits_until: datetime | None = None
+
+    def report(
+        self, archive: Archive, began: float, *, start_seconds: float = 0.0, dry_run: bool = False
+    ) -> CompactReport:
+        """Return the report of the command."""
+        total = time.monotonic() - began
+        return CompactReport(
+            archive=archive.uri,
+            runs=tuple(self.runs),
+            unchanged=not self.runs,
+            resumed=self.resumed,
+            moved_bytes=self.moved_bytes,
+            joined=self.joined,
+            generations=len(archive.generations()),
+            objects_deleted=self.deleted.objects,
+            waits_until="" if self.waits_until is None else moment_text(self.waits_until),
+            seconds=round(total - start_seconds, 3),
+            total_seconds=round(total, 3),
+            dry_run=dry_run,
+        )
+
+
+@dataclass
+class Compaction:
+    """Merges the runs that a policy chooses, and deletes replaced objects.
+
+    Generations that cannot be merged or read back are skipped from then on; the others are still processed.
+
+    Attributes:
+        archive: the archive.
+        runner_of: returns the runner of tasks; called only if chunks must be joined.
+        progress: receives the progress.
+        grace: how long replaced objects are kept (seconds).
+        window: maximum data a task buffers in memory (bytes).
+        storage_class: S3 storage class of joined chunks.
+        done: the totals so far.
+        problems: why generations were skipped.
+    """
+
+    archive: Archive
+    runner_of: Callable[[], Runner]
+    progress: Progress
+    _: KW_ONLY
+    grace: float
+    window: int
+    storage_class: str
+    done: Done = field(default_factory=Done, init=False)
+    problems: list[Problem] = field(default_factory=list, init=False)
+    _left_alone: set[int] = field(default_factory=set, init=False)
+
+    def run(self, choose: Choose) -> None:
+        """Finish merges in progress, then merge the runs that a policy chooses."""
+        self.done.resumed += self._finish()
+        for run in self._chosen(choose):
+            span = GenerationSpan(run[0].first, run[-1].generation)
+            with self._leaving_alone(span):
+                self._merge(span)
+
+    def rehearse(self, choose: Choose) -> Done:
+        """Return what `run` and `clear` would do."""
+        archive = self.archive
+        listing = archive.listing()
+        done = Done(
+            resumed=sum(bool(listing.within(span)) and span not in listing.spans for span in merges_under_way(archive))
+        )
+        for run in self._chosen(choose):
+            held = [archive.load_span(manifest.span) for manifest in run]
+            joins = [join for join in Merger(held, archive.uri).joins() if len(join.rows) > 1]
+            done.runs.append(_merged_run([generation.manifest for generation in held]))
+            done.moved_bytes += sum(join.end - join.start for join in joins)
+            done.joined += len(joins)
+        waiting = archive.stable(lambda now: replacements(archive, now))
+        done.waits_until = min((one.due for one in waiting), default=None)
+        return done
+
+    def clear(self) -> None:
+        """Delete objects that were replaced long enough ago, after reading back the generations that replaced them."""
+        archive = self.archive
+        for one in archive.stable(lambda now: replacements(archive, now)):
+            if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
+                with self._leaving_alone(one.span):
+                    read_back(archive, self.runner_of, self.progress, {one.span.last})
+        deleted, waiting = delete_replaced(archive)
+        self.done.deleted += deleted
+        self.done.waits_until = min((one.due for one in waiting), default=None)
+
+    def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
+        archive = self.archive
+
+        return archive.stable(
+            lambda now: choose([archive.read_manifest(span) for span in now.spans], {*now.holds, *self._left_alone})
+        )
+
+    @contextmanager
+    def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
+        """Record a problem and skip these generations from then on, unless a retry may succeed."""
+        try:
+            yield
+        except TRANSIENT:
+            raise
+        except Problem as problem:
+            self._left_alone.update(span.generations)
+            self.problems.append(problem)
+
+    def _finish(self) -> int:
+        """Finish merges in progress; return how many."""
+        found = 0
+        for span in merges_under_way(self.archive):
+            listing = self.archive.listing()
+            if span in listing.spans or span.last <= listing.dropped:
+                tidy_up(self.archive, span, self.progress)
+            elif listing.within(span) and self._left_alone.isdisjoint(span.generations):
+                self.progress.say(f"resuming the merge of {span}")
+                with self._leaving_alone(span):
+                    found += self._merge(span)
+            # else it was abandoned: its objects are deleted with the generations, and until then the plan lists them
+        return found
+
+    def _merge(self, span: GenerationSpan) -> bool:
+        archive = self.archive
+        manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
+        if not manifests:
+            return False  # they have expired, or were merged with others
+        range_size = max(manifest.range_size for manifest in manifests)
+        check_window(self.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
+        try:
+            compacted: Compacted = compact_generations(
+                archive,
+                span,
+                self.runner_of,
+                self.progress,
+                window=self.window,
+                storage_class=self.storage_class,
+                grace=self.grace,
+            )
+        except Conflict as conflict:
+            if archive.listing().within(span):
+                raise
+            self.progress.say(str(conflict))  # they have expired, or were merged with others
+            return False
+        self.done.moved_bytes += compacted.moved_bytes
+        self.done.joined += compacted.joined
+        self.done.runs.append(_merged_run(manifests))
+        return True
+
+
+def _merged_run(manifests: Sequence[Manifest]) -> CompactedRun:
+    return CompactedRun(
+        first=manifests[0].first,
+        generation=manifests[-1].generation,
+        merged=len(manifests),
+        events=sum(manifest.events for manifest in manifests),
+        bytes=sum(manifest.bytes for manifest in manifests),
+    )

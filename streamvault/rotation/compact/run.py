@@ -1,0 +1,148 @@
+"""Merge adjacent generations into one: tasks join small chunks, and one manifest replaces the others.
+
+The first and the last generation alone determine the result. So a merge can be resumed and raced like an export: its
+plan only names the generations, finished ranges leave rows, and all runs write the same manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from streamvault.common.errors import Conflict, Damaged, Overtaken
+from streamvault.common.progress import Progress
+from streamvault.common.version import TOOL
+from streamvault.exporter.finish import tidy_up
+from streamvault.exporter.manifest_plan import plan_of
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.agreement import by_segment
+from streamvault.manifests.archive import Archive, Generation, NoSuchArchive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.merging import Join, Merger
+from streamvault.manifests.plan import create_plan
+from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.rows import Piece, find_rows
+from streamvault.rotation.compact.task import JoinTask, join_ranges
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["Compacted", "compact_generations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Result of a merge.
+
+    Attributes:
+        moved_bytes: segment bytes that this run rewrote.
+        joined: number of chunks that this run wrote.
+    """
+
+    moved_bytes: int = 0
+    joined: int = 0
+
+
+def compact_generations(
+    archive: Archive,
+    span: GenerationSpan,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    *,
+    window: int,
+    storage_class: str,
+    grace: float,
+) -> Compacted:
+    """Merge generations into one. Replaced objects are kept for now; see `manifests.replaced`.
+
+    Args:
+        archive: the archive.
+        span: the original generations to merge.
+        runner_of: returns the runner of tasks; called only if chunks must be joined.
+        progress: receives the progress.
+        window: maximum data a task buffers in memory (bytes).
+        storage_class: S3 storage class of joined chunks.
+        grace: how long replaced objects are kept (seconds).
+
+    Raises:
+        Damaged: a range's bytes do not match the manifest; nothing is published.
+        Conflict: some of the generations have expired or were merged with others in the meantime.
+    """
+    with _unless_merged(archive, span, progress):
+        merger = Merger(_load(archive, span), archive.uri)
+        joins = list(merger.joins())
+        # the plan needs no digests
+        plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in joins), tool=""))
+        found, created = create_plan(archive.store, archive.prefix, plan)
+        if found != plan:
+            raise Conflict("another compaction with the same name is in progress", where=archive.uri)
+        if created and not archive.listing().within(span):
+            tidy_up(archive, span, progress)  # too late, and nothing was written yet
+            raise _gone(archive)
+        done = {}
+        if not created:
+            for segment, row in find_rows(archive.store, archive.prefix, span):
+                done.update({(segment, piece.start): piece for piece in row.pieces})
+        todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
+        progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
+        root, prefix, layout = archive.root, archive.prefix, plan.layout
+        tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
+        moved = 0
+        for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
+            done[todo[index].segment, piece.start] = piece
+            moved += piece.end - piece.start
+            progress.advance(piece.events, piece.end - piece.start)
+        rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
+        published = archive.commit(merger.manifest(by_segment(rows), tool=TOOL), rows, grace=grace) is not None
+        if published or span in archive.listing().spans:
+            tidy_up(archive, span, progress)
+        # else it is part of a larger merge by now, and the plan lists the unused chunks
+        return Compacted(moved, len(todo))
+    return Compacted()
+
+
+@contextmanager
+def _unless_merged(archive: Archive, span: GenerationSpan, progress: Progress) -> Iterator[None]:
+    """Ignore missing data if another run has merged the generations and deleted the originals already.
+
+    Raises:
+        Conflict: data are missing since the generations have expired or were merged with others.
+    """
+    before = archive.listing().within(span)
+    try:
+        yield
+    except (Damaged, NoSuchArchive):
+        listing = archive.listing()
+        holder = listing.holder(span.last)
+        if holder is not None and holder.first <= span.first:
+            if span in listing.spans:
+                tidy_up(archive, span, progress)
+            return
+        if listing.within(span) != before:
+            raise _gone(archive) from None
+        raise
+
+
+def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
+    """Load the generations in force that consist of the original ones of a span.
+
+    Raises:
+        Conflict: no generations in force begin and end with the span.
+    """
+
+    def load(listing: Listing) -> list[Generation]:
+        held = listing.within(span)
+        if not held:
+            raise _gone(archive)
+        return [archive.load_span(one) for one in held]
+
+    return archive.stable(load)
+
+
+def _row(join: Join, piece: Piece | None) -> RangeRow:
+    return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
+
+
+def _gone(archive: Archive) -> Overtaken:
+    return Overtaken(
+        "generations to be merged have expired or were merged with others in the meantime", where=archive.uri
+    )

@@ -1,0 +1,68 @@
+"""The task that joins several small chunks; a module of its own, so that tasks import little."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from streamvault.exporter.archived_events import verified_events
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.place import Place
+from streamvault.manifests.merging import Join
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.splitting import EventBlock
+
+__all__ = ["JoinTask", "join_ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """Specification of a task that joins several chunks.
+
+    Attributes:
+        root: root of the archive.
+        prefix: prefix of the archive's keys.
+        storage_class: S3 storage class of the new object; empty for the bucket's default.
+        layout: their layout.
+        join: the ranges.
+        compression: compression of old and new chunks.
+        span: the merged generations.
+        window: maximum data buffered in memory (bytes).
+    """
+
+    root: RootAddress
+    prefix: str
+    storage_class: str
+    layout: Layout
+    join: Join
+    compression: Compression
+    span: GenerationSpan
+    window: int
+
+
+def join_ranges(task: JoinTask) -> Piece:
+    """Join several chunks into one. Repeated or concurrent calls write the same object.
+
+    Raises:
+        Damaged: a chunk's bytes do not match its manifest; nothing is written.
+    """
+    join, store = task.join, task.root.open()
+    digest = hashlib.sha256()
+
+    def blocks() -> Iterator[EventBlock]:
+        for row in join.rows:
+            for block in verified_events(Place(store, task.prefix), task.layout, row, task.window):
+                digest.update(block.data)
+                yield block
+
+    data = replace(task.root, storage_class=task.storage_class).open()
+    place = Place(data, task.prefix)
+    written = open_layout(task.layout, task.compression).write_run(place, join.segment, blocks(), task.window)
+    piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
+    row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
+    left = leave_row(store, task.prefix, task.span, join.segment, row)
+    return left.pieces[0]

@@ -1,0 +1,168 @@
+"""Decide which generations expire, and which must stay and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from streamvault.common.times import moment_text
+from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.marks import Decision
+from streamvault.manifests.model import Manifest, now_utc, segment_key
+from streamvault.rotation.reports import StoppedReport
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
+
+__all__ = ["Expiry", "Policy", "expire", "plan_expiry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Expiry policy: by number, age or time. If no attribute is set, no generation expires.
+
+    Attributes:
+        keep: number of generations with data to keep.
+        keep_for: seconds to keep a generation.
+        until: generations whose tail was taken by this time expire.
+    """
+
+    keep: int | None = None
+    keep_for: float | None = None
+    until: datetime | None = None
+
+    def expires(self, created: datetime, now: datetime) -> bool:
+        """Return whether a generation expires.
+
+        Args:
+            created: when its tail was taken.
+            now: the time from which ages count back.
+        """
+        if self.keep is not None:
+            return True
+        until = self.until if self.keep_for is None else now - timedelta(seconds=self.keep_for)
+        return until is not None and created <= until
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The generations that expire.
+
+    Attributes:
+        manifests: their manifests, oldest first.
+        stopped: the generation that must stay although the policy lets it expire; None if there is none.
+    """
+
+    manifests: tuple[Manifest, ...] = ()
+    stopped: StoppedReport | None = None
+
+
+def plan_expiry(
+    archive: Archive,
+    listing: Listing,
+    policy: Policy,
+    locks_of: Callable[[], ObjectLocks | None],
+    *,
+    made: int | None = None,
+    coming: int = 0,
+) -> Expiry:
+    """Return the generations that expire now: from the head up to the first that stays, is held or is locked.
+
+    A wrong clock must not let everything expire, so the newest generation's time is the limit: ages count back from it
+    if this machine's clock is ahead of it, and a later ``--until`` is rejected.
+
+    Args:
+        archive: the archive.
+        listing: its generations in force.
+        policy: which generations expire.
+        locks_of: returns the bucket's object locks, if it has any; called only if a generation expires.
+        made: the generation that this run has published, if any; its time comes from this machine's clock, so it cannot
+            confirm that clock.
+        coming: number of generations with data that will be published before (dry run).
+    """
+    spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
+    if policy == Policy() or not spans:
+        return Expiry()
+    now = now_utc()
+    newest = archive.read_manifest(listing.spans[-2 if listing.newest == made else -1]).created
+    if policy.until is not None and policy.until > newest:
+        reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
+        return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
+    gone: list[Manifest] = []
+    locks: ObjectLocks | None = None
+    for index, span in enumerate(spans):
+        manifest = archive.read_manifest(span)
+        if not policy.expires(manifest.created, now):
+            break
+        if not policy.expires(manifest.created, min(now, newest)):
+            reason = f"its age, counted from the newest generation before this run ({moment_text(newest)})"
+            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason))
+        if manifest.generation in listing.holds:
+            return Expiry(tuple(gone), _held(listing, manifest.generation))
+        if index == 0:
+            locks = locks_of()
+        lock = None if locks is None else _lock_of(archive, manifest, locks)
+        if lock is not None:
+            until = "" if lock.until is None else moment_text(lock.until)
+            reason = f"{lock.reason} of {lock.key}"
+            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason, until=until))
+        gone.append(manifest)
+    return Expiry(tuple(gone))
+
+
+def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
+    """Return the index of the first generation to keep, so that ``keep`` original generations with data stay."""
+    kept, last = coming, len(listing.spans)
+    if coming and kept >= keep:
+        return last
+    for index in range(last - 1, 0, -1):
+        manifest = archive.read_manifest(listing.spans[index])
+        kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
+        if kept >= keep:
+            return index
+    return 0
+
+
+def expire(
+    archive: Archive, policy: Policy, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
+) -> Expiry:
+    """Let generations expire: from now on no reader sees them. Nothing is deleted yet.
+
+    If a hold or a merge takes the decision's number first, the expiry is planned again.
+    """
+    found = Expiry()
+
+    def change(listing: Listing) -> Decision | None:
+        nonlocal found
+        if found.manifests and listing.dropped >= found.manifests[-1].generation:
+            return None  # decided already
+        found = plan_expiry(archive, listing, policy, locks_of, made=made)
+        return listing.decision.expire(found.manifests[-1].generation) if found.manifests else None
+
+    archive.decide(change)
+    return found
+
+
+def _held(listing: Listing, generation: int) -> StoppedReport:
+    names = listing.holds[generation]
+    reason = f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}"
+    return StoppedReport(generation=generation, reason=reason)
+
+
+def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
+    """Return a lock on any of a generation's objects; those written last, and so locked longest, are checked first."""
+    records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key))
+    return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
+
+
+def _data(archive: Archive, manifest: Manifest) -> Iterator[str]:
+    layout = open_layout(manifest.layout)
+    for entry in manifest.segments:
+        segment = segment_key(entry.name)
+        for found in layout.between(archive.place, segment, entry.start, entry.end):
+            yield found.key

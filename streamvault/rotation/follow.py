@@ -1,0 +1,292 @@
+"""The *follow* command: archive a stream as it grows, in small generations that are merged later."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import bytes_text, count_text
+from streamvault.exporter.export import ResolvedExport, export_next
+from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.options import RANGE_SIZE, RETRY_FOR
+from streamvault.manifests.retries import Retrier
+from streamvault.manifests.rounds import Round, repeat_rounds
+from streamvault.objectstore.s3.storage_classes import check_readable
+from streamvault.rotation.compact.choose import choose_tiers
+from streamvault.rotation.compact.compact import Choose, Compaction
+from streamvault.rotation.expire import Policy
+from streamvault.rotation.options import EVERY, GRACE, TARGET, FollowOptions
+from streamvault.rotation.reports import FollowedGeneration, FollowReport
+from streamvault.rotation.rotate import Rotation
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind
+from streamvault.streamstore.own import describe_source
+
+__all__ = ["follow_stream"]
+
+REMEMBERED = 100
+"""Maximum generations and warnings in a report."""
+
+
+def follow_stream(
+    stream: str,
+    root: str,
+    *,
+    rotate: bool = False,
+    idle: float | None = None,
+    lasting: float | None = None,
+    every: float = EVERY,
+    retry_for: float = RETRY_FOR,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    truncate_source: bool = False,
+    target: int = TARGET,
+    grace: float = GRACE,
+    storage_class: str = "",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
+    compress: Compression = "",
+    range_size: int = RANGE_SIZE,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+) -> FollowReport:
+    """Archive a stream as it grows: each round archives the new events as a generation.
+
+    One Spark session serves all rounds. Every eight adjacent generations of about the same size are merged into one, so
+    that the number of generations stays small and each byte is rewritten only a few times. It ends after ``idle``
+    seconds without new events, after ``lasting`` seconds, or when the stream is sealed and archived completely. It can
+    be interrupted or killed at any time and called again.
+
+    Generations that cannot be merged (in Glacier, for example) stay as they are, with a warning, and archiving
+    continues. If a server does not answer, throttles or fails, the step is retried with growing pauses; only a server
+    that has never answered ends the call at once. The duration of an outage does not count as ``idle``.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        rotate: whether each round also reads back, lets generations expire and truncates, as `rotate_stream` does;
+            implied by `keep`, `keep_for` and `truncate_source`.
+        idle: return after this many seconds without new events; None: never.
+        lasting: return after this many seconds; None: never.
+        every: seconds between checks for new events.
+        retry_for: how long failed steps are retried (seconds; restarts whenever data was moved), and at most until
+            `lasting` is over; then the last error is raised. 0: the first error is raised.
+        keep: as for `rotate_stream`; counts original generations.
+        keep_for: as for `rotate_stream`.
+        truncate_source: as for `rotate_stream`.
+        target: as for `compact_archive`.
+        grace: as for `compact_archive`.
+        storage_class: as for `rotate_stream`.
+        content: as for `export_stream`.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        largest_event: as for `export_stream`.
+        master: a Spark master, or ``"inline"`` for no Spark.
+        progress: receives the progress, with a `note` for each generation.
+
+    Raises:
+        Problem: as for `export_stream`, `rotate_stream` and `compact_archive`.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    options = FollowOptions(
+        rotate=rotate,
+        idle=idle,
+        lasting=lasting,
+        every=every,
+        retry_for=retry_for,
+        keep=keep,
+        keep_for=keep_for,
+        truncate_source=truncate_source,
+        target=target,
+        grace=grace,
+        storage_class=storage_class,
+        content=content,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+    )
+    if options.rotates:
+        check_readable(storage_class)
+    order = ResolvedExport.of(stream, root, options)
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        archive = order.archive()
+        retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
+        watched = retrier.watched
+        compaction = Compaction(
+            archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
+        )
+        tally = _Tally(progress)
+        run_export: Callable[[], ExportReport]
+        if options.rotates:
+            policy = Policy(keep, keep_for)
+            run_export = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
+        else:
+            run_export = partial(retrier, partial(_export, order, tasks, watched))
+        _check_reachable(order, archive)
+        choose = partial(choose_tiers, target=target)
+        ended = repeat_rounds(
+            partial(_one_round, run_export, archive, compaction, tally, retrier, choose),
+            retrier,
+            every=every,
+            idle=idle,
+            lasting=lasting,
+            began=began,
+        )
+        progress.end()
+        total = time.monotonic() - began
+        done = compaction.done
+        return FollowReport(
+            archive=archive.uri,
+            generation=tally.generation,
+            ended=ended,
+            rounds=tally.rounds,
+            retries=retrier.retries,
+            made=tally.made,
+            events=tally.events,
+            bytes=tally.bytes,
+            newest=tuple(tally.newest),
+            merges=tally.merges,
+            moved_bytes=done.moved_bytes,
+            pieces=len(retrier(archive.generations)),
+            expired=tally.expired,
+            objects_deleted=tally.deleted + done.deleted.objects,
+            cut=tally.cut,
+            warnings=tuple(tally.warnings),
+            seconds=round(total - tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+        )
+
+
+def _check_reachable(order: ResolvedExport, archive: Archive) -> None:
+    """Check that stream and archive can be reached: a server that has never answered is probably the wrong address."""
+    archive.listing()
+    with order.source.open() as store:
+        describe_source(store, order.name)
+
+
+def _one_round(
+    run_export: Callable[[], ExportReport],
+    archive: Archive,
+    compaction: Compaction,
+    tally: _Tally,
+    retrier: Retrier,
+    choose: Choose,
+) -> Round:
+    """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
+    report = run_export()
+    tally.add(report)
+    if not report.unchanged:
+        retrier(partial(tally.merge, compaction, choose))
+    retrier(compaction.clear)
+    tally.warn(compaction.problems)
+    return Round(changed=not report.unchanged, sealed=report.unchanged and retrier(partial(_is_sealed, archive)))
+
+
+def _is_sealed(archive: Archive) -> bool:
+    newest = archive.newest()
+    return newest is not None and newest.sealed
+
+
+@dataclass
+class _Tally:
+    """Totals of all rounds; of bounded size, however long the stream is followed."""
+
+    progress: Progress
+    rounds: int = 0
+    made: int = 0
+    merges: int = 0
+    generation: int = 0
+    events: int = 0
+    bytes: int = 0
+    expired: int = 0
+    deleted: int = 0
+    cut: Mapping[str, int] | None = None
+    newest: deque[FollowedGeneration] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+    warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
+
+    def add(self, report: ExportReport) -> None:
+        """Add a round."""
+        self.rounds += 1
+        self.generation = report.generation
+        self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
+        if report.unchanged:
+            return
+        self.made += 1
+        self.events += report.events
+        self.bytes += report.bytes
+        self.newest.append(
+            FollowedGeneration(
+                generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
+            )
+        )
+        events = f"{count_text(report.events, 'event')}, " if report.events or not report.bytes else ""
+        self.progress.note(
+            f"generation {report.generation}: {events}{bytes_text(report.bytes)} in {report.seconds:.2f} s"
+        )
+
+    def warn(self, problems: list[Problem]) -> None:
+        """Warn of generations that could not be merged or read back."""
+        for problem in problems:
+            warning = f"some generations were not merged or read back: {problem}"
+            self.warnings.append(warning)
+            self.progress.warn(warning)
+        problems.clear()
+
+    def merge(self, compaction: Compaction, choose: Choose) -> None:
+        """Merge until there is nothing left to merge."""
+        while True:
+            runs = compaction.done.runs
+            runs.clear()
+            try:
+                compaction.run(choose)
+            finally:
+                self.merges += len(runs)
+                for run in runs:
+                    self.progress.say(f"merged generations {run.first} to {run.generation}")
+            if not runs:
+                return
+
+
+def _export(order: ResolvedExport, tasks: Tasks, progress: Progress) -> ExportReport:
+    began = time.monotonic()
+    return export_next(order, lambda: nullcontext(tasks.runner), progress, began=began, dry_run=False)
+
+
+def _rotate(
+    order: ResolvedExport,
+    policy: Policy,
+    tasks: Tasks,
+    tally: _Tally,
+    retrier: Retrier,
+    *,
+    truncate: bool,
+) -> ExportReport:
+    rotation = Rotation(order, policy, tasks, retrier.watched, began=time.monotonic(), truncate=truncate)
+    exported = retrier(rotation.export)
+    report = retrier(partial(rotation.complete, exported, sweep=not tally.rounds))
+    tally.expired += len(report.expired)
+    tally.deleted += report.objects_deleted
+    if report.truncated:
+        tally.cut = report.cut
+    return report.export

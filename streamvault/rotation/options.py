@@ -1,0 +1,114 @@
+"""Options of *rotate*, *follow* and *compact*."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Usage
+from streamvault.common.options import DURATION, TIME, CommandLine, Options, moment
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import (
+    GRACE,
+    TARGET,
+    ArchivingOptions,
+    Every,
+    Grace,
+    RoundOptions,
+    StorageClass,
+    TargetBytes,
+    Window,
+)
+
+__all__ = ["EVERY", "GRACE", "TARGET", "CompactOptions", "FollowOptions", "RotateOptions"]
+
+EVERY = 10.0
+"""Seconds between two checks for new events."""
+
+LONGEST_KEPT = 1000 * 365 * 86400
+"""Seconds; no generation is older."""
+
+Keep = Annotated[
+    int | None,
+    Field(ge=1, description="Expire all but the N newest generations with data."),
+    CommandLine(metavar="N"),
+]
+KeepFor = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=LONGEST_KEPT,
+        description="Expire generations that are older than the newest by more than this: 90d, 2w, 36h, 15m or 30s.",
+    ),
+    DURATION,
+]
+TruncateSource = Annotated[
+    bool, Field(description="Truncate the stream up to the end of the archived and verified data.")
+]
+
+
+class RotateOptions(ArchivingOptions):
+    """Options of *rotate*."""
+
+    keep: Keep = None
+    keep_for: KeepFor = None
+    until: Annotated[
+        datetime | None,
+        moment("--until"),
+        Field(description="Expire generations whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
+        TIME,
+    ] = None
+    truncate_source: TruncateSource = False
+    hold: Annotated[str, Field(description="Place a hold on the newest generation."), CommandLine(metavar="NAME")] = ""
+    queue: Annotated[
+        str, Field(description="Queue deletions for a worker instead of deleting now."), CommandLine(metavar="QUEUE")
+    ] = ""
+
+    @model_validator(mode="after")
+    def _check_expiry(self) -> Self:
+        _check_one(self.keep, self.keep_for, self.until)
+        return self
+
+
+class FollowOptions(RoundOptions, ArchivingOptions):
+    """Options of *follow*."""
+
+    rotate: Annotated[
+        bool,
+        Field(description="Rotate each time: read back new generations, expire old ones, truncate if requested."),
+    ] = False
+    keep: Keep = None
+    keep_for: KeepFor = None
+    truncate_source: TruncateSource = False
+    every: Every = EVERY
+    target: TargetBytes = TARGET
+    grace: Grace = GRACE
+
+    @model_validator(mode="after")
+    def _check_expiry(self) -> Self:
+        _check_one(self.keep, self.keep_for)
+        return self
+
+    @property
+    def rotates(self) -> bool:
+        """Whether each round rotates: `rotate` is given, or an option that only a rotation has."""
+        return self.rotate or self.keep is not None or self.keep_for is not None or self.truncate_source
+
+
+class CompactOptions(Options):
+    """Options of *compact*."""
+
+    target: TargetBytes = TARGET
+    at_least: Annotated[
+        int, Field(ge=2, description="Merge runs of at least this many generations."), CommandLine(metavar="N")
+    ] = 2
+    grace: Grace = GRACE
+    storage_class: StorageClass = ""
+    window: Window = WINDOW
+
+
+def _check_one(*given: object) -> None:
+    if sum(value is not None for value in given) > 1:
+        raise Usage("--keep, --keep-for and --until are mutually exclusive", todo="Give only one of them.")

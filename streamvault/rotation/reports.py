@@ -1,0 +1,189 @@
+"""Reports of *rotate*, *compact* and *follow*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamvault.common.report import Report
+from streamvault.exporter.reports import ExportReport
+
+__all__ = ["CompactReport", "CompactedRun", "FollowReport", "FollowedGeneration", "RotateReport", "StoppedReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedReport:
+    """The generation that the policy lets expire, but that must stay, with all after it.
+
+    Attributes:
+        generation: its number.
+        reason: what keeps it: a hold, the lock of an object, or a doubtful clock.
+        until: until when it is locked, RFC 3339; empty if unknown.
+    """
+
+    generation: int
+    reason: str
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotateReport(Report):
+    """Result of a rotation.
+
+    Attributes:
+        archive: URI of the archive.
+        export: report of the export.
+        generation: the newest generation.
+        first_generation: the oldest generation that has not expired.
+        hold: name of the hold put on the newest generation, if one was requested.
+        checked: generations whose data were read back by this run.
+        ranges_read: number of ranges read back.
+        expired: generations that expired in this run.
+        stopped: the generation that had to stay although the policy lets it expire.
+        objects_deleted: number of deleted data objects.
+        requests: LIST, PUT and bulk DELETE requests of the deletion.
+        resumed: True if an earlier run had left a deletion unfinished.
+        queued: the newest expired generation, if the deletion of its data and of all before was queued.
+        truncated: True if the source's head is now at `cut`, or was already beyond it.
+        cut: the end of the archived and checked data, if truncating was requested.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was written; the report then says what would be done.
+    """
+
+    archive: str
+    export: ExportReport
+    generation: int
+    first_generation: int
+    hold: str = ""
+    checked: tuple[int, ...] = ()
+    ranges_read: int = 0
+    expired: tuple[int, ...] = ()
+    stopped: StoppedReport | None = None
+    objects_deleted: int = 0
+    requests: int = 0
+    resumed: bool = False
+    queued: tuple[int, ...] = ()
+    truncated: bool = False
+    cut: Mapping[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedRun:
+    """A run of adjacent generations that were merged into one.
+
+    Attributes:
+        first: the first original generation.
+        generation: the last original generation, which is the merged one's number.
+        merged: how many generations became one; merged ones count once.
+        events: events of all of them.
+        bytes: bytes of all of them, with event headers.
+    """
+
+    first: int
+    generation: int
+    merged: int
+    events: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport(Report):
+    """Result of a compaction.
+
+    Attributes:
+        archive: URI of the archive.
+        runs: the merged runs.
+        unchanged: True if nothing was merged.
+        resumed: how many of the runs an earlier call had begun.
+        moved_bytes: segment bytes that were rewritten.
+        joined: number of chunks written.
+        generations: number of generations in force now; merged ones count once.
+        objects_deleted: deleted data objects that earlier compactions had replaced.
+        waits_until: when the next replaced objects may be deleted, RFC 3339; empty if there are none.
+        warnings: what the user was warned of.
+        seconds: as for an export.
+        total_seconds: as for an export.
+        dry_run: True if nothing was written; the report then says what would be done.
+    """
+
+    archive: str
+    runs: tuple[CompactedRun, ...] = ()
+    unchanged: bool = False
+    resumed: int = 0
+    moved_bytes: int = 0
+    joined: int = 0
+    generations: int = 0
+    objects_deleted: int = 0
+    waits_until: str = ""
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedGeneration:
+    """A generation published by `follow`.
+
+    Attributes:
+        generation: its number.
+        events: number of its events.
+        bytes: its bytes, with event headers.
+        seconds: from its plan to its commit.
+    """
+
+    generation: int
+    events: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowReport(Report):
+    """Result of `follow`.
+
+    Attributes:
+        archive: URI of the archive.
+        generation: the newest generation.
+        ended: why it ended: ``"idle"``, ``"time"`` or ``"sealed"``.
+        rounds: number of rounds.
+        retries: number of retries because a server was unavailable.
+        made: number of published generations.
+        events: events of these generations.
+        bytes: bytes of these generations, with event headers.
+        newest: the last of these generations, at most 100.
+        merges: number of merges.
+        moved_bytes: segment bytes that merges rewrote.
+        pieces: number of generations in force now; merged ones count once.
+        expired: number of generations that expired.
+        objects_deleted: deleted data objects, of expired and of merged generations.
+        cut: the stream cut to which the source was truncated, if that was requested.
+        warnings: the last warnings, at most 100.
+        seconds: as for an export.
+        total_seconds: as for an export.
+    """
+
+    archive: str
+    generation: int
+    ended: str
+    rounds: int = 0
+    retries: int = 0
+    made: int = 0
+    events: int = 0
+    bytes: int = 0
+    newest: tuple[FollowedGeneration, ...] = ()
+    merges: int = 0
+    moved_bytes: int = 0
+    pieces: int = 0
+    expired: int = 0
+    objects_deleted: int = 0
+    cut: Mapping[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    total_seconds: float = 0.0

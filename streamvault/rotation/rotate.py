@@ -1,0 +1,282 @@
+"""The *rotate* command: export new events, check them, let old generations expire, truncate the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from streamvault.common.progress import Progress
+from streamvault.common.times import moment_text, parse_moment
+from streamvault.exporter.export import ResolvedExport, export_next
+from streamvault.exporter.identity import check_same_stream
+from streamvault.exporter.reports import ExportReport
+from streamvault.importer.queue.deletions import request_deletions
+from streamvault.importer.queue.streams import check_queue
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.deleting import DeletedData, delete_expired
+from streamvault.manifests.hold import check_name, put_hold
+from streamvault.manifests.model import Compression, Layout, Manifest
+from streamvault.manifests.options import RANGE_SIZE
+from streamvault.manifests.read_back import last_checked, read_back
+from streamvault.manifests.replaced import delete_replaced
+from streamvault.objectstore.s3.storage_classes import check_readable
+from streamvault.rotation.expire import Expiry, Policy, expire, plan_expiry
+from streamvault.rotation.options import RotateOptions
+from streamvault.rotation.reports import RotateReport
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.cuts import later_of
+from streamvault.streamstore.errors import StreamSealed
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut
+from streamvault.streamstore.own import describe_source
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.s3.locks import ObjectLocks  # which imports botocore
+
+__all__ = ["Rotation", "rotate_stream"]
+
+
+def rotate_stream(
+    stream: str,
+    root: str,
+    *,
+    keep: int | None = None,
+    keep_for: float | None = None,
+    until: datetime | str | None = None,
+    truncate_source: bool = False,
+    storage_class: str = "",
+    hold: str = "",
+    queue: str = "",
+    content: ContentKind | None = None,
+    layout: Layout | None = None,
+    compress: Compression = "",
+    range_size: int = RANGE_SIZE,
+    window: int = WINDOW,
+    largest_event: int = LARGEST_EVENT_BYTES,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RotateReport:
+    """Archive new events, read back unchecked generations, let old generations expire, and truncate the source.
+
+    Each step starts after the previous one has succeeded. After a kill, repeat the call to resume. Generations expire
+    as a whole, oldest first, and never the newest; the first that has a hold or an object locked by S3 is kept, with
+    all later ones. At most one of ``keep``, ``keep_for`` and ``until`` may be given; without any, nothing expires.
+
+    Args:
+        stream: as for `export_stream`.
+        root: as for `export_stream`.
+        keep: number of generations with data to keep. The last that has data is always kept.
+        keep_for: keep generations whose tail was taken within this time (seconds). It counts back from now, or from
+            the newest generation before this run if that is earlier, so that a clock that is ahead does not expire
+            more.
+        until: expire generations whose tail was taken by this time, an aware datetime or RFC 3339 text. Nothing expires
+            if it is later than the newest generation.
+        truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
+        storage_class: S3 storage class of the data objects; must allow immediate reads.
+        hold: name of a hold to put on the newest generation after the export; empty for none.
+        queue: URI of a queue in which to put deletions instead of doing them now (see `work_queue`); empty for none.
+        content: as for `export_stream`.
+        layout: as for `export_stream`.
+        compress: as for `export_stream`.
+        range_size: as for `export_stream`.
+        window: as for `export_stream`.
+        largest_event: as for `export_stream`.
+        master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
+        dry_run: only report what would be done.
+        progress: receives the progress.
+
+    Raises:
+        Damaged: a generation's data differ from what was archived; nothing has expired or was truncated.
+        Problem: the rotation failed; the exception has the command's exit code.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    options = RotateOptions(
+        keep=keep,
+        keep_for=keep_for,
+        until=None if until is None else parse_moment(until, "--until"),
+        truncate_source=truncate_source,
+        storage_class=storage_class,
+        hold=hold,
+        queue=queue,
+        content=content,
+        layout=layout,
+        compress=compress,
+        range_size=range_size,
+        window=window,
+        largest_event=largest_event,
+    )
+    if hold:
+        check_name(hold)
+    check_readable(storage_class)
+    if queue:
+        check_queue(queue, create=not dry_run)
+    order = ResolvedExport.of(stream, root, options)
+    policy = Policy(options.keep, options.keep_for, options.until)
+    with ExitStack() as stack:
+        tasks = Tasks(master, stack)
+        rotation = Rotation(
+            order, policy, tasks, progress, began=began, hold=hold, truncate=truncate_source, queue=queue
+        )
+        if dry_run:
+            return rotation.rehearse()
+        report = rotation.complete(rotation.export())
+    progress.end()
+    return report
+
+
+@dataclass
+class Rotation:
+    """The steps of one rotation.
+
+    Attributes:
+        order: the export.
+        policy: which generations expire.
+        tasks: where tasks run.
+        progress: receives the progress.
+        began: when the rotation began, on the monotonic clock (seconds).
+        truncate: as `truncate_source` of `rotate_stream`.
+        hold: as for `rotate_stream`.
+        queue: as for `rotate_stream`.
+        warnings: what the user is warned of.
+    """
+
+    order: ResolvedExport
+    policy: Policy
+    tasks: Tasks
+    progress: Progress
+    began: float
+    truncate: bool
+    hold: str = ""
+    queue: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archive."""
+        return self.order.archive()
+
+    def export(self, *, dry_run: bool = False) -> ExportReport:
+        """Run the first step."""
+        return export_next(
+            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=self.began, dry_run=dry_run
+        )
+
+    def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
+        """Run all steps but the first; may be called again after a failure.
+
+        Args:
+            exported: report of the first step.
+            sweep: also delete what late tasks left below the head if nothing expires.
+        """
+        if self.hold:
+            put_hold(self.archive, self.hold, exported.generation, why="rotate")
+        checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        deleted, _ = delete_replaced(self.archive)
+        resumed = self.archive.listing().unfinished and not self.queue
+        made = None if exported.unchanged else exported.generation
+        expiry = expire(self.archive, self.policy, self._locks, made=made)
+        queued: tuple[int, ...] = ()
+        if self.queue:
+            queued = self._ask_for_deletions()
+        elif resumed or expiry.manifests or sweep:
+            deleted += self._delete()
+        checked_up_to = last_checked(self.archive) if self.truncate else None
+        truncated = checked_up_to is not None and self._truncate(checked_up_to)
+        cut = None if checked_up_to is None else checked_up_to.to
+        report = self._report(exported, checked, expiry, cut, resumed=resumed)
+        return replace(
+            report,
+            ranges_read=ranges,
+            objects_deleted=deleted.objects,
+            requests=deleted.requests,
+            queued=queued,
+            truncated=truncated,
+        )
+
+    def rehearse(self) -> RotateReport:
+        """Report what `export` and `complete` would do."""
+        exported = self.export(dry_run=True)
+        listing = self.archive.listing()
+        coming = () if exported.unchanged else (exported.generation,)
+        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
+        cut = None
+        if self.truncate:
+            with self.order.source.open() as store:
+                newest = self.archive.newest()
+                cut = newest.to if newest and not coming else store.describe(self.order.name).tail
+        checked = (*listing.unchecked, *coming)
+        return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
+
+    def _report(
+        self, exported: ExportReport, checked: Sequence[int], expiry: Expiry, cut: StreamCut | None, *, resumed: bool
+    ) -> RotateReport:
+        listing = self.archive.listing()
+        expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
+        first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
+        total = time.monotonic() - self.began
+        return RotateReport(
+            archive=self.archive.uri,
+            export=exported,
+            generation=exported.generation,
+            first_generation=first,
+            hold=self.hold,
+            checked=tuple(checked),
+            expired=expired,
+            stopped=expiry.stopped,
+            resumed=resumed,
+            cut=None if cut is None else cut.to_json(),
+            warnings=(*exported.warnings, *self.warnings),
+            seconds=round(total - self.tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+        )
+
+    def _delete(self) -> DeletedData:
+        """Delete the data of expired generations, up to the first object that S3 has locked."""
+        self.progress.say("deleting expired generations")
+        done = delete_expired(self.order.root, self.order.name)
+        if done.lock is not None:
+            until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
+            self.warnings.append(
+                f"some expired data was not deleted: {done.lock.reason} of {done.lock.key}{until}; the next rotation"
+                " deletes it"
+            )
+        return done
+
+    def _ask_for_deletions(self) -> tuple[int, ...]:
+        """Queue the deletion of expired data that were not deleted yet."""
+        listing = self.archive.listing()
+        wanted = [listing.dropped] if listing.unfinished else []
+        return request_deletions(self.queue, self.order.root.uri, self.archive.stream, wanted)
+
+    def _locks(self) -> ObjectLocks | None:
+        from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
+
+        return open_locks(self.order.root)
+
+    def _truncate(self, archived: Manifest) -> bool:
+        """Move the source's head to a generation's end, unless it is already further; return False if sealed.
+
+        Raises:
+            Conflict: the stream is not the archived one.
+        """
+        with self.order.source.open() as store:
+            described = describe_source(store, self.order.name)
+            check_same_stream(described, store, archived)
+            later = later_of(described, archived.to, described.head)
+            if later == described.head:
+                return True
+            try:
+                store.truncate(later)
+            except StreamSealed:
+                self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
+                return False
+        return True

@@ -1,0 +1,213 @@
+"""Starts tasks at once in threads of this process; Spark takes over the rest if the work lasts longer.
+
+Starting Spark on this machine takes some seconds in which nothing moves, and short runs never need it. Delaying the
+start by about as long as it takes costs at most that time, and usually saves it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from streamvault.common.errors import Problem, Usage
+from streamvault.sparkrun.inline import ThreadTasks
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.runner import Runner
+
+if TYPE_CHECKING:
+    from streamvault.sparkrun.spark import SparkJob, SparkRunner
+
+__all__ = ["VARIABLE", "HeadStartRunner", "head_start_seconds"]
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+VARIABLE = "STREAMVAULT_HEAD_START"
+"""Environment variable: seconds before Spark is started; 0 starts it at once."""
+
+SECONDS = 8.0
+"""About the start time of Spark on two cores."""
+
+MAX_THREADS = 4
+"""More threads would contend for the GIL; Spark runs each task in a process."""
+
+POLL_SECONDS = 0.1
+"""How often to check whether to start Spark, or whether it is ready."""
+
+_log = logging.getLogger(__name__)
+
+
+def head_start_seconds() -> float:
+    """Return how long tasks run in this process before Spark is started.
+
+    Raises:
+        Usage: the variable is not a number of seconds.
+    """
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise Usage(f"{VARIABLE} is not a number of seconds", where=repr(text), todo="Unset it, or set 0 or more.")
+    return seconds
+
+
+class HeadStartRunner(Runner):
+    """Runs tasks in threads, and on Spark if they take long; a context manager.
+
+    Runners with the same master share one Spark, which stops when the last of them ends. If Spark cannot be started, a
+    warning is logged and threads run all tasks.
+    """
+
+    def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
+        self._master = master
+        self._preload = preload
+        self._threads = min(master.threads, MAX_THREADS)
+        self._seconds = seconds
+        self._spark: _Spark | None = None
+
+    def __enter__(self) -> Self:
+        self._spark = _acquire(self._master, self._preload)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            _release(spark, error)
+
+    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+        """As `Runner.run`."""
+        spark = self._spark
+        if spark is None:
+            raise RuntimeError("the runner is closed")
+        if spark.runner is not None:
+            yield from spark.runner.run(function, specs)
+            return
+        deadline = time.monotonic() + self._seconds
+        job: SparkJob | None = None
+        left = len(specs)
+        with ThreadTasks(function, specs, self._threads) as tasks:
+            try:
+                while left:
+                    if job is None and tasks.unbegun and time.monotonic() >= deadline:
+                        job = self._hand_over(spark, function, tasks)
+                    try:
+                        result = tasks.next_result(POLL_SECONDS)
+                    except TimeoutError:
+                        continue
+                    left -= 1
+                    yield result
+            finally:
+                if job is not None:
+                    job.cancel()
+
+    @staticmethod
+    def _hand_over(place: _Spark, function: Callable[[S], R], tasks: ThreadTasks[S, R]) -> SparkJob | None:
+        """Hand the tasks not yet started to Spark; None while it is not ready."""
+        spark = place.wanted()
+        rest = tasks.take_unbegun() if spark is not None else []
+        if spark is None or not rest:
+            return None
+        job = spark.job(function, [spec for _, spec in rest])
+        indices = [index for index, _ in rest]
+        threading.Thread(target=_pass_on, args=(job, indices, tasks), name="results of Spark", daemon=True).start()
+        return job
+
+
+def _pass_on(job: SparkJob, indices: Sequence[int], tasks: ThreadTasks[Any, Any]) -> None:
+    try:
+        for index, result in job.results():
+            tasks.add(indices[index], result)
+    except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+        tasks.fail(error)
+
+
+class _Spark:
+    """Spark, started in the background when first needed.
+
+    Attributes:
+        master: the master.
+        users: number of runners that share it.
+        runner: None until Spark is ready.
+    """
+
+    def __init__(self, master: Master, preload: Sequence[str]) -> None:
+        self.master = master
+        self.users = 0
+        self._preload = preload
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._starting: SparkRunner | None = None
+        self._stopped = False
+        self.runner: SparkRunner | None = None
+
+    def wanted(self) -> SparkRunner | None:
+        """Start Spark if necessary; return the runner once it is ready, else None."""
+        with self._lock:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._start, name="start of Spark", daemon=True)
+                self._thread.start()
+        return self.runner
+
+    def _start(self) -> None:
+        try:
+            from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
+
+            starting = SparkRunner(self.master, self._preload)
+            with self._lock:
+                if self._stopped:
+                    return
+                self._starting = starting
+            runner = starting.__enter__()
+        except Problem as problem:
+            if not self._stopped:
+                _log.warning("%s; continuing without Spark", problem)
+            return
+        with self._lock:
+            if not self._stopped:
+                self.runner = runner
+                return
+        runner.__exit__(None, None, None)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Stop Spark, even while it is starting; ``error`` is what ended its use, if any."""
+        with self._lock:
+            self._stopped = True
+            runner, self.runner = self.runner, None
+            starting = self._starting
+        if runner is not None:
+            runner.__exit__(None if error is None else type(error), error, None)
+        elif starting is not None and self._thread is not None and self._thread.is_alive():
+            starting.give_up()
+
+
+_lock = threading.Lock()
+_shared: list[_Spark] = []
+
+
+def _acquire(master: Master, preload: Sequence[str]) -> _Spark:
+    with _lock:
+        spark = next((one for one in _shared if one.master == master), None)
+        if spark is None:
+            spark = _Spark(master, preload)
+            _shared.append(spark)
+        spark.users += 1
+        return spark
+
+
+def _release(spark: _Spark, error: BaseException | None) -> None:
+    with _lock:
+        spark.users -= 1
+        is_last = not spark.users
+        if is_last:
+            _shared.remove(spark)
+    if is_last:
+        spark.stop(error)

@@ -1,0 +1,118 @@
+"""Runs tasks in threads of this process, without Spark and Java. For small jobs and quick tests."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from streamvault.common.errors import Problem
+from streamvault.sparkrun.failures import task_failed
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["InlineRunner", "ThreadTasks"]
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+WIND_UP_SECONDS = 10.0
+"""How long a failed run waits for running tasks: a thread cannot be killed."""
+
+
+class InlineRunner(Runner):
+    """Runs tasks in threads, at most ``threads`` at the same time."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+        """As `Runner.run`."""
+        with ThreadTasks(function, specs, self._threads) as tasks:
+            for _ in specs:
+                yield tasks.next_result()
+
+
+class ThreadTasks(Generic[S, R]):
+    """The tasks of one run: those not yet started, and results not yet taken (a small row each).
+
+    A context manager: on exit no more tasks start; after an error it waits a while for the running ones.
+    """
+
+    def __init__(self, function: Callable[[S], R], specs: Sequence[S], threads: int) -> None:
+        self._function = function
+        self._most = min(threads, len(specs))
+        self._todo = deque(enumerate(specs))
+        self._done: queue.SimpleQueue[tuple[int, R] | BaseException] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        for number in range(self._most):
+            # A daemon: Ctrl-C ends the process without waiting for the tasks.
+            thread = threading.Thread(target=self._work, name=f"task {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._cancelled.set()
+        if isinstance(error, (Exception, GeneratorExit)):
+            deadline = time.monotonic() + WIND_UP_SECONDS
+            for thread in self._threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self) -> None:
+        while not self._cancelled.is_set():
+            try:
+                index, spec = self._todo.popleft()
+            except IndexError:
+                return
+            try:
+                self._done.put((index, self._function(spec)))
+            except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+                self.fail(error)
+
+    @property
+    def unbegun(self) -> int:
+        """Number of tasks not yet started."""
+        return len(self._todo)
+
+    def take_unbegun(self) -> list[tuple[int, S]]:
+        """Take over the tasks not yet started, with their indices; the caller must `add` their results."""
+        taken = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._todo.popleft())
+        return taken
+
+    def add(self, index: int, result: R) -> None:
+        """Add a result of a task run elsewhere."""
+        self._done.put((index, result))
+
+    def fail(self, error: BaseException) -> None:
+        """Start no more tasks; the error is raised where results are taken."""
+        self._cancelled.set()
+        self._done.put(error)
+
+    def next_result(self, seconds: float | None = None) -> tuple[int, R]:
+        """Return the next result; wait without limit if ``seconds`` is None.
+
+        Raises:
+            TimeoutError: no result within ``seconds``.
+            Problem: raised by a task.
+            TaskFailed: a task raised any other error.
+        """
+        try:
+            done = self._done.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
+        if isinstance(done, Problem):
+            raise done
+        if isinstance(done, BaseException):
+            raise task_failed(done) from done
+        return done

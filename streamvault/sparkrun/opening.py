@@ -1,0 +1,103 @@
+"""Opens the runner for a ``--master``, and says what its tasks import."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamvault.sparkrun.head_start import HeadStartRunner, head_start_seconds
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["TABLE_MODULES", "TASK_MODULES", "Tasks", "open_runner"]
+
+TASK_MODULES = (
+    "streamvault.rotation.compact.task",
+    "streamvault.exporter.task",
+    "streamvault.importer.fill",
+    "streamvault.importer.verify",
+    "streamvault.objectstore.folder.store",
+    "streamvault.objectstore.s3.scheme",
+    "streamvault.streamstore.local",
+    "streamvault.streamstore.pravega.store",
+)
+"""Modules of tasks and of the stores they open; none starts a thread when it is imported."""
+
+TABLE_MODULES = (
+    *TASK_MODULES,
+    "streamvault.exporter.ranges",
+    "streamvault.lake.task",
+    "streamvault.lake.json_payloads",
+)
+"""Additionally those that write tables: Arrow takes half a second to import, so other verbs omit it."""
+
+
+@contextmanager
+def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterator[Runner]:
+    """Open a runner for a ``--master``; a context manager.
+
+    With a local Spark master, tasks start in threads of this process, and Spark is started if they take longer than
+    ``STREAMVAULT_HEAD_START`` seconds (8; 0 starts it at once). A running Spark is used at once.
+
+    Each process has one Spark, shared by nested blocks and by threads. A Spark context started by the program itself is
+    used and left running.
+
+    Args:
+        master: a Spark master URL, or ``inline`` or ``inline[N]`` for threads of this process, without Spark and Java.
+        preload: modules that tasks import; task processes on this machine start with them loaded.
+
+    Raises:
+        InvalidMaster: ``master`` is not a valid master.
+        NoJava: there is no Java runtime for Spark.
+        SparkFailed: Spark did not start, or already runs with another master.
+        Usage: ``STREAMVAULT_HEAD_START`` is not a number of seconds.
+    """
+    where = Master.parse(master)
+    if where.kind == "inline":
+        yield InlineRunner(where.threads)
+        return
+    seconds = head_start_seconds()
+    if where.kind == "local" and seconds and not _is_spark_here():
+        with HeadStartRunner(where, preload, seconds) as beginning:
+            yield beginning
+        return
+    began = time.monotonic()
+    from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
+
+    loading = time.monotonic() - began
+    with SparkRunner(where, preload) as runner:
+        if runner.start_seconds:
+            runner.start_seconds += loading
+        yield runner
+
+
+def _is_spark_here() -> bool:
+    """Return whether Spark runs in this process, or started it."""
+    loaded = sys.modules.get("pyspark.core.context")
+    return "PYSPARK_GATEWAY_PORT" in os.environ or (
+        loaded is not None and loaded.SparkContext._active_spark_context is not None  # noqa: SLF001
+    )
+
+
+@dataclass
+class Tasks:
+    """A verb's runner, opened when first needed, shared by all its steps, and closed by ``stack``."""
+
+    master: str
+    stack: ExitStack
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The runner."""
+        return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
+
+    @property
+    def start_seconds(self) -> float:
+        """Start time of the runner; 0 if it was not needed."""
+        return self.runner.start_seconds if "runner" in self.__dict__ else 0.0

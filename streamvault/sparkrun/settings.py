@@ -1,0 +1,69 @@
+"""Spark settings for few small tasks that move their data themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamvault.sparkrun import daemon
+from streamvault.sparkrun.code import import_folder
+from streamvault.sparkrun.masters import Master
+
+__all__ = ["JAVA_SETTINGS", "environment_for", "settings_for"]
+
+LOOPBACK = "127.0.0.1"
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
+TUNABLES = "GLIBC_TUNABLES"
+LARGE_PAGES = "glibc.malloc.hugetlb=1"
+"""For task processes, whose buffers are megabytes large: use pages of 2 MiB instead of 4 KiB where the system allows it
+(https://sourceware.org/glibc/manual: Memory Allocation Tunables)."""
+
+JAVA_SETTINGS = {
+    # The driver only schedules. One compiler tier and a serial collector make it start faster.
+    "spark.driver.memory": "1g",
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""For the driver's Java process; needed before it starts, so callers of ``spark-submit`` must pass them too."""
+
+
+def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java_options: str = "") -> dict[str, str]:
+    """Return the settings to start Spark with; a user's ``PYSPARK_SUBMIT_ARGS`` take precedence.
+
+    ``folder`` is for Spark's local files; each of the ``java_options`` of the driver has a leading space.
+    """
+    settings = {
+        "spark.master": master.url,
+        "spark.app.name": "streamvault",
+        "spark.local.dir": str(folder),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Statistics of finished tasks, which nothing uses.
+        "spark.ui.retainedTasks": "1000",
+        **JAVA_SETTINGS,
+        JAVA_OPTIONS: JAVA_SETTINGS[JAVA_OPTIONS] + java_options,
+        "spark.python.worker.reuse": "true",
+        # How long a cancelled task's Python may go on before it is killed.
+        "spark.python.task.killTimeout": "500ms",
+        "spark.task.maxFailures": "4",
+    }
+    if master.on_loopback:
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if master.kind == "local":
+        settings["spark.executorEnv.PYTHONPATH"] = str(import_folder())
+        settings["spark.python.daemon.module"] = daemon.__name__
+        settings[f"spark.executorEnv.{daemon.PRELOAD}"] = ",".join(preload)
+        settings[f"spark.executorEnv.{TUNABLES}"] = ":".join(filter(None, (os.environ.get(TUNABLES), LARGE_PAGES)))
+    return settings
+
+
+def environment_for(master: Master, java_home: Path) -> dict[str, str]:
+    """Return the environment variables for Spark's Java process."""
+    variables = {"JAVA_HOME": str(java_home)}
+    # Spark's script starts another Java process, which only builds a command line
+    variables["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", JAVA_SETTINGS[JAVA_OPTIONS])
+    if master.on_loopback:
+        variables["SPARK_LOCAL_IP"] = LOOPBACK
+    return variables

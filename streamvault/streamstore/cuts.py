@@ -1,0 +1,255 @@
+"""Compares stream cuts with each other and with the history of their stream.
+
+Two segments that share a key are never open at the same time, so at each key a stream is a sequence of segments ordered
+by creation epoch. A cut is one position in each of these sequences, and cuts are compared key by key. Cost grows with
+the number of segments ever created, not with the number of epochs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby, pairwise
+
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
+from streamvault.streamstore.model import SEGMENT_END, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["EndOf", "is_before", "later_of", "live_ends", "no_end", "segments_between", "validate_cut", "with_ends"]
+
+EndOf = Callable[[SegmentId], int]
+"""Returns the end (bytes) of a sealed segment, and raises `no_end` for any other one."""
+
+Ranges = Mapping[SegmentId, KeyRange]
+
+
+def with_ends(cut: StreamCut, end_of: EndOf) -> StreamCut:
+    """Replace each `SEGMENT_END` in a cut by the segment's end.
+
+    Raises:
+        InvalidCut: a segment is not sealed, or its end is not known.
+    """
+    offsets = {s: end_of(s) if offset == SEGMENT_END else offset for s, offset in cut.offsets.items()}
+    return replace(cut, offsets=offsets)
+
+
+def live_ends(store: StreamStore, stream: StreamName) -> EndOf:
+    """Return what finds the ends of a stream's sealed segments."""
+
+    def end_of(segment: SegmentId) -> int:
+        try:
+            info = store.segment_info(stream, [segment])[0]
+        except NoSuchSegment:
+            raise no_end(stream, segment, "does not exist, or was truncated") from None
+        if not info.sealed:
+            raise no_end(stream, segment, "is still open")
+        return info.write_offset
+
+    return end_of
+
+
+def no_end(stream: StreamName, segment: SegmentId, why: str) -> InvalidCut:
+    """Return the error for `SEGMENT_END` at a segment whose end is not known."""
+    return InvalidCut(
+        f"offset {SEGMENT_END} in the stream cut stands for the end of a sealed segment, but this one {why}",
+        where=segment.in_stream(stream),
+    )
+
+
+def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
+    """Check that a cut has exactly one position per key, between the stream's head and tail.
+
+    A description does not tell where segments of earlier epochs end, so offsets beyond their ends are accepted.
+
+    Raises:
+        InvalidCut: names the wrong segment or offset.
+    """
+    ranges = description.ranges()
+    _check_shape(description, ranges, cut)
+    _check_lineage(ranges, cut)
+    below = _first_beyond(ranges, description.head, cut)
+    if below is not None:
+        head, segment = below
+        raise InvalidCut(
+            f"the stream cut lies before the stream's head (offset {description.head.offsets[head]} of {head})",
+            where=_place(cut, segment),
+            todo="The data there is truncated.",
+        )
+    beyond = _first_beyond(ranges, cut, description.tail)
+    if beyond is not None:
+        segment, tail = beyond
+        raise InvalidCut(
+            f"the stream cut lies beyond the stream's tail (offset {description.tail.offsets[tail]} of {tail})",
+            where=_place(cut, segment),
+        )
+
+
+def is_before(description: StreamDescription, earlier: StreamCut, later: StreamCut) -> bool:
+    """Return whether one cut is at or before another for every key. This is a partial order.
+
+    Raises:
+        InvalidCut: a cut is not one of the stream, or does not cover the key space once.
+    """
+    ranges = description.ranges()
+    _check_shape(description, ranges, earlier)
+    _check_shape(description, ranges, later)
+    return _first_beyond(ranges, earlier, later) is None
+
+
+def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -> StreamCut:
+    """Return the cut at the later of two cuts' positions for every key.
+
+    If neither cut names both a segment and one of its successors, neither does the result.
+
+    Raises:
+        InvalidCut: a cut is not one of the stream, or does not cover the key space once.
+    """
+    ranges = description.ranges()
+    _check_shape(description, ranges, one)
+    _check_shape(description, ranges, other)
+    offsets: dict[SegmentId, int] = {}
+    for mine, theirs in _overlaps(ranges, _by_key(ranges, one.offsets), _by_key(ranges, other.offsets)):
+        if mine == theirs:
+            offsets[mine] = max(one.offsets[mine], other.offsets[mine])
+        elif mine.epoch > theirs.epoch:
+            offsets[mine] = one.offsets[mine]
+        else:
+            offsets[theirs] = other.offsets[theirs]
+    return StreamCut(one.stream, offsets)
+
+
+def segments_between(
+    description: StreamDescription, from_cut: StreamCut, to_cut: StreamCut
+) -> dict[SegmentId, tuple[int, int | None]]:
+    """Return the byte range of each segment between two cuts, in the stream's order.
+
+    A segment in ``from_cut`` starts at its offset there, a segment in ``to_cut`` ends at its offset there, and segments
+    between them are whole. Segments named by a cut are included even if their range is empty.
+
+    Returns:
+        Segment → (first offset, end offset); the end is None for "up to its sealed end", which a description does not
+        contain.
+
+    Raises:
+        InvalidCut: a cut is not one of the stream or does not cover the key space once, or ``from_cut`` is after
+            ``to_cut``.
+    """
+    ranges = description.ranges()
+    for cut in (from_cut, to_cut):
+        _check_shape(description, ranges, cut)
+        _check_lineage(ranges, cut)
+    after = _first_beyond(ranges, from_cut, to_cut)
+    if after is not None:
+        raise InvalidCut(
+            f"the first cut lies after the second ({_place(to_cut, after[1])})", where=_place(from_cut, after[0])
+        )
+    first, last = _by_key(ranges, from_cut.offsets), _by_key(ranges, to_cut.offsets)
+    between: dict[SegmentId, tuple[int, int | None]] = {}
+    for segment, held in ranges.items():
+        # Neither cut names an ancestor of another of its segments, so one key represents all keys of the segment.
+        earliest, latest = (cut[bisect_right(cut, held.low, key=lambda s: ranges[s].low) - 1] for cut in (first, last))
+        if earliest.epoch <= segment.epoch <= latest.epoch:
+            between[segment] = from_cut.offsets.get(segment, 0), to_cut.offsets.get(segment)
+    return between
+
+
+def _by_key(ranges: Ranges, segments: Iterable[SegmentId]) -> list[SegmentId]:
+    return sorted(segments, key=lambda segment: ranges[segment].low)
+
+
+def _place(cut: StreamCut, segment: SegmentId) -> str:
+    return f"offset {cut.offsets[segment]} of {segment.in_stream(cut.stream)}"
+
+
+def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut) -> None:
+    """Reject segments of other streams, and cuts that do not cover the key space exactly once."""
+    if cut.stream != description.name:
+        raise InvalidCut(f"the stream cut belongs to {cut.stream}, not to {description.name}")
+    for segment, offset in cut.offsets.items():
+        if segment not in ranges:
+            raise InvalidCut("the stream cut names a segment that the stream never had", where=_place(cut, segment))
+        if offset < 0:
+            raise InvalidCut("the stream cut has a negative offset", where=_place(cut, segment))
+    whole = description.epochs[0].segments.values()
+    low, high = min(r.low for r in whole), max(r.high for r in whole)
+    ordered = _by_key(ranges, cut.offsets)
+    for before, after in pairwise(ordered):
+        if ranges[after].low < ranges[before].high:
+            raise InvalidCut(
+                f"the stream cut names two segments for the same keys: {before} and {after}", where=str(cut.stream)
+            )
+    ends = [low, *(ranges[segment].high for segment in ordered)]
+    starts = [*(ranges[segment].low for segment in ordered), high]
+    for end, start in zip(ends, starts, strict=True):
+        if end < start:
+            raise InvalidCut(
+                f"the stream cut names no segment for the keys from {end!r} to {start!r}", where=str(cut.stream)
+            )
+
+
+def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
+    """Reject a cut that names a segment and one of its successors: events between them would be on both sides.
+
+    Their key ranges need not overlap: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1).
+    """
+    behind: dict[SegmentId, SegmentId] = {}  # direct and indirect successor → segment of the cut
+    for before, after in _successions(ranges):
+        ancestor = before if before in cut.offsets else behind.get(before)
+        if ancestor is None:
+            continue
+        if after in cut.offsets:
+            raise InvalidCut(f"the stream cut names {ancestor} and its successor {after}", where=str(cut.stream))
+        behind[after] = ancestor
+
+
+def _successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
+    """Yield each segment with each of its successors, in order of the successors' creation.
+
+    Args:
+        ranges: the ranges of all segments, in order of (epoch, number).
+    """
+    current: list[SegmentId] = []
+    lows: list[float] = []
+    for _, created in groupby(ranges, key=lambda segment: segment.epoch):
+        for run in _neighbours(ranges, _by_key(ranges, created)):
+            begin = max(bisect_right(lows, ranges[run[0]].low) - 1, 0)
+            end = bisect_left(lows, ranges[run[-1]].high)
+            yield from _overlaps(ranges, current[begin:end], run)
+            current[begin:end] = run
+            lows[begin:end] = [ranges[segment].low for segment in run]
+
+
+def _neighbours(ranges: Ranges, ordered: list[SegmentId]) -> Iterator[list[SegmentId]]:
+    """Yield runs of segments where each begins at the end of the previous one."""
+    run: list[SegmentId] = []
+    for segment in ordered:
+        if run and ranges[run[-1]].high != ranges[segment].low:
+            yield run
+            run = []
+        run.append(segment)
+    if run:
+        yield run
+
+
+def _overlaps(ranges: Ranges, left: list[SegmentId], right: list[SegmentId]) -> Iterator[tuple[SegmentId, SegmentId]]:
+    """Yield the pairs from two lists, both ordered by key, that share a key."""
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if ranges[left[i]].overlaps(ranges[right[j]]):
+            yield left[i], right[j]
+        if ranges[left[i]].high <= ranges[right[j]].high:
+            i += 1
+        else:
+            j += 1
+
+
+def _first_beyond(ranges: Ranges, cut: StreamCut, limit: StreamCut) -> tuple[SegmentId, SegmentId] | None:
+    """Return the first segment (by key) where a cut is beyond another, with the other's segment for that key."""
+    for segment, other in _overlaps(ranges, _by_key(ranges, cut.offsets), _by_key(ranges, limit.offsets)):
+        if segment == other:
+            if cut.offsets[segment] > limit.offsets[other]:
+                return segment, other
+        elif segment.epoch > other.epoch:
+            return segment, other
+    return None

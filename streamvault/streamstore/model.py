@@ -1,0 +1,406 @@
+"""Data model of a stream: segment, key range, epoch, stream cut, event pointer.
+
+Terms and numbers are Pravega's. All values are immutable, hashable where useful, and small, as they are sent in Spark's
+task specifications and stored in manifests. Nothing here accesses a store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Self
+
+from streamvault.streamstore.errors import InvalidCut, InvalidName
+
+__all__ = [
+    "ANY_EVENT_BYTES",
+    "HEADER_BYTES",
+    "LARGEST_EVENT_BYTES",
+    "MAX_EVENT_BYTES",
+    "SEGMENT_END",
+    "ContentKind",
+    "Epoch",
+    "EventPointer",
+    "KeyRange",
+    "Retention",
+    "RetentionKind",
+    "ScaleKind",
+    "Scaling",
+    "SegmentId",
+    "SegmentInfo",
+    "StreamConfiguration",
+    "StreamCut",
+    "StreamDescription",
+    "StreamName",
+    "is_pointer",
+]
+
+ContentKind = Literal["events", "bytes"]
+"""What segments hold: events, each with a header, or bytes without structure (a byte stream)."""
+
+HEADER_BYTES = 8
+"""An event in a segment starts with int32 type = 0 and int32 payload length, big-endian."""
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""The largest payload (bytes) a Pravega client writes as one event unless large events are enabled."""
+
+LARGEST_EVENT_BYTES = 256 * 1024 * 1024
+"""The largest payload (bytes) accepted by default where event boundaries are known."""
+
+_INT31 = 0x7FFFFFFF
+
+ANY_EVENT_BYTES = _INT31
+"""The largest payload (bytes) a header can state, for data already bounded by an archive's index."""
+
+SEGMENT_END = -1
+"""The offset that Pravega's Java reader groups write in a stream cut for a segment that was read to its end."""
+
+_INT63 = 0x7FFFFFFFFFFFFFFF
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
+_POINTER = re.compile(r".+/.+/.+:[0-9]+-[0-9]+\Z")
+_SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StreamName:
+    """A stream in its scope, text form ``scope/stream``.
+
+    Raises:
+        InvalidName: a part is empty, too long (255 characters), or has characters other than letters, digits, ``.``
+            and ``-`` (Pravega's rule for users' names).
+    """
+
+    scope: str
+    stream: str
+
+    def __post_init__(self) -> None:
+        for kind, part in (("scope", self.scope), ("stream", self.stream)):
+            if not _NAME.match(part):
+                raise InvalidName(
+                    f"invalid {kind} name", where=repr(part), todo="Use letters, digits, '.' and '-', at most 255."
+                )
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.stream}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse ``scope/stream``."""
+        scope, slash, stream = text.partition("/")
+        if not slash:
+            raise InvalidName("not SCOPE/STREAM", where=repr(text))
+        return cls(scope, stream)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentId:
+    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
+
+    Sorting by (epoch, number) never puts a successor before its predecessor.
+    """
+
+    epoch: int
+    number: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.epoch <= _INT31 and 0 <= self.number <= _INT31):
+            raise InvalidName(
+                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
+            )
+
+    @property
+    def value(self) -> int:
+        """The int64 id that Pravega's controller uses: ``epoch << 32 | number``."""
+        return self.epoch << 32 | self.number
+
+    @classmethod
+    def of(cls, value: int) -> Self:
+        """Build from an int64 id."""
+        return cls(value >> 32, value & 0xFFFFFFFF)
+
+    def __str__(self) -> str:
+        return f"{self.number}.#epoch.{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse ``N.#epoch.E`` (decimal, no padding)."""
+        match = _SEGMENT.match(text)
+        if not match:
+            raise InvalidName("not a segment name (N.#epoch.E)", where=repr(text))
+        return cls(int(match[2]), int(match[1]))
+
+    def in_stream(self, stream: StreamName) -> str:
+        """Return the full name ``scope/stream/N.#epoch.E``."""
+        return f"{stream}/{self}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRange:
+    """A half-open range ``[low, high)`` of the key space [0, 1)."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.low < self.high <= 1.0:
+            raise InvalidName("not a range of the key space [0, 1)", where=f"[{self.low!r}, {self.high!r})")
+
+    def overlaps(self, other: KeyRange) -> bool:
+        """Return whether the two ranges share a key."""
+        return self.low < other.high and other.low < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The segments open between two scales; they cover the key space once.
+
+    Attributes:
+        number: 0 for the stream's first.
+        segments: id → key range, iterated in order of the key range.
+    """
+
+    number: int
+    segments: Mapping[SegmentId, KeyRange]
+
+    def __post_init__(self) -> None:
+        ordered = dict(sorted(self.segments.items(), key=lambda item: item[1].low))
+        object.__setattr__(self, "segments", ordered)
+
+
+class ScaleKind(StrEnum):
+    """The kind of a scaling policy."""
+
+    FIXED = "fixed"
+    BY_EVENTS = "events"
+    BY_KBYTES = "kbytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The scaling policy.
+
+    Attributes:
+        kind: fixed, by events per second, or by kilobytes per second.
+        target: events or KB per second and segment; 0 if fixed.
+        factor: number of segments one is split into; 0 if fixed.
+        min_segments: initial and minimum number of segments, >= 1.
+    """
+
+    kind: ScaleKind = ScaleKind.FIXED
+    target: int = 0
+    factor: int = 0
+    min_segments: int = 1
+
+
+class RetentionKind(StrEnum):
+    """The unit of a retention policy."""
+
+    NONE = "none"
+    TIME = "time"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The retention policy.
+
+    Attributes:
+        kind: none, by time or by size.
+        minimum: minimum milliseconds or bytes to keep.
+        maximum: maximum milliseconds or bytes to keep; 0 for no maximum (as the controller sends it).
+    """
+
+    kind: RetentionKind = RetentionKind.NONE
+    minimum: int = 0
+    maximum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfiguration:
+    """A stream's configuration.
+
+    Attributes:
+        scaling: the scaling policy.
+        retention: the retention policy.
+        tags: sorted, without duplicates; each at most 256 characters.
+        rollover_bytes: size at which a segment's stored chunks roll over; 0 for the store's default.
+        timestamp_aggregation_timeout: milliseconds; 0 for the store's default.
+    """
+
+    scaling: Scaling = field(default_factory=Scaling)
+    retention: Retention = field(default_factory=Retention)
+    tags: tuple[str, ...] = ()
+    rollover_bytes: int = 0
+    timestamp_aggregation_timeout: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", tuple(sorted(set(self.tags))))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCut:
+    """Segments that together cover the key space, each with an offset (bytes).
+
+    Attributes:
+        stream: the stream it belongs to.
+        offsets: segment → offset; iterated in order of the segment.
+    """
+
+    stream: StreamName
+    offsets: Mapping[SegmentId, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", dict(sorted(self.offsets.items())))
+
+    def __hash__(self) -> int:
+        return hash((self.stream, tuple(self.offsets.items())))
+
+    def to_json(self) -> dict[str, int]:
+        """``{"scope/stream/N.#epoch.E": offset}``."""
+        return {segment.in_stream(self.stream): offset for segment, offset in self.offsets.items()}
+
+    @classmethod
+    def from_json(cls, value: object, stream: StreamName | None = None, *, ends: bool = False) -> Self:
+        """Parse the output of `to_json`.
+
+        Args:
+            value: a mapping of full segment names to offsets, or the same as JSON text.
+            stream: the stream the cut must belong to; None to take it from the segment names.
+            ends: accept `SEGMENT_END` as an offset; `streamstore.cuts.with_ends` replaces it.
+
+        Raises:
+            InvalidCut: not such a mapping, a negative offset, or a segment of another stream.
+        """
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise InvalidCut("a stream cut is not JSON", where=str(error)) from None
+        if not isinstance(value, dict) or not value:
+            raise InvalidCut(
+                'a stream cut is a JSON object {"scope/stream/N.#epoch.E": offset, …} with at least one entry'
+            )
+        offsets: dict[SegmentId, int] = {}
+        for name, offset in value.items():
+            owner, _, segment = str(name).rpartition("/")
+            try:
+                found, segment_id = StreamName.parse(owner), SegmentId.parse(segment)
+            except InvalidName as error:
+                raise InvalidCut("a key of the stream cut is not a segment name", where=str(error)) from None
+            stream = stream or found
+            if found != stream:
+                raise InvalidCut(f"a stream cut of {stream} names a segment of another stream", where=str(name))
+            least = SEGMENT_END if ends else 0
+            if not isinstance(offset, int) or isinstance(offset, bool) or not least <= offset <= _INT63:
+                raise InvalidCut(
+                    "an offset in the stream cut is not a non-negative integer", where=f"{name}: {offset!r}"
+                )
+            offsets[segment_id] = offset
+        assert stream is not None  # noqa: S101  (there is an entry)
+        return cls(stream, offsets)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EventPointer:
+    """The position and identity of an event.
+
+    Sorts in the stream's order: creation epoch, number, offset.
+
+    Attributes:
+        stream: the stream.
+        segment: the segment.
+        offset: segment offset of the event's header (bytes).
+        length: header and payload (bytes), >= 8.
+    """
+
+    stream: StreamName
+    segment: SegmentId
+    offset: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.offset <= _INT63 and HEADER_BYTES <= self.length <= _INT31):
+            raise InvalidName("not an event pointer", where=f"{self.segment}:{self.offset}-{self.length}")
+
+    def __str__(self) -> str:
+        """The text form of the Java client: ``scope/stream/N.#epoch.E:offset-length``."""
+        return f"{self.stream}/{self.segment}:{self.offset}-{self.length}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the text form.
+
+        Raises:
+            InvalidName: the text is not an event pointer.
+        """
+        path, colon, rest = text.rpartition(":")
+        offset, dash, length = rest.partition("-")
+        owner, slash, segment = path.rpartition("/")
+        if not (colon and dash and slash and _digits(offset) and _digits(length)):
+            raise InvalidName("not an event pointer (scope/stream/N.#epoch.E:offset-length)", where=repr(text))
+        return cls(StreamName.parse(owner), SegmentId.parse(segment), int(offset), int(length))
+
+
+def is_pointer(text: str) -> bool:
+    """Return whether a text has the form of an event pointer; it may still be invalid."""
+    return bool(_POINTER.match(text))
+
+
+def _digits(text: str) -> bool:
+    return bool(re.fullmatch(r"0|[1-9][0-9]{0,18}", text))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """The current state of a segment.
+
+    Attributes:
+        segment: the segment.
+        start_offset: first readable offset (bytes).
+        write_offset: offset of the next append (bytes).
+        sealed: whether the segment is permanently closed to appends.
+    """
+
+    segment: SegmentId
+    start_offset: int
+    write_offset: int
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """A snapshot of a stream.
+
+    Attributes:
+        name: the stream.
+        configuration: policies and tags.
+        epochs: every epoch from 0 to the current one, including those whose segments are truncated.
+        head: the first readable cut.
+        tail: the end of the current epoch's segments at that moment (final for a sealed stream).
+        sealed: whether the whole stream is sealed.
+    """
+
+    name: StreamName
+    configuration: StreamConfiguration
+    epochs: tuple[Epoch, ...]
+    head: StreamCut
+    tail: StreamCut
+    sealed: bool
+
+    def ranges(self) -> dict[SegmentId, KeyRange]:
+        """Return every segment ever created with its key range, in order of (epoch, number)."""
+        found: dict[SegmentId, KeyRange] = {}
+        for epoch in self.epochs:
+            found.update(epoch.segments)
+        return dict(sorted(found.items()))
+
+    def created_in(self) -> dict[SegmentId, int]:
+        """Return segment → number of the first epoch that contains it."""
+        first: dict[SegmentId, int] = {}
+        for epoch in self.epochs:
+            for segment in epoch.segments:
+                first.setdefault(segment, epoch.number)
+        return first

@@ -1,0 +1,128 @@
+"""Streamvault's internal streams, and how they are distinguished from users' streams.
+
+Leases, ledgers, queues and the targets of unfinished imports carry the tag `OWN`. Only the tag counts, never the name:
+a stream that merely has a similar name belongs to its user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from streamvault.common.errors import Conflict
+from streamvault.streamstore.model import StreamName
+
+if TYPE_CHECKING:
+    from streamvault.streamstore.model import StreamConfiguration, StreamDescription
+    from streamvault.streamstore.store import StreamStore
+
+__all__ = [
+    "CONSUMER_LEASE",
+    "COPY_OF",
+    "FAILED_SUFFIX",
+    "LONGEST_TAG",
+    "MOVED_TO",
+    "OWN",
+    "REPLICA_OF",
+    "SPARK_LEDGER",
+    "TARGET_LEASE",
+    "TARGET_LEDGER",
+    "UNFINISHED",
+    "OwnStream",
+    "describe_source",
+    "is_own",
+    "own_stream",
+    "stream_beside",
+    "tag_of",
+    "users_tags",
+]
+
+LONGEST_TAG = 256
+"""Pravega accepts no longer tag (characters)."""
+
+OWN = "streamvault-own"
+"""The tag on every internal stream, from its creation on."""
+
+UNFINISHED = "streamvault-import:"
+"""Prefix of the tag on an unfinished target; the name of the import, copy or replica follows."""
+
+COPY_OF = "streamvault-copy-of:"
+"""Prefix of the tag on a finished copy; the source's scope and name follow."""
+
+REPLICA_OF = "streamvault-replica-of:"
+"""Prefix of the tag on a promoted replica; the source's URI follows."""
+
+MOVED_TO = "streamvault-moved-to:"
+"""Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
+
+TARGET_LEASE = "streamvault-import-"
+"""Prefix of the name of the lease beside an unfinished target."""
+
+TARGET_LEDGER = "streamvault-copy-"
+"""Prefix of the name of the ledger beside an unfinished copy or a replica."""
+
+CONSUMER_LEASE = "streamvault-consumer-"
+"""Prefix of the name of the lease beside a queue."""
+
+SPARK_LEDGER = "spark-writes-"
+"""Prefix of the name of the ledger beside a stream that a named Spark writer writes to."""
+
+FAILED_SUFFIX = "-failed"
+"""Suffix of the name of the queue that holds the failed entries of another one."""
+
+
+def stream_beside(target: StreamName, prefix: str, *also: str) -> StreamName:
+    """Return the name of an internal stream that belongs to another stream, in the same scope.
+
+    Args:
+        target: the stream it belongs to.
+        prefix: one of the prefixes above.
+        also: what else tells it from others of its kind.
+    """
+    text = "\n".join((str(target), *also))
+    return StreamName(target.scope, prefix + hashlib.sha256(text.encode()).hexdigest()[: 24 if also else 20])
+
+
+class OwnStream(Conflict):
+    """The stream is one of Streamvault's internal streams, so commands do not archive, change or write to it."""
+
+
+def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
+    """Return what follows a prefix in a stream's tags; empty if no tag has it."""
+    return next((tag.removeprefix(prefix) for tag in configuration.tags if tag.startswith(prefix)), "")
+
+
+def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
+    """Return a stream's tags without Streamvault's."""
+    ours = (UNFINISHED, COPY_OF, REPLICA_OF, MOVED_TO)
+    return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
+
+
+def is_own(configuration: StreamConfiguration) -> bool:
+    """Return whether a stream with this configuration is an internal one."""
+    return OWN in configuration.tags
+
+
+def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription:
+    """Describe a stream that a command reads or truncates.
+
+    Raises:
+        OwnStream: the stream is an internal one.
+        NoSuchScope: the scope does not exist.
+        NoSuchStream: the stream does not exist.
+    """
+    described = store.describe(stream)
+    if moved := tag_of(described.configuration, MOVED_TO):
+        raise OwnStream("the stream was moved", where=f"{store.uri}/{stream}", todo=f"It is {moved} now.")
+    if is_own(described.configuration):
+        raise own_stream(store, stream)
+    return described
+
+
+def own_stream(store: StreamStore, stream: StreamName) -> OwnStream:
+    """Build the error for an internal stream."""
+    return OwnStream(
+        "this is an internal stream of Streamvault (a queue, a lease, a ledger, or an unfinished import)",
+        where=f"{store.uri}/{stream}",
+        todo="Choose another stream, or let the import finish first.",
+    )

@@ -1,0 +1,23 @@
+"""Pravega client: controller over gRPC, segment stores over TCP.
+
+    settings = PravegaSettings.from_environment("pravega://127.0.0.1:9090")
+    with PravegaStore(settings) as store:
+        ...
+
+Modules: `settings` (address and login); `calls` and `controller` (controller calls and statuses), `convert` (its
+messages); `wire` (the segment store's frames) and `connection` (their transport); `segments`, `session`, `reader` and
+`appender` (operations on a segment); `streams` and `transactions` (operations on a stream); `store` (all of it as a
+`StreamStore`).
+"""
+
+from __future__ import annotations
+
+import os
+
+# gRPC reads this on import; its log would mix with ours, and its errors are reported as ours anyway
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.store import PravegaStore
+
+__all__ = ["PravegaSettings", "PravegaStore"]

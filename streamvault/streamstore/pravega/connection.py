@@ -1,0 +1,254 @@
+"""Connections to segment stores: send and receive frames, tell a slow server from a lost one, wait to be reused."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import defaultdict
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from streamvault.streamstore.errors import StreamStoreError, WireError
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, Command, decode, encode
+from streamvault.streamstore.pravega.settings import not_trusted
+
+__all__ = ["Connection", "ConnectionLost", "ConnectionPool", "Endpoint"]
+
+IDLE_PER_ENDPOINT = 4
+
+PROBES = 3
+"""Keep-alives sent to a silent server before it is considered lost."""
+
+ANSWER_LIMIT = 4.0
+"""A live server that does not answer a request is considered lost after this many times the timeout."""
+
+
+class ConnectionLost(Exception):
+    """The connection broke, was refused, or the server fell silent."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """A segment store's address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Connection:
+    """A connection on which both sides have said hello. Used by one thread at a time.
+
+    Args:
+        endpoint: the segment store.
+        tls: what secures the connection; None for plain TCP.
+        timeout: seconds of silence after which the server counts as lost.
+
+    Raises:
+        ConnectionLost: the connection could not be made.
+        AccessDenied: the server's certificate is not trusted.
+        WireError: the server is not a segment store of a supported version.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
+        self.endpoint = endpoint
+        self._timeout = timeout
+        self._header = memoryview(bytearray(HEADER.size))
+        self._last_request = 0
+        self._asked_at = time.monotonic()
+        self._socket = _connect(endpoint, tls, timeout)
+        try:
+            self._socket.settimeout(timeout / PROBES)
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def request_id(self) -> int:
+        """A number that no other request on this connection has."""
+        self._last_request += 1
+        return self._last_request
+
+    def send(self, *buffers: bytes | bytearray | memoryview) -> None:
+        """Send buffers one after the other, without joining them.
+
+        Raises:
+            ConnectionLost: it broke, or the server stopped taking data.
+        """
+        self._asked_at = time.monotonic()
+        left = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
+        refused = 0
+        while left:
+            try:
+                sent = self._send_some(left)
+            except TimeoutError:
+                refused += 1
+                if refused >= PROBES:
+                    raise ConnectionLost(f"the server accepted no data for {self._timeout:.0f} s") from None
+                continue
+            except OSError as error:
+                raise ConnectionLost(_reason(error)) from None
+            refused = 0
+            while left and sent >= left[0].nbytes:
+                sent -= left.pop(0).nbytes
+            if sent:
+                left[0] = left[0][sent:]
+
+    def receive(self) -> Command:
+        """The next command, whole. Signs of life are left out.
+
+        Raises:
+            ConnectionLost: it broke, or the server fell silent.
+            WireError: a frame that is not known here.
+        """
+        return self.receive_payload(*self.receive_header())
+
+    def receive_header(self) -> tuple[int, int]:
+        """Code and payload length (bytes) of the next command; its payload must be received next."""
+        while True:
+            self.receive_into(self._header)
+            code, length = HEADER.unpack(self._header)
+            if not 0 <= length <= MAX_PAYLOAD_BYTES:
+                raise WireError(f"a frame of {length} bytes (type {code})", where=str(self.endpoint))
+            if code != wire.KeepAlive.code:
+                return code, length
+            self.receive_bytes(length)
+
+    def receive_payload(self, code: int, length: int) -> Command:
+        """The command whose header was received."""
+        return decode(code, self.receive_bytes(length))
+
+    def receive_bytes(self, length: int) -> bytearray:
+        """The next bytes of the payload."""
+        payload = bytearray(length)
+        self.receive_into(memoryview(payload))
+        return payload
+
+    def receive_into(self, view: memoryview) -> None:
+        """Fill a buffer with the next bytes of the payload."""
+        at, size, silent = 0, view.nbytes, 0
+        while at < size:
+            try:
+                count = self._socket.recv_into(view[at:])
+            except TimeoutError:
+                silent += 1
+                self._bear(silent)
+                continue
+            except OSError as error:
+                raise ConnectionLost(_reason(error)) from None
+            if count == 0:
+                raise ConnectionLost("the server closed the connection")
+            at += count
+            silent = 0
+
+    def is_idle(self) -> bool:
+        """Return whether it is open with nothing to read, so that the next reply belongs to the next request."""
+        try:
+            readable, _, _ = select.select([self._socket], [], [], 0)
+        except (OSError, ValueError):
+            return False
+        return not readable
+
+    def close(self) -> None:
+        """Close it. Does not raise; may be called twice, and from another thread to end a wait."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._socket.close()
+
+    def _greet(self) -> None:
+        self.send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
+        hello = self.receive()
+        if not isinstance(hello, wire.Hello) or hello.low > wire.WIRE_VERSION:
+            raise WireError("the server is not a segment store of a supported version", where=str(self.endpoint))
+
+    def _send_some(self, views: list[memoryview]) -> int:
+        if isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.send(views[0])
+        return self._socket.sendmsg(views)
+
+    def _bear(self, silent: int) -> None:
+        """Send a keep-alive to a silent server, or give up."""
+        if silent >= PROBES:
+            raise ConnectionLost(f"no reply to keep-alives for {self._timeout:.0f} s")
+        waited = time.monotonic() - self._asked_at
+        if waited > ANSWER_LIMIT * self._timeout:
+            raise ConnectionLost(f"no answer for {waited:.0f} s")
+        try:
+            self._socket.send(encode(wire.KeepAlive()))
+        except OSError as error:
+            raise ConnectionLost(_reason(error)) from None
+
+
+class ConnectionPool:
+    """Hands out connections (`Connection`), each to one user at a time. May be used from several threads."""
+
+    def __init__(self, *, tls: ssl.SSLContext | None, timeout: float) -> None:
+        self._tls = tls
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._idle: defaultdict[Endpoint, list[Connection]] = defaultdict(list)
+        self._closed = False
+
+    def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
+        """A connection for the caller alone, to be given back or closed; a ``fresh`` one if its state will be changed.
+
+        Raises:
+            ConnectionLost: the segment store can't be reached now.
+        """
+        while not fresh:
+            with self._lock:
+                waiting = self._idle[endpoint]
+                connection = waiting.pop() if waiting else None
+            if connection is None:
+                break
+            if connection.is_idle():
+                return connection
+            connection.close()
+        if self._closed:
+            raise StreamStoreError("the stream store is closed")
+        return Connection(endpoint, tls=self._tls, timeout=self._timeout)
+
+    def give(self, connection: Connection) -> None:
+        """Take back a connection on which no answer is outstanding."""
+        with self._lock:
+            waiting = self._idle[connection.endpoint]
+            if not self._closed and len(waiting) < IDLE_PER_ENDPOINT:
+                waiting.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed by their users."""
+        with self._lock:
+            self._closed = True
+            connections = [connection for waiting in self._idle.values() for connection in waiting]
+            self._idle.clear()
+        for connection in connections:
+            connection.close()
+
+
+def _connect(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: float) -> socket.socket:
+    try:
+        with ExitStack() as stack:
+            address = (endpoint.host, endpoint.port)
+            plain = stack.enter_context(socket.create_connection(address, timeout=timeout / PROBES))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connected = plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
+            stack.pop_all()
+            return connected
+    except ssl.SSLCertVerificationError as error:
+        raise not_trusted("a segment store's", error.verify_message, str(endpoint)) from None
+    except OSError as error:
+        raise ConnectionLost(_reason(error)) from None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,322 @@
+"""Typed client of Pravega's controller; maps each status to an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from streamvault.common.errors import Problem
+from streamvault.streamstore.errors import (
+    InvalidName,
+    NoSuchScope,
+    NoSuchStream,
+    RequestFailed,
+    ScaleRefused,
+    ScopeNotEmpty,
+    StreamExists,
+    StreamNotSealed,
+    StreamSealed,
+    StreamStoreError,
+    TransactionEnded,
+    WireError,
+)
+from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.pravega import controller_pb2 as pb
+from streamvault.streamstore.pravega.calls import ControllerCalls, NotFound
+from streamvault.streamstore.pravega.connection import Endpoint
+from streamvault.streamstore.pravega.convert import (
+    configuration_from,
+    configuration_message,
+    cut_from,
+    cut_message,
+    ranges_from,
+    scale_message,
+    stream_message,
+    transaction_from,
+    transaction_id_message,
+)
+from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.transactions import Transaction, TransactionState
+
+__all__ = ["Controller", "StreamState"]
+
+WORKFLOW_SECONDS = 150.0
+"""Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
+
+_MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
+    "FAILURE": (RequestFailed, "the controller failed without giving a reason", "Try again; its log has the reason."),
+    "SCOPE_NOT_FOUND": (NoSuchScope, "no such scope", ""),
+    "SCOPE_NOT_EMPTY": (ScopeNotEmpty, "the scope has streams", "Delete them first."),
+    "INVALID_SCOPE_NAME": (InvalidName, "Pravega rejected the scope name", ""),
+    "STREAM_NOT_FOUND": (NoSuchStream, "no such stream", ""),
+    "STREAM_EXISTS": (StreamExists, "the stream exists", "Choose another name."),
+    "STREAM_SEALED": (StreamSealed, "the stream is sealed", ""),
+    "STREAM_NOT_SEALED": (StreamNotSealed, "the stream is not sealed", "Seal it first."),
+    "INVALID_STREAM_NAME": (InvalidName, "Pravega rejected the stream name", ""),
+    "PRECONDITION_FAILED": (
+        ScaleRefused,
+        "the controller refused to scale",
+        "A segment to seal is not open, or fewer segments would be left than the stream's policy requires.",
+    ),
+    "INVALID_INPUT": (RequestFailed, "the controller does not know this epoch", ""),
+    "INTERNAL_ERROR": (RequestFailed, "the controller could not report the scale's status", "Try again."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream's state as reported by the controller. A sealed stream has no ``current`` segments."""
+
+    configuration: StreamConfiguration
+    head: StreamCut
+    current: Mapping[SegmentId, KeyRange]
+    epochs: list[Epoch]
+
+
+class Controller:
+    """A typed view of the controller. Usable from all threads.
+
+    Every method raises `StreamStoreUnavailable`, `AccessDenied` and `RequestFailed`; those that name a stream raise
+    `NoSuchStream` or `NoSuchScope`.
+
+    Attributes:
+        uri: the cluster's URI.
+    """
+
+    def __init__(self, settings: PravegaSettings) -> None:
+        self.uri = settings.uri
+        self._calls = ControllerCalls(settings)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._calls.close()
+
+    # scopes
+
+    def scopes(self) -> Iterator[str]:
+        """Every scope, internal ones too, in the controller's order."""
+        return self._pages(
+            "listScopes", lambda token: pb.ScopesRequest(continuationToken=token), lambda page: page.scopes
+        )
+
+    def create_scope(self, scope: str) -> bool:
+        """Make a scope; False if it was there."""
+        answer = self._calls.call("createScope", pb.ScopeInfo(scope=scope))
+        return self._status(pb.CreateScopeStatus.Status, answer.status, scope, "SUCCESS", "SCOPE_EXISTS") == "SUCCESS"
+
+    def delete_scope(self, scope: str) -> None:
+        """Delete an empty scope."""
+        answer = self._calls.call("deleteScope", pb.ScopeInfo(scope=scope), seconds=WORKFLOW_SECONDS)
+        self._status(pb.DeleteScopeStatus.Status, answer.status, scope)
+
+    # streams
+
+    def streams(self, scope: str) -> Iterator[str]:
+        """Every stream of a scope, internal ones too, in the controller's order."""
+
+        def names(page: Any) -> list[str]:
+            self._status(pb.StreamsInScopeResponse.Status, page.status, scope)
+            return [one.stream for one in page.streams]
+
+        info = pb.ScopeInfo(scope=scope)
+        return self._pages(
+            "listStreamsInScope", lambda token: pb.StreamsInScopeRequest(scope=info, continuationToken=token), names
+        )
+
+    def stream_exists(self, stream: StreamName) -> bool:
+        """Return whether the stream exists; False if its scope does not."""
+        return bool(self._calls.call("checkStreamExists", stream_message(stream)).exists)
+
+    def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Make a stream; of several callers one succeeds, the others get `StreamExists`."""
+        answer = self._calls.call(
+            "createStream", configuration_message(stream, configuration), seconds=WORKFLOW_SECONDS
+        )
+        self._status(pb.CreateStreamStatus.Status, answer.status, str(stream))
+
+    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Replace policies and tags."""
+        self._update(stream, "updateStream", configuration_message(stream, configuration))
+
+    def truncate_stream(self, cut: StreamCut) -> None:
+        """Move the stream's head."""
+        self._update(cut.stream, "truncateStream", cut_message(cut))
+
+    def seal_stream(self, stream: StreamName) -> None:
+        """Seal the stream permanently."""
+        self._update(stream, "sealStream", stream_message(stream))
+
+    def delete_stream(self, stream: StreamName, is_gone: Callable[[], bool]) -> None:
+        """Delete a sealed stream; raises `StreamNotSealed` for another.
+
+        Args:
+            stream: the stream.
+            is_gone: whether it is gone, even if another stream has its name. The controller waits two minutes until
+                no stream has the name, and then fails.
+        """
+        answer = self._calls.call("deleteStream", stream_message(stream), seconds=WORKFLOW_SECONDS, done=is_gone)
+        if answer is not None:
+            self._status(pb.DeleteStreamStatus.Status, answer.status, stream)
+
+    def configuration(self, stream: StreamName) -> StreamConfiguration:
+        """Its policies and tags."""
+        return configuration_from(self._ask(stream, "getStreamConfiguration", stream_message(stream)))
+
+    def configurations(self, streams: Sequence[StreamName]) -> list[StreamConfiguration | None]:
+        """The policies and tags of several; None for one that is gone."""
+        answers = self._calls.call_all([("getStreamConfiguration", stream_message(stream)) for stream in streams])
+        return [None if answer is None else configuration_from(answer) for answer in answers]
+
+    # segments
+
+    def current_segments(self, stream: StreamName) -> dict[SegmentId, KeyRange]:
+        """The open segments; none if the stream is sealed."""
+        return ranges_from(self._ask(stream, "getCurrentSegments", stream_message(stream)))
+
+    def epochs(self, stream: StreamName, numbers: Sequence[int]) -> list[Epoch]:
+        """The epochs of these numbers, in their order, up to the first that does not exist."""
+        return _epochs(numbers, self._calls.call_all([_epoch_question(stream, number) for number in numbers]))
+
+    def query_state(self, stream: StreamName, epochs: int) -> StreamState:
+        """Query a stream's state and first epochs concurrently; the answers may be from different moments."""
+        named = stream_message(stream)
+        questions = [
+            ("getStreamConfiguration", named),
+            ("getSegments", pb.GetSegmentsRequest(streamInfo=named, timestamp=0)),
+            ("getCurrentSegments", named),
+            *(_epoch_question(stream, number) for number in range(epochs)),
+        ]
+        configuration, head, current, *first = self._calls.call_all(questions)
+        if configuration is None or head is None or current is None:
+            raise self.missing(stream)
+        return StreamState(
+            configuration_from(configuration),
+            cut_from(stream, head),
+            ranges_from(current),
+            _epochs(range(epochs), first),
+        )
+
+    def start_scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> int:
+        """Begin to scale; returns the number of the epoch that is open till then.
+
+        Raises:
+            ScaleRefused: a segment to seal is not open, or too few would be left.
+            RequestFailed: another scale is under way, the ranges do not fit, or the stream is sealed: the controller
+                does not say which.
+        """
+        request = scale_message(stream, seal, ranges, int(time.time() * 1000))
+        answer = self._calls.call("scale", request)
+        self._status(pb.ScaleResponse.ScaleStreamStatus, answer.status, stream, "STARTED")
+        return int(answer.epoch)
+
+    def is_scaled(self, stream: StreamName, epoch: int) -> bool:
+        """Return whether the scale that ends this epoch is finished."""
+        request = pb.ScaleStatusRequest(streamInfo=stream_message(stream), epoch=epoch)
+        answer = self._calls.call("checkScale", request)
+        status = self._status(pb.ScaleStatusResponse.ScaleStatus, answer.status, stream, "SUCCESS", "IN_PROGRESS")
+        return status == "SUCCESS"
+
+    def endpoint(self, stream: StreamName, segment: SegmentId) -> Endpoint:
+        """The segment store that holds the segment now; answered for segments that never were, too."""
+        request = pb.SegmentId(streamInfo=stream_message(stream), segmentId=segment.value)
+        answer = self._calls.call("getURI", request)
+        return Endpoint(answer.endpoint, answer.port)
+
+    def delegation_token(self, stream: StreamName, *, write: bool) -> str:
+        """Return the token that segment stores require; empty if the cluster requires no login."""
+        request = stream_message(stream, pb.StreamInfo.READ_WRITE if write else pb.StreamInfo.READ)
+        return str(self._ask(stream, "getDelegationToken", request).delegationToken)
+
+    # transactions
+
+    def begin_transaction(self, stream: StreamName, lease: float) -> Transaction:
+        """Open one; see `Transactions.begin`."""
+        request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
+        return transaction_from(stream, self._ask(stream, "createTransaction", request))
+
+    def ping_transaction(self, transaction: Transaction, lease: float) -> None:
+        """Renew the lease; see `Transactions.ping`."""
+        request = pb.PingTxnRequest(
+            streamInfo=stream_message(transaction.stream),
+            txnId=transaction_id_message(transaction),
+            lease=int(lease * 1000),
+        )
+        answer = self._calls.call("pingTransaction", request)
+        name = pb.PingTxnStatus.Status.Name(answer.status)
+        if name != "OK":
+            what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
+            raise TransactionEnded(what, where=f"{self.uri}/{transaction.stream}, {transaction.id}")
+
+    def commit_transaction(self, transaction: Transaction) -> None:
+        """Begin to commit."""
+        self._end(transaction, "commitTransaction")
+
+    def abort_transaction(self, transaction: Transaction) -> None:
+        """Begin to abort."""
+        self._end(transaction, "abortTransaction")
+
+    def transaction_state(self, transaction: Transaction) -> TransactionState:
+        """Return its state."""
+        answer = self._ask(transaction.stream, "checkTransactionState", self._transaction_request(transaction))
+        return TransactionState(pb.TxnState.State.Name(answer.state).lower())
+
+    def missing(self, stream: StreamName) -> StreamStoreError:
+        """The error for a stream that is not there: the stream's or its scope's."""
+        if self._calls.call("checkScopeExists", pb.ScopeInfo(scope=stream.scope)).exists:
+            return NoSuchStream("no such stream", where=f"{self.uri}/{stream}")
+        return NoSuchScope("no such scope", where=f"{self.uri}/{stream.scope}")
+
+    def _end(self, transaction: Transaction, method: str) -> None:
+        answer = self._ask(transaction.stream, method, self._transaction_request(transaction))
+        if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
+            raise self.missing(transaction.stream)
+
+    def _transaction_request(self, transaction: Transaction) -> Any:
+        return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))
+
+    def _ask(self, stream: StreamName, method: str, request: Any) -> Any:
+        try:
+            return self._calls.call(method, request)
+        except NotFound:
+            raise self.missing(stream) from None
+
+    def _update(self, stream: StreamName, method: str, request: Any) -> None:
+        answer = self._calls.call(method, request, seconds=WORKFLOW_SECONDS)
+        self._status(pb.UpdateStreamStatus.Status, answer.status, stream)
+
+    def _pages(self, method: str, request: Callable[[Any], Any], names: Callable[[Any], Any]) -> Iterator[str]:
+        token = pb.ContinuationToken()
+        while True:
+            page = self._calls.call(method, request(token))
+            found = names(page)
+            if not found:
+                return
+            yield from found
+            token = page.continuationToken
+
+    def _status(self, kinds: Any, number: int, about: StreamName | str, *good: str) -> str:
+        """The status's name if it is a good one (SUCCESS if none is given), or its error."""
+        name = kinds.Name(number) if number in kinds.values() else str(number)
+        if name in (good or ("SUCCESS",)):
+            return name
+        if name in {"STREAM_NOT_FOUND", "SCOPE_NOT_FOUND"} and isinstance(about, StreamName):
+            raise self.missing(about)
+        if name not in _MEANINGS:
+            raise WireError(f"the controller returned an unknown status ({name})", where=self.uri)
+        kind, what, todo = _MEANINGS[name]
+        if kind is NoSuchScope:
+            about = str(about).partition("/")[0]
+        raise kind(what, where=f"{self.uri}/{about}", todo=todo)
+
+
+def _epoch_question(stream: StreamName, number: int) -> tuple[str, Any]:
+    return "getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=stream_message(stream), epoch=number)
+
+
+def _epochs(numbers: Sequence[int], answers: Sequence[Any]) -> list[Epoch]:
+    """The epochs that were asked for, up to the first that does not exist."""
+    asked = zip(numbers, answers, strict=True)
+    return [Epoch(number, ranges_from(answer)) for number, answer in takewhile(lambda one: one[1] is not None, asked)]

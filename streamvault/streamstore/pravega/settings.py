@@ -1,0 +1,139 @@
+"""Address and login of a Pravega cluster, as plain values for sending to other processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from streamvault.streamstore.errors import AccessDenied, InvalidName, StreamStoreError
+
+__all__ = ["DEFAULT_PORT", "PravegaSettings", "not_trusted"]
+
+DEFAULT_PORT = 9090
+
+_URI = re.compile(
+    r"(?P<scheme>pravega|pravega\+tls)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+)(:(?P<port>[0-9]{1,5}))?/?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PravegaSettings:
+    """A Pravega cluster's controller and how to log in.
+
+    Attributes:
+        host: the controller's name or address.
+        port: the controller's gRPC port.
+        tls: whether controller and segment stores speak TLS.
+        username: empty if the cluster asks for no login.
+        password: its password; never shown.
+        ca_file: PEM file of CA certificates; empty for the system's.
+        verify_hostname: whether a certificate must name the host. Its signature is always verified.
+        timeout: how long (seconds) a server may be silent, and how long to retry without progress.
+    """
+
+    host: str
+    port: int = DEFAULT_PORT
+    tls: bool = False
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    verify_hostname: bool = True
+    timeout: float = 30.0
+
+    @property
+    def uri(self) -> str:
+        """``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
+        return f"pravega{'+tls' if self.tls else ''}://{self.address}"
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` of the controller."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def from_environment(cls, uri: str, environment: Mapping[str, str] | None = None, *, target: bool = False) -> Self:
+        """The settings for a URI, with the login from the environment.
+
+        Args:
+            uri: ``pravega://HOST[:PORT]`` or ``pravega+tls://HOST[:PORT]``; the port is 9090 if it is left out.
+            environment: None takes this process's. ``PRAVEGA_USERNAME``, ``PRAVEGA_PASSWORD``, ``PRAVEGA_CA_FILE`` and
+                ``PRAVEGA_TLS_VERIFY_HOSTNAME`` (true unless it is 0, no, off or false) are read.
+            target: whether this is the second cluster of a command; ``PRAVEGA_TARGET_USERNAME`` and so on are read
+                first.
+
+        Raises:
+            InvalidName: not such a URI.
+        """
+        match = _URI.match(uri)
+        port = int(match["port"] or DEFAULT_PORT) if match else 0
+        if not match or not 0 < port < 65536:
+            raise InvalidName(
+                "not a Pravega URI", where=repr(uri), todo="Write pravega://HOST:PORT or pravega+tls://HOST:PORT."
+            )
+        values = os.environ if environment is None else environment
+
+        def value(name: str, default: str = "") -> str:
+            set_for_both = values.get(f"PRAVEGA_{name}", default)
+            return values.get(f"PRAVEGA_TARGET_{name}", set_for_both) if target else set_for_both
+
+        verify = value("TLS_VERIFY_HOSTNAME", "true").strip().lower()
+        return cls(
+            host=match["host"],
+            port=port,
+            tls=match["scheme"] == "pravega+tls",
+            username=value("USERNAME"),
+            password=value("PASSWORD"),
+            ca_file=value("CA_FILE"),
+            verify_hostname=verify not in {"0", "no", "off", "false"},
+        )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context for segment store connections; None without TLS.
+
+        Raises:
+            StreamStoreError: the CA file can't be read or holds no certificate.
+        """
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise self._bad_ca_file(error) from None
+        context.check_hostname = self.verify_hostname
+        return context
+
+    def ca_certificates(self) -> bytes | None:
+        """The bytes of the CA file; None for the system's own authorities.
+
+        Raises:
+            StreamStoreError: the CA file can't be read.
+        """
+        if not self.ca_file:
+            return None
+        try:
+            return Path(self.ca_file).read_bytes()
+        except OSError as error:
+            raise self._bad_ca_file(error) from None
+
+    def _bad_ca_file(self, error: Exception) -> StreamStoreError:
+        why = getattr(error, "strerror", None) or str(error)
+        return StreamStoreError(
+            f"cannot load the CA certificates ({why})",
+            where=self.ca_file,
+            todo="Set PRAVEGA_CA_FILE to a readable PEM file.",
+        )
+
+
+def not_trusted(whose: str, why: str, where: str) -> AccessDenied:
+    """The error for a server whose certificate does not pass; ``whose`` reads "the controller's", for example."""
+    return AccessDenied(
+        f"{whose} certificate is not trusted ({why})",
+        where=where,
+        todo="Set PRAVEGA_CA_FILE to the certificate of its CA; "
+        "to accept another host name, set PRAVEGA_TLS_VERIFY_HOSTNAME=false.",
+    )

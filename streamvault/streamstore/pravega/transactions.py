@@ -1,0 +1,107 @@
+"""Pravega's transactions: each has its own segment beside every segment that was open when it began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.appender import PravegaAppender
+from streamvault.streamstore.pravega.codec import Command
+from streamvault.streamstore.pravega.controller import Controller
+from streamvault.streamstore.pravega.patience import pauses
+from streamvault.streamstore.pravega.refusals import refusal
+from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
+
+__all__ = ["PravegaTransactions"]
+
+COMMIT_SECONDS = 120.0
+"""How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
+
+
+class PravegaTransactions(Transactions):
+    """See `Transactions`. Usable from all threads."""
+
+    def __init__(self, controller: Controller, stores: SegmentStores) -> None:
+        self._controller = controller
+        self._stores = stores
+
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        """See `Transactions.begin`; the controller allows 10 s to 10 minutes unless it was told otherwise."""
+        return self._controller.begin_transaction(stream, lease)
+
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        """See `Transactions.ping`."""
+        self._controller.ping_transaction(transaction, lease)
+
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        """See `Transactions.appender`."""
+        part = _part(transaction)
+        return PravegaAppender(self._stores, transaction.stream, segment, in_flight=in_flight, part=part)
+
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        """See `Transactions.join`."""
+        target = parts[0].transaction
+        if any(part.transaction.segments != target.segments for part in parts):
+            raise RequestFailed(
+                "the stream was scaled during the write",
+                where=str(target.stream),
+                todo="Nothing was committed; write again.",
+            )
+        wanted = dict.fromkeys(target.segments, 0)
+        for part in parts:
+            self._check_holds(part.transaction, part.lengths)
+            full = [segment for segment, length in part.lengths.items() if length]
+            if part is not parts[0] and full:
+                self._merge(target, part.transaction, full)
+            for segment in full:
+                wanted[segment] += part.lengths[segment]
+        # merging a transaction that is gone is reported as success
+        self._check_holds(target, wanted)
+        return target
+
+    def commit(self, transaction: Transaction) -> TransactionState:
+        """See `Transactions.commit`."""
+        self._controller.commit_transaction(transaction)
+        for _ in pauses(COMMIT_SECONDS):
+            if (state := self.state(transaction)) is not TransactionState.COMMITTING:
+                return state
+        raise RequestFailed(
+            f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",
+            where=f"{transaction.stream}, {transaction.id}",
+            todo="The controller continues; check again later.",
+        )
+
+    def abort(self, transaction: Transaction) -> None:
+        """See `Transactions.abort`."""
+        self._controller.abort_transaction(transaction)
+
+    def state(self, transaction: Transaction) -> TransactionState:
+        """See `Transactions.state`."""
+        return self._controller.transaction_state(transaction)
+
+    def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+        infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))
+        if any((info.write_offset if info else 0) != lengths.get(segment, 0) for segment, info in infos.items()):
+            raise RequestFailed(
+                "a transaction does not hold the data written to it (did its lease expire before the commit?)",
+                where=f"{transaction.stream}, {transaction.id}",
+                todo="Nothing was committed; write again, with a longer lease if the server allows one.",
+            )
+
+    def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
+        def request(number: int, segment: SegmentId, token: str) -> Command:
+            name = segment.in_stream(target.stream)
+            return wire.MergeSegments(number, name + _part(target), name + _part(source), token, 0)
+
+        for segment, answer in self._stores.ask_all(target.stream, segments, request, write=True):
+            if not isinstance(answer, wire.SegmentsMerged | wire.NoSuchSegment):
+                raise refusal(answer, self._stores.name(target.stream, segment))
+
+
+def _part(transaction: Transaction) -> str:
+    """Return the suffix that a transaction's segment adds to the name of its target segment."""
+    return f"#transaction.{transaction.id.hex}"

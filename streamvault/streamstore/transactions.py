@@ -1,0 +1,116 @@
+"""Transactions: events that become readable together or not at all. An optional feature of a `StreamStore`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamName
+
+__all__ = ["Transaction", "TransactionState", "Transactions", "Written"]
+
+
+class TransactionState(StrEnum):
+    """The state of a transaction."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    """It never existed, or ended so long ago that the store no longer knows it."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its events are readable, or will be without further action."""
+        return self in {TransactionState.COMMITTING, TransactionState.COMMITTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """An open transaction; small, for sending to other processes.
+
+    Attributes:
+        stream: the stream.
+        id: its id in the stream.
+        segments: its parts with their key ranges: one per segment that was open when it began. Their ids are the
+            transaction's own: the number of the segment, but the epoch in which the transaction began.
+    """
+
+    stream: StreamName
+    id: UUID
+    segments: Mapping[SegmentId, KeyRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A transaction and the acknowledged lengths of its writer.
+
+    Attributes:
+        transaction: the open transaction.
+        lengths: acknowledged bytes by segment; segments without any may be absent.
+    """
+
+    transaction: Transaction
+    lengths: Mapping[SegmentId, int]
+
+
+class Transactions(ABC):
+    """Transactions of one store.
+
+    Every method raises what `StreamStore` says for all of its methods.
+    """
+
+    @abstractmethod
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        """Open a transaction that the store aborts if it is neither pinged nor ended for ``lease`` seconds.
+
+        Raises:
+            RequestFailed: the store does not allow such a lease.
+        """
+
+    @abstractmethod
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        """Keep it open for another ``lease`` seconds.
+
+        Raises:
+            TransactionEnded: it is not open any more.
+        """
+
+    @abstractmethod
+    def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
+        """Open one of the transaction's parts for appending; its data is invisible before the commit."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Written]) -> Transaction:
+        """Merge transactions (at least one), in order, into the first one, without moving bytes.
+
+        Abort the others afterwards; if this fails, abort all of them.
+
+        Returns:
+            The first one's transaction, which now holds everything.
+
+        Raises:
+            RequestFailed: they began in different epochs of the stream, or one does not hold the acknowledged data.
+        """
+
+    @abstractmethod
+    def commit(self, transaction: Transaction) -> TransactionState:
+        """Make its events readable, all of them, and wait until they are; one that is committed already stays so.
+
+        Returns:
+            ``COMMITTED``, or the state of one that cannot be committed any more.
+        """
+
+    @abstractmethod
+    def abort(self, transaction: Transaction) -> None:
+        """Drop its events; one that has ended already stays as it is."""
+
+    @abstractmethod
+    def state(self, transaction: Transaction) -> TransactionState:
+        """Return its state."""

@@ -1,0 +1,246 @@
+"""Stream URIs; opening the stores they name, and sharing them among the tasks of one process.
+
+``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://HOST:PORT/SCOPE/STREAM``, ``local:///FOLDER/SCOPE/STREAM``. A URI
+contains no login; it is read from the environment when the URI is parsed, and is sent with the address.
+
+Reopening a cluster for every task costs a channel to the controller, plus a connection and a lookup per segment. So a
+store stays open for a while after its last use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["KEEP_SECONDS", "StoreAddress", "is_same_store", "is_stream", "lend", "parse_stream"]
+
+KEEP_SECONDS = 10.0
+"""How long an unused store stays open."""
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+):(?P<port>[0-9]{1,5})\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where a store is and how to open it; small, for sending to other processes.
+
+    Attributes:
+        scheme: ``local``, ``pravega`` or ``pravega+tls``.
+        location: ``HOST:PORT``, or the folder's absolute path.
+        settings: argument of the implementation; may contain a login, so it is hidden from the repr.
+    """
+
+    scheme: str
+    location: str
+    settings: Any = field(default=None, repr=False)
+
+    @property
+    def uri(self) -> str:
+        """The store's URI without a stream."""
+        return f"{self.scheme}://{self.location}"
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def open(self) -> StreamStore:
+        """Open the store; close it after use."""
+        scheme = _SCHEMES[self.scheme]
+        store: StreamStore = getattr(import_module(scheme.module), scheme.store)(self.settings)
+        return store
+
+    def lend(self) -> AbstractContextManager[StreamStore]:
+        """Open the store for one of many tasks; a shareable store stays open for the next one in this process."""
+        return lend(self, self.open) if _SCHEMES[self.scheme].shared else self.open()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """The implementation of a URI scheme.
+
+    Attributes:
+        form: how such a URI is written.
+        check: says what is wrong with a location; empty if nothing is.
+        plain: returns the usual spelling of a location.
+        settings: makes of the store's URI what the implementation is opened with.
+        module, store: where the implementation is; imported when a store is opened.
+        shared: whether an open store locks out no other user, so that it may stay open.
+    """
+
+    form: str
+    check: Callable[[str], str]
+    plain: Callable[[str], str]
+    settings: Callable[[str, bool], Any]
+    module: str
+    store: str
+    shared: bool
+
+
+def is_stream(uri: str) -> bool:
+    """Return whether a text has the scheme of a stream URI; it may still be invalid."""
+    return str(uri).partition("://")[0] in _SCHEMES
+
+
+def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, StreamName]:
+    """Parse a stream URI into store and stream, without connecting.
+
+    Args:
+        uri: the URI.
+        target: whether it is the second stream of a command, whose cluster may have a login of its own.
+
+    Raises:
+        InvalidName: the URI is invalid; the message gives the reason and the right form.
+    """
+    name, separator, rest = str(uri).partition("://")
+    if not separator or name not in _SCHEMES:
+        forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
+        raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
+    scheme = _SCHEMES[name]
+    location, stream = _split(rest)
+    wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
+    if wrong:
+        raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
+    location = scheme.plain(location)
+    address = f"{name}://{location}"
+    return StoreAddress(name, location, scheme.settings(address, target)), StreamName.parse(stream)
+
+
+def is_same_store(one: StoreAddress, other: StoreAddress) -> bool:
+    """Return whether two addresses lead to the same store, also by different names."""
+    if "local" in (one.scheme, other.scheme):
+        return one.scheme == other.scheme and os.path.realpath(one.location) == os.path.realpath(other.location)
+    (host, _, port), (other_host, _, other_port) = (each.location.rpartition(":") for each in (one, other))
+    return port == other_port and (host == other_host or not _addresses(host).isdisjoint(_addresses(other_host)))
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
+    except (OSError, UnicodeError):
+        return set()
+
+
+def _split(rest: str) -> tuple[str, str]:
+    """Split off the last two parts of a path; the second result is empty if there are fewer."""
+    location, *last = rest.rsplit("/", 2)
+    return (location, "/".join(last)) if len(last) == 2 and all(last) else (location, "")
+
+
+def _shown(uri: str) -> str:
+    """A URI for a message, without what may be a password."""
+    scheme, separator, rest = str(uri).partition("://")
+    return repr(f"{scheme}{separator}…@{rest.rpartition('@')[2]}" if "@" in rest else uri)
+
+
+def _check_host(location: str) -> str:
+    match = _HOST_AND_PORT.match(location)
+    if "@" in location:
+        return "it must not contain credentials; set PRAVEGA_USERNAME and PRAVEGA_PASSWORD"
+    if not match:
+        return "HOST:PORT is missing or malformed"
+    return "" if 0 < int(match["port"]) < 65536 else "the port is out of range"
+
+
+def _plain_host(location: str) -> str:
+    host, _, port = location.rpartition(":")
+    return f"{host.lower()}:{int(port)}"
+
+
+def _check_folder(location: str) -> str:
+    if not location.startswith("/"):
+        return "the folder is missing" if not location else "the folder is not absolute"
+    if any(part in {"", ".", ".."} for part in location.split("/")[1:]) or _CONTROL.search(location):
+        return "the folder has an empty, '.' or '..' part, or a control character"
+    return ""
+
+
+def _pravega_settings(uri: str, target: bool) -> Any:
+    return import_module("streamvault.streamstore.pravega.settings").PravegaSettings.from_environment(
+        uri, target=target
+    )
+
+
+def _folder(uri: str, _target: bool) -> str:
+    return uri.removeprefix("local://")
+
+
+_PRAVEGA = _Scheme(
+    form="pravega://HOST:PORT/SCOPE/STREAM",
+    check=_check_host,
+    plain=_plain_host,
+    settings=_pravega_settings,
+    module="streamvault.streamstore.pravega.store",
+    store="PravegaStore",
+    shared=True,
+)
+
+_SCHEMES = {
+    "pravega": _PRAVEGA,
+    "pravega+tls": replace(_PRAVEGA, form="pravega+tls://HOST:PORT/SCOPE/STREAM"),
+    "local": _Scheme(
+        form="local:///FOLDER/SCOPE/STREAM",
+        check=_check_folder,
+        plain=str,
+        settings=_folder,
+        module="streamvault.streamstore.local",
+        store="LocalStore",
+        shared=False,
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An open store, its number of users, and the timer that closes it when unused."""
+
+    store: StreamStore
+    users: int = 0
+    closing: threading.Timer | None = None
+
+
+_lock = threading.Lock()
+_kept: dict[Hashable, _Kept] = {}
+
+
+@contextmanager
+def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamStore]:
+    """Lend a store that stays open for the next user of the same key in this process; do not close it."""
+    # keyed by process: connections do not survive a fork
+    place = (os.getpid(), key)
+    with _lock:
+        kept = _kept.get(place)
+        if kept is None:
+            kept = _kept[place] = _Kept(open_it())
+        if kept.closing is not None:
+            kept.closing.cancel()
+            kept.closing = None
+        kept.users += 1
+    try:
+        yield kept.store
+    finally:
+        with _lock:
+            kept.users -= 1
+            if not kept.users:
+                kept.closing = threading.Timer(KEEP_SECONDS, _close, (place, kept))
+                kept.closing.daemon = True
+                kept.closing.start()
+
+
+def _close(place: Hashable, kept: _Kept) -> None:
+    with _lock:
+        # it may have been lent again while the timer fired
+        if kept.users or _kept.get(place) is not kept or kept.closing is not threading.current_thread():
+            return
+        del _kept[place]
+    kept.store.close()
