@@ -60,7 +60,12 @@ def run(copy: Path, *words: str) -> None:
 
 def test_added_object_store_holds_an_archive(copy: Path) -> None:
     add_example(copy, "streamvault/objectstore/ram.py")
-    change_line(copy, "streamvault/objectstore/uri.py", '"memory": "streamvault.objectstore.memory",', '"ram": "streamvault.objectstore.ram",')
+    change_line(
+        copy,
+        "streamvault/objectstore/uri.py",
+        '"memory": "streamvault.objectstore.memory",',
+        '"ram": "streamvault.objectstore.ram",',
+    )
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", "ram://example/vault", "events")
 
 
