@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--round-trip-events",
         type=int,
-        default=50_000,
+        default=5_000,
         metavar="N",
         help="how many events go both ways on real servers",
     )

@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream
-from streamvault.manifests import archive as archives
+from streamvault.manifests import marks
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import now_utc
 from streamvault.objectstore.uri import RootAddress
@@ -28,7 +28,7 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, payloads, shape_of
 
-pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 KILLS = 2
 GENERATIONS = 6
@@ -130,7 +130,7 @@ def test_killed_compaction_is_resumed(
     assert hit >= in_work / 2
     # published as if two hours ago, so that the replaced objects may be deleted
     with monkeypatch.context() as patch:
-        patch.setattr(archives, "now_utc", lambda: now_utc() - timedelta(hours=2))
+        patch.setattr(marks, "now_utc", lambda: now_utc() - timedelta(hours=2))
         if ground.opened().listing().spans != ((1, GENERATIONS),):
             patch.setattr(compacting.Compaction, "clear", lambda _: None)
             compact_archive(ground.archive, master="inline[2]")

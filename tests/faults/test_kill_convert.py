@@ -12,7 +12,7 @@ from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import Ground
 from tests.faults.contents import rows_of
 
-pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 
 MOST_ATTEMPTS = 5
 

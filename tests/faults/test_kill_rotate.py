@@ -36,7 +36,7 @@ from tests.streams import append_events, payloads
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
 KILLS = 2
 OLD = 3

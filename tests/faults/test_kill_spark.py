@@ -21,7 +21,7 @@ from tests.faults.conftest import KILLS as DEFAULT_KILLS
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of, make_stream
 
-pytestmark = [pytest.mark.long, pytest.mark.pravega, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pravega, pytest.mark.spark, pytest.mark.timeout(900)]
 
 KILLS = 3
 """Of each kind of copy; each costs a start of Spark, so by default one kind is killed once."""

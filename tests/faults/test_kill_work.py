@@ -16,7 +16,7 @@ from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.streams import digest_of, make_stream, shape_of
 
-pytestmark = [pytest.mark.long, pytest.mark.pravega]
+pytestmark = [pytest.mark.pravega]
 
 
 def test_killed_worker_loses_no_request(pravega: PravegaServer, scope_name: str, tmp_path: Path) -> None:

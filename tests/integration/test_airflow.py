@@ -27,7 +27,6 @@ from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of, make_stream, payloads, shape_of
 
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.pravega,
     pytest.mark.minio,
     pytest.mark.spark,
@@ -62,8 +61,11 @@ class Ground:
         found = {}
         for key in self.keys(f"backups/{ORDERS}/_manifest/"):
             if key.endswith(".json") and key[:-5].isdecimal():
-                body = self.minio.client().get_object(Bucket=BUCKET, Key=f"backups/{ORDERS}/_manifest/{key}")["Body"]
-                found[int(key[:-5])] = json.loads(body.read())
+                client = self.minio.client()
+                # a rotation may delete what was listed
+                with suppress(client.exceptions.NoSuchKey):
+                    body = client.get_object(Bucket=BUCKET, Key=f"backups/{ORDERS}/_manifest/{key}")["Body"]
+                    found[int(key[:-5])] = json.loads(body.read())
         return found
 
     @contextmanager
@@ -181,8 +183,15 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
     manifests: dict[int, dict[str, Any]] = {}
     seen: set[Pointer] = set()
 
+    def scheduled() -> list[dict[str, Any]]:
+        path = "dags/archive_rotation/dagRuns?order_by=-run_after&run_type=scheduled"
+        return airflow.call("GET", path)["dag_runs"]  # type: ignore[no-any-return]
+
+    # other tests may have had the DAG run, without the variable that says what to rotate
+    before = {run["dag_run_id"] for run in scheduled()}
+
     def runs() -> list[dict[str, Any]]:
-        return airflow.call("GET", "dags/archive_rotation/dagRuns?order_by=run_after")["dag_runs"]  # type: ignore[no-any-return]
+        return [run for run in scheduled() if run["dag_run_id"] not in before]
 
     def enough() -> bool | None:
         # each generation exists for some runs, and is read meanwhile
@@ -204,7 +213,6 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
         pause(airflow, "archive_rotation", paused=True)
         airflow.wait(quiet, timeout=300, what="the end of a rotation")
     enough()
-    assert {run["run_type"] for run in runs()} == {"scheduled"}
     newest = max(manifests)
     assert newest >= RUNS
     assert sorted(manifests) == list(range(1, newest + 1))
@@ -221,8 +229,7 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
 
     archive = f"{ROOT}/{ORDERS}"
     told = airflow.call("GET", "assets/events?order_by=-timestamp")["asset_events"]
-    assert {event["uri"] for event in told} == {archive}
-    assert {event["extra"]["generation"] for event in told} == set(manifests)
+    assert {event["extra"]["generation"] for event in told if event["uri"] == archive} == set(manifests)
 
     def followed() -> dict[str, Any] | None:
         found = airflow.call("GET", "dags/follow_orders/dagRuns")["dag_runs"]

@@ -14,7 +14,7 @@ from streamvault.streamstore.model import SegmentId, StreamConfiguration, Stream
 from tests.servers.airflow import AirflowServer
 from tests.streams import append_events, digest_of
 
-pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.late, pytest.mark.timeout(1200)]
 
 DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file", "standby")
 

@@ -18,7 +18,7 @@ from tests.servers.airflow import AirflowServer
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import NAME, Vault
 
-pytestmark = [pytest.mark.long, pytest.mark.late, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.late, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from streamvault.cli import main
 EVENTS = 1_500
 """Fewer events than by default, and without Spark: bin/demo runs in CI too."""
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 
 def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

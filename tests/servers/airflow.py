@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -30,6 +31,7 @@ START_TIMEOUT = 600.0
 USER = "admin"
 ANSWER_TIMEOUT = 120.0
 POLL = 0.5
+CALLS_WHILE_LOCKED = 20
 # The servers for log files would listen on every address; tasks run here, so their logs are read as files.
 QUIET_AIRFLOW = """#!/bin/sh
 case $1 in
@@ -119,10 +121,20 @@ class AirflowServer:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API (``/api/v2``), logged in.
 
+        Its SQLite database is locked now and then; then it has done nothing, and the call is repeated.
+
         Raises:
             urllib.error.HTTPError: it refuses.
         """
-        return self._request(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {self._token}"})
+        for repeated in range(CALLS_WHILE_LOCKED):
+            try:
+                return self._request(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {self._token}"})
+            except urllib.error.HTTPError as error:
+                locked = error.code == HTTPStatus.INTERNAL_SERVER_ERROR and "Database error" in "".join(error.__notes__)
+                if not locked or repeated == CALLS_WHILE_LOCKED - 1:
+                    raise
+                time.sleep(POLL)
+        raise AssertionError("unreachable")
 
     def connect(self, name: str, **fields: Any) -> None:
         """Have a connection of this name, whatever it was before."""

@@ -19,7 +19,7 @@ from tests.servers.availability import Unavailable
 from tests.servers.java import java_home
 from tests.servers.process import ServerProcess, temporary_folder
 
-__all__ = ["SparkCluster"]
+__all__ = ["SparkCluster", "python_without_the_project"]
 
 HOST = "127.0.0.1"
 START_TIMEOUT = 120.0
@@ -65,7 +65,7 @@ class SparkCluster:
         """
         self._folder = temporary_folder("spark")
         try:
-            self.python = _python_without_the_project(self._folder / "python")
+            self.python = python_without_the_project(self._folder / "python")
             self.master = self._run("master", "--host", HOST, "--port", "0", "--webui-port", "0")
             self.master_url = _logged(self.master, r"Starting Spark master at (spark://[\d.:]+)")
             for number in range(self._worker_count):
@@ -147,7 +147,7 @@ def _spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def _python_without_the_project(folder: Path) -> Path:
+def python_without_the_project(folder: Path) -> Path:
     """An environment that sees this one's packages, but not those that a .pth file in there points to: the project's.
 
     Raises:

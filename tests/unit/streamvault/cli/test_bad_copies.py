@@ -412,7 +412,7 @@ TARGETS = [
             f"{name}, target sealed",
             going_on(name),
             4,
-            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It cannot be changed).*",
+            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It can still be read).*",
             both(spoil, lambda w: w.seal(TARGET)),
         )
         for name, spoil in {**REFUSING, "promote": replicated()}.items()
