@@ -53,6 +53,7 @@ def export_stream(
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     storage_class: str = "",
+    same_stream: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -78,6 +79,7 @@ def export_stream(
         largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
             events are enabled.
         storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
+        same_stream: confirm that it is the archived stream, if nothing of it can be compared with the archive.
         master: a Spark master, or ``"inline"`` to run without Spark.
         dry_run: report what would be done, and its cost in S3, without writing.
         progress: receives the progress.
@@ -97,6 +99,7 @@ def export_stream(
         window=window,
         largest_event=largest_event,
         storage_class=storage_class,
+        same_stream=same_stream,
     )
     return export_next(
         ResolvedExport.of(stream, root, options),
@@ -234,6 +237,7 @@ def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
         compression=options.compress,
         range_size=options.range_size,
         content=options.content,
+        same_stream=options.same_stream,
     )
 
 
@@ -248,6 +252,7 @@ def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
         to_cut=wanted.to_cut or plan.to,
         layout=wanted.layout or layout_of(plan.content),
         content=wanted.content or plan.content,
+        same_stream=False,
     )
     if asked == holds:
         return []
@@ -275,7 +280,9 @@ def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     found, _ = current_plan(archive.store, archive.prefix, generation)
-    plan: Plan | None = found or make_plan(describe_source(store, archive.stream), store, newest, order.wanted)
+    plan: Plan | None = found or make_plan(
+        describe_source(store, archive.stream), store, newest, order.wanted, archive=archive
+    )
     events, exact = estimate_events(store, plan, order.options.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)

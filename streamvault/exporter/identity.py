@@ -18,7 +18,7 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["check_gone", "check_same_stream", "check_witness", "take_witness"]
+__all__ = ["WITNESS_BYTES", "check_gone", "check_same_stream", "check_witness", "other_stream", "take_witness"]
 
 WITNESS_BYTES = 64 * 1024
 """Bytes before a cut that are read from one segment, so that a witness costs one request per segment."""
@@ -50,7 +50,7 @@ def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
                 break
 
 
-def check_same_stream(described: StreamDescription, store: StreamStore, known: GenerationModel) -> None:
+def check_same_stream(described: StreamDescription, store: StreamStore, known: GenerationModel) -> set[SegmentId]:
     """Reject a stream that is not the one of a plan or a generation.
 
     Args:
@@ -58,39 +58,42 @@ def check_same_stream(described: StreamDescription, store: StreamStore, known: G
         store: the stream's store.
         known: the plan or manifest.
 
+    Returns:
+        As for `check_witness`.
+
     Raises:
         Conflict: the stream has different epochs, is shorter, or has different bytes.
     """
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     shorter = any(described.tail.offsets.get(segment, offset) < offset for segment, offset in known.to.offsets.items())
     if epochs[: len(known.epochs)] != known.epochs or shorter:
-        raise _other_stream(store, known, "its epochs differ" if not shorter else "it is shorter")
-    check_witness(store, known)
+        raise other_stream(store, known, "its epochs differ" if not shorter else "it is shorter")
+    return check_witness(store, known)
 
 
-def check_witness(store: StreamStore, known: GenerationModel) -> bool:
+def check_witness(store: StreamStore, known: GenerationModel) -> set[SegmentId]:
     """Compare the stream's bytes with the witness of a plan or a generation.
 
     Returns:
-        Whether the source still has all of these bytes; truncated ones cannot be compared.
+        The segments whose bytes are equal; truncated ones cannot be compared.
 
     Raises:
         Conflict: the bytes differ.
     """
-    complete = True
+    equal = set[SegmentId]()
     for seen in known.witness:
         segment, end = segment_key(seen.segment), seen.offset + seen.length
         try:
             digest = _digest(store, known.name, segment, seen.offset, end)
         except (SegmentTruncated, NoSuchSegment):
-            complete = False
             continue
         except ValueError:  # the segment is shorter
             digest = ""
         if digest != seen.digest:
             what = f"its bytes {seen.offset} to {end} of {segment} differ"
-            raise _other_stream(store, known, what)
-    return complete
+            raise other_stream(store, known, what)
+        equal.add(segment)
+    return equal
 
 
 def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> None:
@@ -123,7 +126,8 @@ def _digest(store: StreamStore, stream: StreamName, segment: SegmentId, start: i
     return digest.hexdigest()
 
 
-def _other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:
+def other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:
+    """Return the error for a stream that is not the one of a plan or a generation, for a reason."""
     archived = f"{known.source}/{known.name}" if known.source else str(known.name)
     return Conflict(
         f"the stream is not the one that was archived here from {archived}: {what} (deleted and recreated, or a"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Usage
+from streamvault.exporter.comparing import check_continues, sealed_ends
 from streamvault.exporter.identity import check_gone, check_same_stream, take_witness
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import layout_of
@@ -14,8 +13,8 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
 from streamvault.manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
 from streamvault.streamstore.cuts import segments_between, validate_cut
-from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
-from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 
@@ -35,6 +34,7 @@ class PlanOptions:
         compression: the compression of chunks.
         range_size: size of ranges (bytes).
         content: what the stream's segments hold; None for the archive's, or events.
+        same_stream: whether the user confirms that it is the archived stream if nothing can be compared.
     """
 
     from_cut: StreamCut | None = None
@@ -43,6 +43,7 @@ class PlanOptions:
     compression: Compression = ""
     range_size: int = 64 * 1024 * 1024
     content: ContentKind | None = None
+    same_stream: bool = False
 
     def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
         """Return content and layout of the generation after an archive's newest one, if there is one.
@@ -104,7 +105,7 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         if plan is not None:
             check_same_stream(described, store, plan)
             return Planned(plan, newest, attempt, adopted=True)
-        plan = make_plan(described, store, newest, asked, source)
+        plan = make_plan(described, store, newest, asked, source, archive=archive)
         if plan is None:
             return Planned(None, newest)
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
@@ -117,7 +118,13 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
 
 
 def make_plan(
-    described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions, source: str = ""
+    described: StreamDescription,
+    store: StreamStore,
+    newest: Manifest | None,
+    wanted: PlanOptions,
+    source: str = "",
+    *,
+    archive: Archive | None = None,
 ) -> Plan | None:
     """Return the plan that follows the newest generation; None if there is nothing new.
 
@@ -127,10 +134,11 @@ def make_plan(
         newest: the manifest of the newest generation; None if this is the first.
         wanted: the options.
         source: the store's address as given by the user, for the manifest.
+        archive: the archive, with whose data the stream is compared where the witness has nothing; None for a table.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
-        Conflict: the stream is not the one of the newest generation.
+        Conflict: the stream is not the one of the newest generation, or is not known to be.
     """
     content, layout = wanted.stored(newest)
     to = wanted.to_cut or described.tail
@@ -138,11 +146,16 @@ def make_plan(
         _check_cut(described, store, wanted.to_cut)
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
-    metadata = (epochs, configuration, described.sealed)
+    sealed = described.sealed and to == described.tail
+    metadata = (epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
     start = _start(described, store, newest, wanted)
+    if archive is not None and newest is not None:
+        check_continues(described, store, archive, newest, same_stream=wanted.same_stream)
+    elif newest is not None:
+        check_same_stream(described, store, newest)
     if not is_new:
         return None
     segments, gaps = _segments(described, store, start, to)
@@ -161,7 +174,7 @@ def make_plan(
         to=to,
         segments=tuple(segments),
         gaps=tuple(gaps),
-        sealed=described.sealed,
+        sealed=sealed,
         source=source,
         witness=witness,
     )
@@ -179,7 +192,6 @@ def _start(described: StreamDescription, store: StreamStore, newest: Manifest | 
             where=f"{described.name}, generation {newest.generation}",
             todo="Omit it: a generation starts where the previous one ended.",
         )
-    check_same_stream(described, store, newest)
     return newest.to
 
 
@@ -201,7 +213,7 @@ def _segments(
     between = segments_between(described, start, to)
     readable = segments_between(described, described.head, to)
     whole = [segment for segment, (_, end) in between.items() if end is None]
-    ends = _sealed_ends(store, described.name, whole)
+    ends = sealed_ends(store, described.name, whole)
     current = described.epochs[-1].segments
     segments, gaps = [], []
     for segment, (low, planned_end) in between.items():
@@ -215,15 +227,3 @@ def _segments(
         if first > low or (planned_end is None and segment not in ends):
             gaps.append(GapEntry(segment=name, start=low, end=first, reason=TRUNCATED_BEFORE))
     return segments, gaps
-
-
-def _sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
-    """Return segment → end offset; a segment that the source no longer has, whose end is unknown, is absent."""
-    try:
-        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
-    except NoSuchSegment:
-        ends: dict[SegmentId, int] = {}
-        for segment in segments:
-            with contextlib.suppress(NoSuchSegment):
-                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
-        return ends

@@ -159,7 +159,8 @@ class ExportRun:
         """
         has_gaps = any(True for chain in self._chains.values() for _ in chain.gaps())
         with self._source.lend() as store:
-            if check_witness(store, self._plan) and not has_gaps:
+            seen = check_witness(store, self._plan)
+            if seen and len(seen) == len(self._plan.witness) and not has_gaps:
                 return
             try:
                 described = store.describe(self._archive.stream)

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, checked_key
-from streamvault.manifests.entries import Count, Digest, File, Model, Moment, find_file, now_utc
+from streamvault.manifests.entries import Count, Cut, Digest, File, Model, Moment, find_file, now_utc
 from streamvault.objectstore.store import ObjectStore
-from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.model import StreamCut, StreamName
 
 __all__ = ["Checked", "Decision", "Hold", "find_checked"]
 
@@ -77,6 +77,8 @@ class Decision(File):
         swept: nothing is left of generations up to this one.
         merged: the merged generations, in order.
         holds: the holds.
+        begin: the cut at which the first generation began that has expired; None if none has, or if the release that
+            decided it did not record it.
     """
 
     format: Literal[1] = 1
@@ -88,15 +90,16 @@ class Decision(File):
     swept: Count = 0
     merged: tuple[Merged, ...] = ()
     holds: tuple[Hold, ...] = ()
+    begin: Cut | None = None
 
     def numbered(self, number: int) -> Self:
         """Return the decision with a number and the current time."""
         return self._next(number=number, created=now_utc())
 
-    def expire(self, upto: int) -> Self:
-        """Return the next decision, in which generations up to one have expired."""
+    def expire(self, upto: int, head: StreamCut | None = None) -> Self:
+        """Return the next decision, in which generations up to one have expired; it began at ``head``."""
         left = tuple(one for one in self.merged if one.generation > upto)
-        return self._next(dropped=upto, merged=left)
+        return self._next(dropped=upto, merged=left, begin=self.begin if self.dropped else head)
 
     def sweep(self, upto: int) -> Self:
         """Return the next decision, in which nothing is left of generations up to one."""

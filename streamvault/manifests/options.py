@@ -121,6 +121,14 @@ class ArchivingOptions(Options):
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
+    same_stream: Annotated[
+        bool,
+        Field(
+            description="Confirm that it is the archived stream. Needed only if nothing of it can be compared with the "
+            "archive."
+        ),
+        CommandLine(environment=False),
+    ] = False
 
 
 class RoundOptions(Options):

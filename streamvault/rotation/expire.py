@@ -142,7 +142,8 @@ def expire(
         if found.manifests and listing.dropped >= found.manifests[-1].generation:
             return None  # decided already
         found = plan_expiry(archive, listing, policy, locks_of, made=made)
-        return listing.decision.expire(found.manifests[-1].generation) if found.manifests else None
+        gone = found.manifests
+        return listing.decision.expire(gone[-1].generation, gone[0].from_) if gone else None
 
     archive.decide(change)
     return found

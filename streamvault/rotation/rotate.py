@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import ResolvedExport, export_next
-from streamvault.exporter.identity import check_same_stream
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.queue.deletions import request_deletions
 from streamvault.importer.queue.streams import check_queue
@@ -29,12 +28,10 @@ from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.expire import Expiry, Policy, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
+from streamvault.rotation.truncate import truncate_source
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.cuts import later_of
-from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut
-from streamvault.streamstore.own import describe_source
 
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import ObjectLocks  # which imports botocore
@@ -59,6 +56,7 @@ def rotate_stream(
     range_size: int = RANGE_SIZE,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
+    same_stream: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -88,6 +86,7 @@ def rotate_stream(
         range_size: as for `export_stream`.
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
+        same_stream: as for `export_stream`, and for what would be truncated.
         master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
         dry_run: only report what would be done.
         progress: receives the progress.
@@ -113,6 +112,7 @@ def rotate_stream(
         range_size=range_size,
         window=window,
         largest_event=largest_event,
+        same_stream=same_stream,
     )
     if hold:
         check_name(hold)
@@ -180,6 +180,9 @@ class Rotation:
         if self.hold:
             put_hold(self.archive, self.hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        # Before generations expire: afterwards their bytes could no longer be compared with the source's.
+        checked_up_to = last_checked(self.archive) if self.truncate else None
+        truncated = checked_up_to is not None and self._truncate(checked_up_to)
         deleted, _ = delete_replaced(self.archive)
         resumed = self.archive.listing().unfinished and not self.queue
         made = None if exported.unchanged else exported.generation
@@ -189,8 +192,6 @@ class Rotation:
             queued = self._ask_for_deletions()
         elif resumed or expiry.manifests or sweep:
             deleted += self._delete()
-        checked_up_to = last_checked(self.archive) if self.truncate else None
-        truncated = checked_up_to is not None and self._truncate(checked_up_to)
         cut = None if checked_up_to is None else checked_up_to.to
         report = self._report(exported, checked, expiry, cut, resumed=resumed)
         return replace(
@@ -263,20 +264,10 @@ class Rotation:
         return open_locks(self.order.root)
 
     def _truncate(self, archived: Manifest) -> bool:
-        """Move the source's head to a generation's end, unless it is already further; return False if sealed.
-
-        Raises:
-            Conflict: the stream is not the archived one.
-        """
+        """Truncate the source to a generation's end, see `truncate_source`."""
+        options = self.order.options
         with self.order.source.open() as store:
-            described = describe_source(store, self.order.name)
-            check_same_stream(described, store, archived)
-            later = later_of(described, archived.to, described.head)
-            if later == described.head:
-                return True
-            try:
-                store.truncate(later)
-            except StreamSealed:
-                self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
-                return False
-        return True
+            done = truncate_source(self.archive, store, archived, same_stream=options.same_stream)
+        if not done:
+            self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
+        return done

@@ -16,7 +16,17 @@ from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import SEGMENT_END, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["EndOf", "is_before", "later_of", "live_ends", "no_end", "segments_between", "validate_cut", "with_ends"]
+__all__ = [
+    "EndOf",
+    "is_before",
+    "later_of",
+    "live_ends",
+    "no_end",
+    "segments_between",
+    "successions",
+    "validate_cut",
+    "with_ends",
+]
 
 EndOf = Callable[[SegmentId], int]
 """Returns the end (bytes) of a sealed segment, and raises `no_end` for any other one."""
@@ -194,7 +204,7 @@ def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
     Their key ranges need not overlap: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1).
     """
     behind: dict[SegmentId, SegmentId] = {}  # direct and indirect successor → segment of the cut
-    for before, after in _successions(ranges):
+    for before, after in successions(ranges):
         ancestor = before if before in cut.offsets else behind.get(before)
         if ancestor is None:
             continue
@@ -203,7 +213,7 @@ def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
         behind[after] = ancestor
 
 
-def _successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
+def successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
     """Yield each segment with each of its successors, in order of the successors' creation.
 
     Args:

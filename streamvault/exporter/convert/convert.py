@@ -88,7 +88,7 @@ def convert_archive(
     check_beginning(target, history)
     if dry_run:
         return report.timed(time.monotonic() - began, 0.0)
-    begin_where(target, history)
+    begin_where(target, history, source.listing().decision.begin)
     moved = 0
     with open_runner(master if todo else "inline", TASK_MODULES) as runner:
         for generation in wanted:

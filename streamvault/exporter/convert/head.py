@@ -6,6 +6,7 @@ from streamvault.common.errors import Conflict
 from streamvault.manifests.archive import Archive, History
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.marks import Decision
+from streamvault.streamstore.model import StreamCut
 
 __all__ = ["begin_where", "check_beginning"]
 
@@ -25,11 +26,17 @@ def check_beginning(target: Archive, history: History) -> None:
         )
 
 
-def begin_where(target: Archive, history: History) -> None:
-    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired."""
+def begin_where(target: Archive, history: History, begin: StreamCut | None) -> None:
+    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired.
+
+    Args:
+        target: the new archive.
+        history: the old archive.
+        begin: the cut at which the old archive's first generation began, if that is recorded.
+    """
     before = history.first - 1
 
     def change(listing: Listing) -> Decision | None:
-        return listing.decision.expire(before).sweep(before) if before and not listing.newest else None
+        return listing.decision.expire(before, begin).sweep(before) if before and not listing.newest else None
 
     target.decide(change)

@@ -60,7 +60,7 @@ class Command:
 
 
 def _rotate(scene: Scene, **options: object) -> object:
-    return rotate_stream(scene.stream, ROOT, **scene.options, **options)  # type: ignore[arg-type]
+    return rotate_stream(scene.stream, ROOT, same_stream=True, **scene.options, **options)  # type: ignore[arg-type]
 
 
 def _retain(part: int) -> Callable[[Scene, World], None]:
@@ -136,12 +136,20 @@ def _hold(first: bool) -> Callable[[Scene, World], object]:
 
 
 def _follow(scene: Scene, _: World) -> object:
-    return follow_stream(scene.stream, ROOT, lasting=0.001, retry_for=0, **scene.options)
+    return follow_stream(scene.stream, ROOT, lasting=0.001, retry_for=0, same_stream=True, **scene.options)
 
 
 def _follow_rotating(scene: Scene, _: World) -> object:
     return follow_stream(
-        scene.stream, ROOT, lasting=0.001, retry_for=0, rotate=True, keep=2, truncate_source=True, **scene.options
+        scene.stream,
+        ROOT,
+        lasting=0.001,
+        retry_for=0,
+        rotate=True,
+        keep=2,
+        truncate_source=True,
+        same_stream=True,
+        **scene.options,
     )
 
 
@@ -205,7 +213,7 @@ def _target_flip(_: Scene, world: World) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "export": Command(lambda scene, _: export_stream(scene.stream, ROOT, **scene.options)),
+    "export": Command(lambda scene, _: export_stream(scene.stream, ROOT, same_stream=True, **scene.options)),
     "follow": Command(_follow),
     "follow-rotating": Command(_follow_rotating, keep=2),
     "rotate": Command(lambda scene, _: _rotate(scene, truncate_source=True)),

@@ -373,7 +373,7 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
             stuck = True
             yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
     _names = ("export",)
-    last = Actor(0, lambda: export_stream(scene.stream, ROOT, **scene.options))
+    last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))
     last.go_on()
     if last.error is not None and not _may_fail("export", last.error, foreign=foreign, expired=ledger.dropped > 0):
         stuck = True

@@ -289,7 +289,7 @@ def test_source_truncated_further_is_not_truncated_again(vault: Vault) -> None:
     with vault.store as store:
         tail = store.describe(NAME).tail
         store.truncate(tail)
-        rotate_stream(vault.uri(), vault.root, range_size=RANGE_SIZE, master="inline", truncate_source=True)
+        rotate(vault, truncate_source=True, same_stream=True)
         assert store.describe(NAME).head == tail
 
 

@@ -1,0 +1,94 @@
+"""Truncates a source up to what is archived: only what was compared with the archive by this very call."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Conflict
+from streamvault.exporter.comparing import compare, held_below
+from streamvault.exporter.identity import check_same_stream
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.model import Manifest
+from streamvault.streamstore.cuts import is_before, later_of
+from streamvault.streamstore.errors import StreamSealed
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["truncate_source"]
+
+
+def truncate_source(archive: Archive, store: StreamStore, archived: Manifest, *, same_stream: bool) -> bool:
+    """Move the source's head to a generation's end, unless it is already further.
+
+    What lies below the new head must be within the archive, or have been and expired. The last bytes that each segment
+    loses must be those of the archive.
+
+    Args:
+        archive: the archive.
+        store: the source's store.
+        archived: the last generation up to which all generations were read back.
+        same_stream: whether the user confirms that it is the archived stream where the archive has no bytes any more.
+
+    Returns:
+        False if the stream is sealed, so that it cannot be truncated.
+
+    Raises:
+        Conflict: the stream is not the archived one, is not known to be, or has more below the new head than was
+            archived. Nothing was truncated.
+        InArchiveClass: the archive's bytes cannot be read before S3 has restored them. Nothing was truncated.
+    """
+    described = describe_source(store, archive.stream)
+    check_same_stream(described, store, archived)
+    cut = later_of(described, archived.to, described.head)
+    if cut == described.head:
+        return True
+    if described.sealed:
+        return False
+    _check_beginning(archive, described, f"{store.uri}/{archive.stream}", same_stream=same_stream)
+    unknown = compare(archive, store, held_below(described, store, archived.to)).unknown
+    if unknown and not same_stream:
+        raise _nothing_to_compare(sorted(unknown), f"{store.uri}/{archive.stream}")
+    try:
+        store.truncate(cut)
+    except StreamSealed:
+        return False
+    return True
+
+
+def _check_beginning(archive: Archive, described: StreamDescription, where: str, *, same_stream: bool) -> None:
+    """Reject a stream that has something that was never archived before the archive's beginning.
+
+    Raises:
+        Conflict: it has, or it has something of which this is not known.
+    """
+
+    def beginnings(listing: Listing) -> tuple[StreamCut, StreamCut | None]:
+        head = archive.read_manifest(listing.spans[0]).from_
+        return head, listing.decision.begin if listing.dropped else head
+
+    head, begin = archive.stable(beginnings)
+    if is_before(described, head, described.head):
+        return  # all that the stream has is within the generations in force
+    if begin is None and not same_stream:
+        raise Conflict(
+            "the stream begins before the archive, whose older generations have expired; whether they had all of it is"
+            " not recorded, so nothing was truncated",
+            where=where,
+            todo="If they had, confirm it with --same-stream.",
+        )
+    if begin is not None and not is_before(described, begin, described.head):
+        raise Conflict(
+            "the stream has events before the archive's beginning, which were never archived, so nothing was truncated",
+            where=where,
+            todo="Archive them below another root; or truncate the stream there yourself if nobody needs them.",
+        )
+
+
+def _nothing_to_compare(unknown: list[SegmentId], where: str) -> Conflict:
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return Conflict(
+        f"the archive no longer has the bytes that the stream would lose of segment {unknown[0]}{more}, so they cannot"
+        " be compared; nothing was truncated",
+        where=where,
+        todo="If it is the archived stream, confirm it with --same-stream.",
+    )
