@@ -18,7 +18,7 @@ from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import DeletedData
-from streamvault.manifests.merging import Merger
+from streamvault.manifests.merging import Merger, can_merge
 from streamvault.manifests.model import Manifest, now_utc
 from streamvault.manifests.read_back import read_back
 from streamvault.manifests.replaced import delete_replaced, merges_under_way, replacements
@@ -240,6 +240,9 @@ class Compaction:
         manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
+        if not can_merge(manifests):  # an earlier version has planned it
+            self.progress.say(f"not merging {span}: their range sizes are not multiples of each other")
+            return False
         range_size = max(manifest.range_size for manifest in manifests)
         check_window(self.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
         try:
