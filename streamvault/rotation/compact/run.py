@@ -6,7 +6,7 @@ plan only names the generations, finished ranges leave rows, and all runs write 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from streamvault.manifests.rows import Piece, find_rows
 from streamvault.manifests.sweeping import prove, tasks_of
 from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.model import SegmentId
 
 __all__ = ["Compacted", "compact_generations"]
 
@@ -80,13 +81,7 @@ def compact_generations(
         if created and not archive.listing().within(span):
             tidy_up(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
-        ends = {(join.segment, join.start): join.end for join in joins}
-        done = {}
-        if not created:
-            for segment, row in find_rows(archive.store, archive.prefix, span):
-                found_pieces = {(segment, piece.start): piece for piece in row.pieces}
-                # a row that ends elsewhere is of another chunk
-                done.update({key: piece for key, piece in found_pieces.items() if ends.get(key) == piece.end})
+        done = {} if created else _finished(archive, span, joins)
         todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
         progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
         root, prefix, layout = archive.root, archive.prefix, plan.layout
@@ -144,6 +139,17 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
         return [archive.load_span(one) for one in held]
 
     return archive.stable(load)
+
+
+def _finished(archive: Archive, span: GenerationSpan, joins: Iterable[Join]) -> dict[tuple[SegmentId, int], Piece]:
+    """Return the chunks that earlier runs have joined, by segment and start.
+
+    A row that ends elsewhere is of another chunk.
+    """
+    ends = {(join.segment, join.start): join.end for join in joins}
+    rows = find_rows(archive.store, archive.prefix, span)
+    found = {(segment, piece.start): piece for segment, row in rows for piece in row.pieces}
+    return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
 
 
 def _row(join: Join, piece: Piece | None) -> RangeRow:
