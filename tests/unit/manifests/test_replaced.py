@@ -95,11 +95,12 @@ def test_copy_that_was_read_back_stays_if_it_is_merged_meanwhile(
     assert proved <= set(contents(vault.root))
 
 
+def stopped(*_: object, **__: object) -> Any:
+    raise Failed("stopped for a test")
+
+
 def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """An abandoned merge of 2 and 3 lies across two others, of which one was not read back."""
-
-    def stopped(*_: object, **__: object) -> Any:
-        raise Failed("stopped for a test")
 
     reads_back(vault, 1, 2, 3, 4)
     with monkeypatch.context() as patch:
@@ -120,6 +121,21 @@ def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeyp
     report = compact_archive(vault.archive, target=1, master="inline[1]")
     assert report.waits_until == ""
     assert replacements(archive, archive.listing()) == []
+
+
+def test_compaction_reads_back_what_lies_beside_an_abandoned_merge(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generation 3 is not merged, so nothing else would read it back; the abandoned merge of 2 and 3 waits for it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "decide", stopped)
+        with pytest.raises(Failed):
+            merges(vault, 2, 3)
+    merges(vault, 1, 2)
+    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
+    assert compact_archive(vault.archive, target=1, master="inline[1]").waits_until == ""
+    assert archive_of(vault.root).listing().checked == {2, 3}
 
 
 def due(vault: Vault) -> datetime:

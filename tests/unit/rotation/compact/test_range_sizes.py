@@ -101,6 +101,16 @@ def test_merged_ranges_of_several_sizes_do_not_depend_on_the_steps(tmp_path: Pat
     assert is_sound(twin)
 
 
+def test_run_ends_where_the_range_size_does_not_fit_and_the_next_begins(chunks: Vault) -> None:
+    manifest = archive_of(chunks.root).manifest()
+    held = [
+        manifest.model_copy(update={"generation": number, "range_size": size * K})
+        for number, size in enumerate((8, 8, 12, 12, 24, 16), 4)
+    ]
+    runs = choose.choose_runs(held, set(), target=1 << 30, at_least=1)
+    assert [[one.generation for one in run] for run in runs] == [[4, 5], [6, 7, 8], [9]]
+
+
 def test_compactions_beside_each_other_publish_what_exists(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has joined the first ranges of a merge and pauses; another one merges in smaller steps meanwhile."""
     real = compact.join_ranges
